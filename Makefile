@@ -1,0 +1,35 @@
+# Each target sets up what it needs in .venv; nothing outside this folder is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench clean
+
+demo: .venv/base
+	$(BIN)/posembed compare lengths --preset quick --out runs/demo
+	$(BIN)/posembed report runs/demo
+
+test: .venv/dev
+	$(BIN)/python -m pytest
+
+check: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: .venv/dev
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/base: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf]'
+	@touch $@ .venv/base
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,37 @@
+"""Every error that posembed raises on a user's mistake.
+
+    PosEmbedError
+    ├── ArgumentError   (also a ValueError)   an argument that cannot be used: a width, a shape, a name
+    ├── PositionError   (also an IndexError)  a position that has no row in a table
+    ├── DataError       (also a ValueError)   text, a dataset or a tokenizer that cannot be used
+    ├── CheckpointError (also a ValueError)   a model's files that cannot be read, understood or written
+    └── RunFolderError  (also a ValueError)   a run folder of the lab that cannot be read, written or continued
+
+Each message says what was expected, what came, and what to do. The command line prints it as one line.
+"""
+
+from __future__ import annotations
+
+
+class PosEmbedError(Exception):
+    """The root: catch this to catch everything that posembed raises on purpose."""
+
+
+class ArgumentError(PosEmbedError, ValueError):
+    """An argument that cannot be used."""
+
+
+class PositionError(PosEmbedError, IndexError):
+    """A position that has no row. Raised before anything is read, so a CUDA context survives it."""
+
+
+class DataError(PosEmbedError, ValueError):
+    """Text, a dataset or a tokenizer that cannot be used."""
+
+
+class CheckpointError(PosEmbedError, ValueError):
+    """A model's files that cannot be read, understood or written."""
+
+
+class RunFolderError(PosEmbedError, ValueError):
+    """A run folder of the lab that cannot be read, written or continued."""

@@ -1,0 +1,51 @@
+"""Where position can enter a Transformer: at the input, at the queries and keys, at the scores.
+
+Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class PositionEncoding(nn.Module):
+    """The three places, as four methods. An encoding overrides what it uses; the rest does nothing.
+
+    A model calls all of them and thereby takes any encoding. Queries and keys have two methods because there
+    are two ways in: rows added to what W_q and W_k read, and a function of the projected heads.
+    """
+
+    window: int | None = None
+    """The causal window that the model must apply: token i attends to tokens i - window + 1 .. i. None: all."""
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        """Position ids, int64 on the CPU, to train on: (L,), or (B, L) where each sequence draws its own.
+
+        Consecutive from 0 unless the encoding learns from positions drawn at random.
+        """
+        return torch.arange(length)
+
+    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        """x (B, L, D), position_ids (L,) or (B, L) -> (B, L, D)."""
+        return x
+
+    def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
+        """What rows P added to the input h of W_q and W_k, and not to W_v, add to the queries and keys.
+
+        Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the product
+        with W_q and W_k side by side. Returns (L, 2 D) or (B, L, 2 D), or None for nothing.
+        """
+        return None
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """In each layer: q (B, H, Lq, D/H), k (B, H, Lk, D/H), positions (L,) or (B, L) -> the same shapes."""
+        return q, k
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+        """In each layer: what to add to the scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for nothing."""
+        return None

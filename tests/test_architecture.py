@@ -1,0 +1,61 @@
+"""Who may import whom: the table of docs/design.md, held against the imports of the source."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "posembed"
+
+# `errors` and `_version` are for all; anything not listed is forbidden.
+MAY_IMPORT = {
+    "positions": set(),
+    "tables": set(),
+    "kernels": set(),
+    "layers": {"positions", "tables"},
+    "inputs": {"layers", "kernels", "positions", "tables"},
+    "checkpoints": {"tables"},
+    "lab": {"layers", "inputs", "kernels", "positions", "tables"},
+    "report": {"tables", "checkpoints", "lab"},
+    "cli": {"layers", "inputs", "kernels", "positions", "tables", "checkpoints", "lab", "report"},
+    "errors": set(),
+    "_version": set(),
+}
+FOR_ALL = {"errors", "_version"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The folders and files directly under posembed that this file imports, at any depth of its code."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: import from `posembed...`, not relatively"
+            names = [node.module or ""]
+            if node.module == "posembed":
+                names = [f"posembed.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        rooms |= {name.split(".")[1] for name in names if name.startswith("posembed.")}
+    return rooms
+
+
+SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_follow_the_table(path: Path) -> None:
+    room = room_of(path)
+    forbidden = imported_rooms(path) - MAY_IMPORT[room] - FOR_ALL - {room}
+    assert not forbidden, f"posembed/{room} may not import {sorted(forbidden)}"
+
+
+def test_the_table_names_every_room() -> None:
+    assert {room_of(p) for p in SOURCES} <= set(MAY_IMPORT)
