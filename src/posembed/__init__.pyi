@@ -1,3 +1,4 @@
+from . import positions as positions
 from .errors import ArgumentError as ArgumentError
 from .errors import CheckpointError as CheckpointError
 from .errors import DataError as DataError
@@ -5,5 +6,7 @@ from .errors import PosEmbedError as PosEmbedError
 from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
+from .tables.layout import TableLayout as TableLayout
 
 __version__: str

@@ -1,0 +1,80 @@
+"""What a table holds before it is trained: pure functions, (length, dim) -> a new float32 tensor.
+
+Length is the number of positions; rows that are not positions (``TableLayout``) are the layer's business.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+
+
+def normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
+    """N(0, std): the safe default. GPT-2's own code draws with .01, BERT with .02; .5 drowns the tokens."""
+    return torch.empty(length, dim, dtype=torch.float32).normal_(std=std)
+
+
+def truncated_normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
+    """N(0, std) drawn again outside two standard deviations: BERT's and ViT's start."""
+    table = torch.empty(length, dim, dtype=torch.float32)
+    return torch.nn.init.trunc_normal_(table, std=std, a=-2 * std, b=2 * std)
+
+
+def xavier_table(length: int, dim: int) -> Tensor:
+    """U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)."""
+    return torch.nn.init.xavier_uniform_(torch.empty(length, dim, dtype=torch.float32))
+
+
+def zero_table(length: int, dim: int) -> Tensor:
+    """All zeros: the model starts without positions and has to find them."""
+    return torch.zeros(length, dim, dtype=torch.float32)
+
+
+def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
+    """Sines and cosines of Vaswani et al. 2017, section 3.5. Every row has norm sqrt(dim / 2).
+
+    Interleaved, the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
+    fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies that reach
+    1 / base exactly, base^(-i/(dim/2 - 1)). Computed in float64, returned in float32.
+
+    Raises:
+        ArgumentError: dim is odd.
+    """
+    if dim < 2 or dim % 2:
+        raise ArgumentError(f"sines and cosines come in pairs: dim must be even; got {dim}")
+    pair = torch.arange(dim // 2, dtype=torch.float64)
+    exponents = pair / (dim / 2) if interleaved else pair / max(dim // 2 - 1, 1)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * base**-exponents
+    halves = (angles.sin(), angles.cos())
+    table = torch.stack(halves, dim=-1).flatten(1) if interleaved else torch.cat(halves, dim=-1)
+    return table.to(torch.float32)
+
+
+def scaled_sinusoidal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
+    """Sinusoids scaled to the root mean square ``std``, so that at the start they do not drown the tokens.
+
+    Unscaled their root mean square is sqrt(1/2), 35 times that of tokens drawn from N(0, .02).
+    """
+    return sinusoidal_table(length, dim) * (std * math.sqrt(2))
+
+
+def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Tensor:
+    """The fill of this name. ``std`` scales the normal, truncated_normal and sinusoidal ones."""
+    match init:
+        case "normal":
+            return normal_table(length, dim, std=std)
+        case "truncated_normal":
+            return truncated_normal_table(length, dim, std=std)
+        case "xavier":
+            return xavier_table(length, dim)
+        case "sinusoidal":
+            return scaled_sinusoidal_table(length, dim, std=std)
+        case "zero":
+            return zero_table(length, dim)
+        case _:
+            names = "normal, truncated_normal, xavier, sinusoidal or zero"
+            raise ArgumentError(f"init must be {names}, or a tensor; got {init!r}")

@@ -1,0 +1,116 @@
+"""How the rows of a table are read: which belong to positions, and which stand in front of or behind them.
+
+    row      0 ... reserved-1 | ... prefix ... | position 0 ... position length-1 | ... tail ...
+
+BERT's row 0 is position 0; RoBERTa's row ``pad_token_id + 1`` is; a ViT's table starts with the class token's row
+and goes on as a grid. That is data, and here it is data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+
+PADDING = -1
+"""The position of a token that is not there. Layouts with a pad row read that row for it; others refuse it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLayout:
+    """Which rows of a table (N, D) are read for what. The default: row i is position i.
+
+    Args:
+        reserved: rows in front that no position reads (fairseq counts positions from ``pad_id + 1``).
+        pad_row: the reserved row that padded positions read, or None where the model has none.
+        prefix: rows of special tokens that stand before the positions (class, distillation).
+        grid: (height, width) where the positions are the cells of a grid, row by row; None for a sequence,
+            and for a grid whose sides are not known.
+        tail: rows of special tokens that stand after the positions.
+
+    "Length" is always the usable one: how many positions the table holds.
+    """
+
+    reserved: int = 0
+    pad_row: int | None = None
+    prefix: int = 0
+    grid: tuple[int, int] | None = None
+    tail: int = 0
+
+    BERT: ClassVar[TableLayout]
+    GPT2: ClassVar[TableLayout]
+    BART: ClassVar[TableLayout]
+    OPT: ClassVar[TableLayout]
+    WHISPER: ClassVar[TableLayout]
+    CLIP_TEXT: ClassVar[TableLayout]
+    CLIP_VISION: ClassVar[TableLayout]
+    VIT: ClassVar[TableLayout]
+    DEIT: ClassVar[TableLayout]
+
+    def __post_init__(self) -> None:
+        for name in ("reserved", "prefix", "tail"):
+            if getattr(self, name) < 0:
+                raise ArgumentError(f"{name} counts rows and cannot be negative; got {getattr(self, name)}")
+        if self.pad_row is not None and not 0 <= self.pad_row < self.reserved:
+            raise ArgumentError(
+                f"pad_row must be one of the {self.reserved} reserved rows; got {self.pad_row}. "
+                "Raise reserved, or leave pad_row out"
+            )
+        if self.grid is not None and (len(self.grid) != 2 or min(self.grid) < 1):
+            raise ArgumentError(f"grid must be (height, width), each at least 1; got {self.grid}")
+
+    @classmethod
+    def roberta(cls, pad_id: int = 1) -> TableLayout:
+        """RoBERTa, XLM-R, CamemBERT, Longformer: position 0 in row ``pad_id + 1``, padding in row ``pad_id``."""
+        return cls(reserved=pad_id + 1, pad_row=pad_id)
+
+    def on_grid(self, height: int, width: int) -> TableLayout:
+        """The same layout over a grid of these sides."""
+        return replace(self, grid=(height, width))
+
+    @property
+    def front(self) -> int:
+        """How many rows stand before position 0, which is therefore the row of position 0."""
+        return self.reserved + self.prefix
+
+    def rows(self, length: int) -> int:
+        """How many rows a table needs to hold this many positions."""
+        if self.grid is not None and length != self.grid[0] * self.grid[1]:
+            raise ArgumentError(
+                f"a grid of {self.grid[0]} x {self.grid[1]} holds {self.grid[0] * self.grid[1]} positions; "
+                f"got a length of {length}. Pass the grid that belongs to this table"
+            )
+        return self.front + length + self.tail
+
+    def length(self, rows: int) -> int:
+        """How many positions a table of this many rows holds."""
+        length = rows - self.front - self.tail
+        if length < 1:
+            raise ArgumentError(
+                f"a table of {rows} rows has no row left for a position: {self.reserved} reserved, "
+                f"{self.prefix} prefix and {self.tail} tail rows are not positions"
+            )
+        self.rows(length)
+        return length
+
+    def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """table (N, D) -> the rows in front, the rows of the positions, the rows behind; views of the table."""
+        length = self.length(table.shape[0])
+        return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
+
+    def rows_of(self, position_ids: Tensor) -> Tensor:
+        """position_ids, integers of any shape -> the rows that hold them. ``PADDING`` becomes the pad row."""
+        rows = position_ids + self.front
+        if self.pad_row is None:
+            return rows
+        return torch.where(position_ids == PADDING, self.pad_row, rows)
+
+
+TableLayout.BERT = TableLayout.GPT2 = TableLayout.WHISPER = TableLayout.CLIP_TEXT = TableLayout()
+TableLayout.BART = TableLayout.OPT = TableLayout(reserved=2, pad_row=1)
+TableLayout.VIT = TableLayout.CLIP_VISION = TableLayout(prefix=1)
+TableLayout.DEIT = TableLayout(prefix=2)
