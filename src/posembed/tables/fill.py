@@ -34,24 +34,34 @@ def zero_table(length: int, dim: int) -> Tensor:
     return torch.zeros(length, dim, dtype=torch.float32)
 
 
-def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
-    """Sines and cosines of Vaswani et al. 2017, section 3.5. Every row has norm sqrt(dim / 2).
+def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
+    """positions of any shape -> their rows (..., dim), float32, of Vaswani et al. 2017, section 3.5.
 
     Interleaved, the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
     fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies that reach
-    1 / base exactly, base^(-i/(dim/2 - 1)). Computed in float64, returned in float32.
+    1 / base exactly, base^(-i/(dim/2 - 1)). Every row has norm sqrt(dim / 2). Computed in float64.
 
     Raises:
         ArgumentError: dim is odd.
     """
+    check_even(dim)
+    pair = torch.arange(dim // 2, dtype=torch.float64, device=positions.device)
+    exponents = pair / (dim / 2) if interleaved else pair / max(dim // 2 - 1, 1)
+    angles = positions.to(torch.float64).unsqueeze(-1) * base**-exponents
+    halves = (angles.sin(), angles.cos())
+    rows = torch.stack(halves, dim=-1).flatten(-2) if interleaved else torch.cat(halves, dim=-1)
+    return rows.to(torch.float32)
+
+
+def check_even(dim: int) -> None:
+    """Raise ArgumentError where sines would be left without their cosines."""
     if dim < 2 or dim % 2:
         raise ArgumentError(f"sines and cosines come in pairs: dim must be even; got {dim}")
-    pair = torch.arange(dim // 2, dtype=torch.float64)
-    exponents = pair / (dim / 2) if interleaved else pair / max(dim // 2 - 1, 1)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * base**-exponents
-    halves = (angles.sin(), angles.cos())
-    table = torch.stack(halves, dim=-1).flatten(1) if interleaved else torch.cat(halves, dim=-1)
-    return table.to(torch.float32)
+
+
+def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
+    """The sinusoids of positions 0 .. length - 1, (length, dim)."""
+    return sinusoids(torch.arange(length), dim, base=base, interleaved=interleaved)
 
 
 def scaled_sinusoidal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:

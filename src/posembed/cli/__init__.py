@@ -1,0 +1,52 @@
+"""The command line: each command parses, calls the library and prints. Only a command that needs torch loads it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from posembed._version import __version__
+from posembed.cli import compare, report
+from posembed.errors import PosEmbedError
+
+app = typer.Typer(
+    name="posembed",
+    help="Learned position embeddings: compare encodings on your own text.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(compare.app, name="compare")
+app.command()(report.report)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"posembed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of every command."""
+
+
+def main() -> None:
+    """Run the command. A mistake that posembed understands is one line on stderr and exit code 1."""
+    try:
+        app()
+    except PosEmbedError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

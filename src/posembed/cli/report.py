@@ -1,0 +1,21 @@
+"""posembed report: a run folder -> one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run folder, as posembed compare makes them.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the page. Default: report.html in the folder.")
+    ] = None,
+    reference: Annotated[str, typer.Option(help="The encoding that the others are held against.")] = "alibi",
+) -> None:
+    """Write the runs of a folder as one self-contained HTML page."""
+    from posembed.report.lengths import write_report
+
+    print(f"report: {write_report(folder, out, reference=reference)}")

@@ -1,0 +1,74 @@
+"""A run that is not finished: its checkpoint, and the signal that may come in the middle of a step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from posembed.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from posembed.lab.train import State
+
+
+def save(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
+    """Written beside its place and renamed, so that a kill leaves the checkpoint before it."""
+    temporary = path.with_name(path.name + ".tmp")
+    contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state)}
+    with temporary.open("wb") as file:
+        torch.save(contents, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Bring all three to where the checkpoint left them; nothing happens where there is none."""
+    if not path.exists():
+        return
+    try:
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(contents["model"])
+        optimizer.load_state_dict(contents["optimizer"])
+        vars(state).update(contents["state"])
+    except Exception as error:  # torch.load raises whatever the bytes lead it to
+        raise RunFolderError(
+            f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts anew"
+        ) from error
+
+
+class Interrupt:
+    """Inside it Ctrl-C and a polite kill wait for the end of the step; a second one does not wait."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python takes no handlers
+            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+
+    def stop_if_it_came(self) -> None:
+        if self.came:
+            raise KeyboardInterrupt

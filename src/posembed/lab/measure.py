@@ -1,0 +1,124 @@
+"""What a trained model is worth at each length, on held-out text.
+
+Low perplexity at length can be had without reaching anything far away, and longer windows flatter every model,
+since fewer of their tokens have a short context. So beside the perplexity of non-overlapping windows (Press et
+al. 2021, arXiv:2108.12409) stand the loss of the same tokens under every context, the same text chopped at the
+training length, and a probe that asks whether a passage seen before is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posembed.errors import DataError, PositionError
+from posembed.lab.results import Measurements
+
+TOKENS_AT_ONCE = 16384
+PROBES = 64
+
+LossOfTokens = Callable[[Tensor], Tensor]
+"""Token ids (N, c + 1) -> the losses (N, c) of all but the first given those before."""
+
+
+def everything(
+    loss: LossOfTokens,
+    held_out: Tensor,
+    *,
+    train_length: int,
+    test_lengths: tuple[int, ...],
+    tokens: int,
+    bytes_per_token: float,
+) -> Measurements:
+    """All that is measured of one model, on about ``tokens`` tokens of held-out text."""
+    longest = windows(held_out, max(test_lengths), tokens)
+    # The same tokens must have a place in every window: half a training length, or the shortest test length.
+    count = min(max(train_length // 2, 1), min(test_lengths))
+    nonoverlapping, same_tokens, chopped, chopped_same_tokens = {}, {}, {}, {}
+    for length in test_lengths:
+        shorter, last = shorter_windows(longest, length), longest[:, -length - 1 :]
+        nonoverlapping[length] = mean_or_none(lambda rows=shorter: loss(rows))
+        same_tokens[length] = mean_or_none(lambda rows=last: loss(rows)[:, -count:])
+        chopped[length] = in_pieces(loss, shorter, train_length).mean().item()
+        chopped_same_tokens[length] = in_pieces(loss, last, train_length)[:, -count:].mean().item()
+    gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
+    return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_per_token)
+
+
+def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:
+    """Raise DataError if there is too little text for ``everything``."""
+    needed = max(max(test_lengths) + 1, 3 * passage_length(train_length) + max(gaps(train_length)))
+    if len(held_out) < needed:
+        raise DataError(
+            f"the held-out text has {len(held_out):,} tokens, and test lengths up to {max(test_lengths):,} after a "
+            f"training length of {train_length:,} need {needed:,}; give more text, or shorter lengths"
+        )
+
+
+def gaps(train_length: int) -> tuple[int, ...]:
+    """How many tokens stand between a passage and its repetition: half to four training lengths."""
+    return tuple(max(round(train_length * times), 1) for times in (0.5, 1, 2, 4))
+
+
+def passage_length(train_length: int) -> int:
+    """A quarter of the training length, so that passage, gap and repetition fit into it once."""
+    return max(train_length // 4, 2)
+
+
+def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
+    """About ``tokens`` tokens of the text in windows (N, length + 1), spread evenly over it, none overlapping."""
+    available = (len(held_out) - 1) // length
+    count = min(available, max(tokens // length, 1))
+    starts = (torch.arange(count) * available // count) * length
+    return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
+
+
+@torch.no_grad()
+def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
+    """Losses in nats (N, c), float64 on the CPU, of ids (N, c + 1), a few windows at a time."""
+    losses = []
+    for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
+        some = some.to(device)
+        logits = model(some[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), some[:, 1:].flatten(), reduction="none")
+        losses.append(loss.view(len(some), -1).double().cpu())
+    return torch.cat(losses)
+
+
+def mean_or_none(losses: Callable[[], Tensor]) -> float | None:
+    """The mean, or None where the encoding has no position for some token."""
+    try:
+        return losses().mean().item()
+    except PositionError:
+        return None
+
+
+def shorter_windows(longest: Tensor, length: int) -> Tensor:
+    """Windows (N, c + 1) -> (N * c // length, length + 1) of the same text; a remainder is left out."""
+    return longest.unfold(1, length + 1, length).flatten(0, 1)
+
+
+def in_pieces(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
+    """The losses (N, c) of rows (N, c + 1) fed in pieces of a length, the last piece perhaps shorter."""
+    total = rows.size(1) - 1
+    pieces = [rows[:, start : min(start + length, total) + 1] for start in range(0, total, length)]
+    return torch.cat([loss(piece) for piece in pieces], dim=1)
+
+
+def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) -> float | None:
+    """How many nats a token lower the loss of a passage is when it stood in the text ``gap`` tokens before.
+
+    Against a control that differs in nothing else: another passage stands in the first place. The first token
+    of the passage, which nothing announces, does not count.
+    """
+    needed = 3 * passage + gap
+    starts = torch.linspace(0, len(held_out) - needed, min(PROBES, len(held_out) - needed + 1)).long()
+    text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
+    # The filler touches neither passage in the text, so that it follows both with the same break.
+    filler = text[:, passage + passage // 2 :][:, :gap]
+    probed, other = text[:, :passage], text[:, -passage:]
+    seen, unseen = (torch.cat((first, filler, probed), dim=1) for first in (probed, other))
+    return mean_or_none(lambda: (loss(unseen) - loss(seen))[:, 1 - passage :])

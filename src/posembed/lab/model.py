@@ -1,0 +1,103 @@
+"""One short Transformer decoder that takes any PositionEncoding: pre-norm, GELU, tied head."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.lab.attention import attend
+from posembed.layers.base import PositionEncoding
+
+
+class Attention(nn.Module):
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.queries_keys_values = nn.Linear(dim, 3 * dim, bias=False)
+        self.output = nn.Linear(dim, dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def project_queries_keys(self, rows: Tensor) -> Tensor:
+        """(N, D) -> (N, 2 D): W_q and W_k side by side."""
+        return F.linear(rows, self.queries_keys_values.weight[: 2 * rows.size(-1)])
+
+    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | None) -> Tensor:
+        B, L, D = x.shape
+        q, k, v = self.queries_keys_values(x).split(D, dim=-1)
+        added = encoding.before_queries_keys(self.project_queries_keys, position_ids)
+        if added is not None:
+            q, k = q + added[..., :D], k + added[..., D:]
+        q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
+        q, k = encoding.at_queries_keys(q, k, position_ids, position_ids)
+        y = attend(q, k, v, bias=bias, window=encoding.window)
+        return self.dropout(self.output(y.transpose(1, 2).reshape(B, L, D)))
+
+
+class Block(nn.Module):
+    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention = Attention(dim, heads, dropout)
+        self.mlp_norm = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
+
+    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), encoding, position_ids, bias)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Decoder(nn.Module):
+    """Token ids (B, L) -> logits (B, L, V). The encoding is called at its three places, its window applied.
+
+    Args:
+        vocabulary: V.
+        dim: width D, a multiple of heads.
+        layers, heads: how many.
+        encoding: one for the whole model, shared by its layers.
+        dropout: after each sublayer.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        *,
+        layers: int,
+        heads: int,
+        encoding: PositionEncoding,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if dim % heads:
+            raise ArgumentError(
+                f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
+            )
+        self.tokens = nn.Embedding(vocabulary, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+        self.apply(_initialise)
+        for name, weight in self.named_parameters():
+            if name.endswith(("output.weight", "mlp.2.weight")):  # GPT-2: 2 n sublayers add to the residual stream
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * layers))
+        self.encoding = encoding  # after the others are drawn: it brings its own initial values
+
+    def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """position_ids (L,) or (B, L); None: 0 .. L - 1."""
+        if position_ids is None:
+            position_ids = torch.arange(ids.size(1), device=ids.device)
+        x = self.encoding.at_input(self.tokens(ids), position_ids)
+        bias = self.encoding.at_scores(position_ids, position_ids)
+        for block in self.blocks:
+            x = block(x, self.encoding, position_ids, bias)
+        return F.linear(self.norm(x), self.tokens.weight)
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

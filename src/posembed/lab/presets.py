@@ -1,0 +1,96 @@
+"""Settings that go together, by name. Anything in them can be overridden."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from posembed.errors import ArgumentError
+from posembed.lab.results import RunSpec
+
+COMMON: dict[str, Any] = {
+    "data": "stdlib",
+    "tokenizer": "bytes",
+    "dropout": 0.0,
+    "batch": 32,
+    "weight_decay": 0.1,
+    "clip": 1.0,
+    "precision": "no",
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Minutes on two cores: what `make demo` runs.
+    "quick": {
+        "train_length": 64,
+        "test_lengths": (64, 128, 256, 512),
+        "layers": 3,
+        "width": 96,
+        "heads": 4,
+        "steps": 700,
+        "learning_rate": 6e-3,
+        "warmup": 70,
+        "test_tokens": 32_768,
+    },
+    # An hour on two cores with three seeds and five encodings.
+    "small": {
+        "train_length": 128,
+        "test_lengths": (128, 256, 512, 1024),
+        "layers": 3,
+        "width": 128,
+        "heads": 4,
+        "steps": 2000,
+        "learning_rate": 5e-3,
+        "warmup": 100,
+        "test_tokens": 65_536,
+    },
+    # GPT-2's smallest, for a GPU.
+    "gpt2": {
+        "train_length": 1024,
+        "test_lengths": (1024, 2048, 4096, 8192),
+        "layers": 12,
+        "width": 768,
+        "heads": 12,
+        "steps": 20_000,
+        "learning_rate": 6e-4,
+        "warmup": 1000,
+        "test_tokens": 1_048_576,
+        "precision": "bf16",
+    },
+}
+
+
+def settings(preset: str, *, data_sha256: str, **overrides: Any) -> RunSpec:
+    """A RunSpec without encoding and seed. Overrides that are None leave the preset's value.
+
+    Raises ArgumentError for a preset that is not known, or values that no run can have.
+    """
+    if preset not in PRESETS:
+        raise ArgumentError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
+    chosen = COMMON | PRESETS[preset] | {name: value for name, value in overrides.items() if value is not None}
+    chosen["test_lengths"] = tuple(sorted(set(chosen["test_lengths"])))
+    for name in ("train_length", "layers", "width", "heads", "steps", "batch", "test_tokens"):
+        if chosen[name] < 1:
+            raise ArgumentError(f"{name} must be at least 1, got {chosen[name]}")
+    if not chosen["test_lengths"] or min(chosen["test_lengths"]) < 2:
+        raise ArgumentError(
+            f"test lengths must be 2 tokens or more, got {', '.join(map(str, chosen['test_lengths'])) or 'none'}"
+        )
+    if chosen["learning_rate"] <= 0 or not 0 <= chosen["dropout"] < 1:
+        raise ArgumentError(
+            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
+            f"{chosen['learning_rate']} and {chosen['dropout']}"
+        )
+    chosen.setdefault("window", default_window(chosen["layers"], chosen["train_length"]))
+    chosen.setdefault("ring", chosen["window"])
+    return RunSpec(encoding="", seed=0, data_sha256=data_sha256, **chosen)
+
+
+def default_window(layers: int, train_length: int) -> int:
+    """The largest power of two whose reach through all layers, n (w - 1) + 1 tokens, is within the training length.
+
+    A longer one would show a model, past its training length, more than it ever saw.
+    """
+    window = 1
+    while layers * (2 * window - 1) + 1 <= train_length:
+        window *= 2
+    return window

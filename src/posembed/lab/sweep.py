@@ -1,0 +1,65 @@
+"""Many runs, one after another, into one folder. A run that is there already is not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from posembed.lab.data import Corpus
+from posembed.lab.results import RunFolder, RunResult, RunSpec
+from posembed.lab.train import Progress, check, run
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+class Watcher(Protocol):
+    """Told how a sweep goes. All in the main process."""
+
+    def started(self, spec: RunSpec) -> None: ...
+    def stepped(self, progress: Progress) -> None: ...
+    def finished(self, result: RunResult) -> None: ...
+
+
+class Silent:
+    """A watcher for programs that want none."""
+
+    def started(self, spec: RunSpec) -> None: ...
+    def stepped(self, progress: Progress) -> None: ...
+    def finished(self, result: RunResult) -> None: ...
+
+
+def sweep(
+    specs: Sequence[RunSpec],
+    corpus: Corpus,
+    folder: RunFolder,
+    accelerator: Accelerator,
+    watcher: Watcher | None = None,
+) -> list[RunResult]:
+    """Every spec's result, in the order of the specs, trained now or found in the folder.
+
+    A run whose loss is not finite is kept as failed, and the others go on. Interrupted, or killed, the sweep goes
+    on where it stopped when it is called again.
+
+    Raises:
+        ArgumentError, DataError, RunFolderError: before anything trains.
+    """
+    if watcher is None or not accelerator.is_main_process:
+        watcher = Silent()
+    for spec in specs:
+        check(spec, corpus, accelerator.num_processes)
+    if accelerator.is_main_process:
+        folder.prepare(specs[0])
+    accelerator.wait_for_everyone()
+    done = {result.spec: result for result in folder.results()}
+    accelerator.wait_for_everyone()  # nobody writes before everybody has read
+    for spec in specs:
+        if spec in done:
+            continue
+        watcher.started(spec)
+        done[spec] = run(spec, corpus, accelerator, folder, watcher.stepped)
+        if accelerator.is_main_process:
+            folder.add(done[spec])
+            folder.checkpoint(spec).unlink(missing_ok=True)
+        watcher.finished(done[spec])
+    return [done[spec] for spec in specs]

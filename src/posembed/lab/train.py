@@ -1,0 +1,258 @@
+"""One run: RunSpec -> RunResult.
+
+All that is drawn at random is drawn from (seed, step) alone: which text, which positions, which dropout. So a
+run has no state but its weights and its optimizer's, and one that was cut off ends bit for bit as if it had not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError, DataError
+from posembed.lab import checkpoint, measure
+from posembed.lab.data import Corpus
+from posembed.lab.encodings import build_encoding
+from posembed.lab.environment import describe_environment
+from posembed.lab.model import Decoder
+from posembed.lab.results import RunFolder, RunResult, RunSpec
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+SECONDS_BETWEEN_CHECKPOINTS = 15.0
+LOSSES_KEPT = 100
+FINAL_LEARNING_RATE = 0.1
+"""The share of the peak at which the cosine ends."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar shows: ``step`` of spec.steps are done."""
+
+    step: int
+    loss: float
+    tokens_per_second: float
+
+
+@dataclass
+class State:
+    """Where a run stands: all that a checkpoint holds beside weights and optimizer."""
+
+    step: int = 0
+    seconds: float = 0.0
+    losses: list[tuple[int, float]] = field(default_factory=list)
+
+
+def make_accelerator(precision: str = "no", device: str | None = None) -> Accelerator:
+    """Where runs happen: the device that Accelerate finds, or the CPU if it is asked for.
+
+    Raises ArgumentError for a precision or device that this machine does not have.
+    """
+    from accelerate import Accelerator
+
+    if precision not in ("no", "bf16", "fp16"):
+        raise ArgumentError(f'precision must be "no" (float32), "bf16" or "fp16", got {precision!r}')
+    if device not in (None, "cpu", "cuda", "mps", "xpu"):
+        raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
+    try:
+        accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu")
+    except ValueError as error:  # fp16 without a GPU, say
+        raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
+    if device is not None and accelerator.device.type != device:
+        raise ArgumentError(f"there is no {device} device here; Accelerate found {accelerator.device.type}")
+    return accelerator
+
+
+def run(
+    spec: RunSpec,
+    corpus: Corpus,
+    accelerator: Accelerator,
+    folder: RunFolder | None = None,
+    on_step: Callable[[Progress], None] = lambda progress: None,
+) -> RunResult:
+    """Train and measure. With a folder: go on from this spec's checkpoint if there is one, and write them.
+
+    Called in every process that the accelerator knows: each takes its share of every batch and of the text to
+    measure on, all return the same numbers, and the main process writes.
+
+    Raises:
+        ArgumentError, DataError: settings that cannot work; before anything trains.
+        KeyboardInterrupt: after the step at which the signal came, with its checkpoint written.
+    """
+    check(spec, corpus, accelerator.num_processes)
+    model = build_model(spec, corpus.vocabulary).to(accelerator.device)
+    initial_rows = learned_rows(model)
+    failure = None
+    state = State()
+    try:
+        failure = _train(spec, corpus, accelerator, model, state, folder, on_step)
+        model.eval()
+        measurements = None
+        if failure is None:
+            loss = _shared_loss(model, accelerator)
+            measurements = measure.everything(
+                loss,
+                corpus.held_out,
+                train_length=spec.train_length,
+                test_lengths=spec.test_lengths,
+                tokens=spec.test_tokens,
+                bytes_per_token=corpus.bytes_per_token,
+            )
+    finally:
+        accelerator.free_memory()
+    final_rows = learned_rows(model)
+    if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
+        save_file({"initial": initial_rows, "final": final_rows}, folder.table(spec))
+    trained = state.step * spec.batch * spec.train_length
+    return RunResult(
+        spec=spec,
+        parameters=sum(p.numel() for p in model.parameters()),
+        position_parameters=sum(p.numel() for p in model.encoding.parameters()),
+        window=model.encoding.window,
+        losses=tuple(state.losses),
+        measurements=measurements,
+        failure=failure,
+        seconds=state.seconds,
+        tokens_per_second=trained / max(state.seconds, 1e-9),
+        environment=describe_environment(accelerator),
+    )
+
+
+def check(spec: RunSpec, corpus: Corpus, processes: int = 1) -> None:
+    """Refuse, before anything trains, what could not be trained or measured."""
+    if spec.batch % processes:
+        raise ArgumentError(
+            f"batch={spec.batch} cannot be shared evenly by {processes} processes; "
+            f"use a multiple of {processes}, such as {max(spec.batch // processes, 1) * processes}"
+        )
+    if len(corpus.train) <= spec.train_length:
+        raise DataError(
+            f"the text to train on has {len(corpus.train):,} tokens, and a training length of "
+            f"{spec.train_length:,} needs at least {spec.train_length + 1:,}; give more text, or a shorter length"
+        )
+    measure.check(corpus.held_out, train_length=spec.train_length, test_lengths=spec.test_lengths)
+    with torch.device("meta"):
+        build_model(spec, corpus.vocabulary)
+
+
+def build_model(spec: RunSpec, vocabulary: int) -> Decoder:
+    """The seed decides the weights; those that are not the encoding's are the same for every encoding."""
+    torch.manual_seed(spec.seed)
+    encoding = build_encoding(spec)
+    torch.manual_seed(spec.seed)
+    return Decoder(
+        vocabulary, spec.width, layers=spec.layers, heads=spec.heads, encoding=encoding, dropout=spec.dropout
+    )
+
+
+def learned_rows(model: Decoder) -> Tensor | None:
+    """A copy of the encoding's table (N, D) on the CPU, if it has one."""
+    weight = getattr(model.encoding, "weight", None)
+    return None if weight is None else weight.detach().cpu().clone()
+
+
+def learning_rate(spec: RunSpec, step: int) -> float:
+    """Linear warm-up, then a cosine from the peak down to a tenth of it at the last step."""
+    if step < spec.warmup:
+        return spec.learning_rate * (step + 1) / spec.warmup
+    progress = (step - spec.warmup) / max(spec.steps - 1 - spec.warmup, 1)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return spec.learning_rate * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
+
+
+def make_optimizer(spec: RunSpec, model: Decoder) -> torch.optim.Optimizer:
+    """AdamW. Only matrices decay: not biases, not norms, not the rows or scales of an encoding."""
+    positions = set(model.encoding.parameters())
+    decayed = [p for p in model.parameters() if p.dim() > 1 and p not in positions]
+    others = [p for p in model.parameters() if p.dim() <= 1 or p in positions]
+    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=spec.learning_rate, betas=(0.9, 0.95), fused=True)
+
+
+def draw_batch(spec: RunSpec, corpus: Corpus, model: Decoder, step: int) -> tuple[Tensor, Tensor]:
+    """The step's token ids (B, L + 1) and position ids (L,) or (B, L), on the CPU."""
+    generator = torch.Generator().manual_seed(_draw(spec, step))
+    starts = torch.randint(len(corpus.train) - spec.train_length, (spec.batch, 1), generator=generator)
+    ids = corpus.train[starts + torch.arange(spec.train_length + 1)].long()
+    return ids, model.encoding.training_positions(spec.batch, spec.train_length, generator)
+
+
+def _draw(spec: RunSpec, step: int) -> int:
+    return spec.seed * 2**32 + step
+
+
+def _train(
+    spec: RunSpec,
+    corpus: Corpus,
+    accelerator: Accelerator,
+    model: Decoder,
+    state: State,
+    folder: RunFolder | None,
+    on_step: Callable[[Progress], None],
+) -> str | None:
+    """Train up to spec.steps, keeping ``state``. Returns why it failed, or None."""
+    optimizer = make_optimizer(spec, model)
+    file = folder.checkpoint(spec) if folder is not None else None
+    if file is not None:
+        checkpoint.load(file, model, optimizer, state)
+    model.train()
+    wrapped, optimizer = accelerator.prepare(model, optimizer)
+    share = spec.batch // accelerator.num_processes
+    mine = slice(accelerator.process_index * share, (accelerator.process_index + 1) * share)
+    keep_loss_every = max(spec.steps // LOSSES_KEPT, 1)
+    first_step, seconds_before = state.step, state.seconds
+    started = saved = time.perf_counter()
+    with checkpoint.Interrupt() as interrupt:
+        for step in range(first_step, spec.steps):
+            ids, position_ids = draw_batch(spec, corpus, model, step)
+            ids, position_ids = ids[mine], position_ids if position_ids.dim() == 1 else position_ids[mine]
+            ids, position_ids = ids.to(accelerator.device), position_ids.to(accelerator.device)
+            torch.manual_seed(_draw(spec, step) + accelerator.process_index * 2**31)  # for dropout
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(spec, step)
+            logits = wrapped(ids[:, :-1], position_ids)
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+            loss_value = accelerator.reduce(loss.detach(), "mean").item()
+            if not math.isfinite(loss_value):
+                return f"the loss was {loss_value} at step {step + 1} of {spec.steps}; try a lower learning rate"
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(wrapped.parameters(), spec.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+
+            now = time.perf_counter()
+            state.step, state.seconds = step + 1, seconds_before + now - started
+            if state.step % keep_loss_every == 0 or state.step == spec.steps:
+                state.losses.append((state.step, loss_value))
+            tokens = (state.step - first_step) * spec.batch * spec.train_length
+            on_step(Progress(state.step, loss_value, tokens / (now - started)))
+            due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
+            if due and file is not None and accelerator.is_main_process:
+                checkpoint.save(file, model, optimizer, state)
+                saved = now
+            interrupt.stop_if_it_came()
+    return None
+
+
+def _shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
+    """measure.loss_of_tokens with the rows shared out over the processes, the same result in each."""
+    processes, index = accelerator.num_processes, accelerator.process_index
+
+    def loss(ids: Tensor) -> Tensor:
+        if processes == 1:
+            return measure.loss_of_tokens(model, ids, accelerator.device)
+        each = -(-len(ids) // processes)
+        rows = torch.arange(index * each, (index + 1) * each) % len(ids)  # the last process may repeat some
+        part = measure.loss_of_tokens(model, ids[rows], accelerator.device)
+        return accelerator.gather(part.to(accelerator.device)).cpu()[: len(ids)]
+
+    return loss

@@ -1,0 +1,125 @@
+"""A learned table that never runs out: P rows used in a ring, under a causal window of w <= P tokens.
+
+Token i reads row (i + s) mod P. In training every sequence draws its own phase s, so all rows are trained and
+none means "the start"; at test any s will do. A token sees no further back than w - 1 tokens, and within a
+window of w <= P no row comes twice: the rows tell apart all that can be seen. With n layers an output depends
+on the last n (w - 1) + 1 tokens; where that is at most the training length, every position of any longer text
+is met exactly as in training. Without the window the same row would name two places at once, which is why
+reading an ordinary table modulo its length corrupts it; the window must hold in training and at test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+
+Place = Literal["queries_keys", "input", "both"]
+
+
+def ring_sinusoids(ring: int, dim: int, *, std: float = 0.02) -> Tensor:
+    """Rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P would be row 0 again.
+
+    Harmonics 1 .. P/2, spaced geometrically as the original Transformer's wavelengths are; std over all rows.
+    """
+    pairs = (dim + 1) // 2
+    highest = max(ring // 2, 1)
+    harmonics = (highest ** (torch.arange(pairs, dtype=torch.float64) / max(pairs - 1, 1))).round()
+    angles = torch.arange(ring, dtype=torch.float64).unsqueeze(1) * harmonics * (2 * math.pi / ring)
+    waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :dim]
+    return (waves * (std * math.sqrt(2))).float()
+
+
+class RollingPositionalEmbedding(PositionEncoding):
+    """A ring of learned rows under a causal window (see the head of this file).
+
+    Args:
+        window: w, how many tokens a token attends to, itself included. The model must apply it: ``.window``.
+        dim: width D.
+        ring: P, the number of rows, at least w; None takes w, which is all it needs.
+        place: "queries_keys" adds the rows to what W_q and W_k read in every layer, and to nothing else;
+            "input" adds them to x once; "both" does both.
+        init: "sinusoidal" (periods divide the ring) or "normal", each with the given std.
+        scale: the factor on the rows at queries and keys, where they meet normalised activations of scale 1.
+        dropout: after the sum at the input.
+    """
+
+    def __init__(
+        self,
+        window: int,
+        dim: int,
+        *,
+        ring: int | None = None,
+        place: Place = "queries_keys",
+        init: Literal["sinusoidal", "normal"] = "sinusoidal",
+        std: float = 0.02,
+        scale: float = 10.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        ring = window if ring is None else ring
+        if window < 1:
+            raise ArgumentError(f"window must be at least 1 token, got {window}")
+        if ring < window:
+            raise ArgumentError(
+                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
+                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
+            )
+        if place not in ("queries_keys", "input", "both"):
+            raise ArgumentError(f'place must be "queries_keys", "input" or "both", got {place!r}')
+        if init not in ("sinusoidal", "normal"):
+            raise ArgumentError(f'init must be "sinusoidal" or "normal", got {init!r}')
+        self.window, self.ring, self.dim = window, ring, dim
+        self.place, self.init, self.std, self.scale = place, init, std, scale
+        self.weight = nn.Parameter(torch.empty(ring, dim))
+        self.dropout = nn.Dropout(dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            if self.init == "normal":
+                self.weight.normal_(0.0, self.std)
+            else:
+                self.weight.copy_(ring_sinusoids(self.ring, self.dim, std=self.std))
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        phases = torch.randint(self.ring, (batch, 1), generator=generator)
+        return phases + torch.arange(length)
+
+    def rows(self, position_ids: Tensor) -> Tensor:
+        """position_ids of any integers and shape -> their rows, with a last dimension D."""
+        return F.embedding(position_ids % self.ring, self.weight)
+
+    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        return x if self.place == "queries_keys" else self.dropout(x + self.rows(position_ids))
+
+    def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
+        if self.place == "input":
+            return None
+        # The ring is projected once, whatever the length and the batch.
+        return F.embedding(position_ids % self.ring, project(self.weight * self.scale))
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int = 0) -> Tensor:
+        """x (B, L, D) plus rows, then dropout, wherever the encoding's place is.
+
+        Without position_ids the positions are offset, offset + 1, ...; in training each sequence draws a phase.
+        """
+        if position_ids is None:
+            batch, length = x.shape[:2]
+            position_ids = offset + torch.arange(length, device=x.device)
+            if self.training:
+                position_ids = position_ids + torch.randint(self.ring, (batch, 1), device=x.device)
+        return self.dropout(x + self.rows(position_ids))
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.window}, {self.dim}, ring={self.ring}, place={self.place!r}, init={self.init!r}, "
+            f"std={self.std:g}, scale={self.scale:g}, dropout={self.dropout.p:g}"
+        )

@@ -1,0 +1,94 @@
+"""Rotary position embedding (RoPE; Su et al. 2021, arXiv:2104.09864, equation 34).
+
+Pairs of components of q and k turn by the angle p * theta_j, theta_j = base^(-2j/d), so that their product
+depends on the distance between two tokens alone. Two pairings are in use: component j with j + d/2
+("half_split": GPT-NeoX, Llama in transformers) and 2j with 2j + 1 ("interleaved": the paper, GPT-J).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+
+Pairing = Literal["half_split", "interleaved"]
+
+
+def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
+    """theta_j = base^(-2j/d) in radians a position, float32 (head_dim / 2,)."""
+    if head_dim < 2 or head_dim % 2:
+        raise ArgumentError(
+            f"RoPE turns pairs of components, so head_dim must be even and positive, got {head_dim}; "
+            "choose a width and a number of heads that give an even width a head"
+        )
+    return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split") -> Tensor:
+    """Turn the pairs of x (..., L, d) by the angles whose cos and sin (..., L, d/2) are given; x's dtype back."""
+    if pairing == "half_split":
+        first, second = x.chunk(2, dim=-1)
+    else:
+        first, second = x[..., 0::2], x[..., 1::2]
+    turned = first * cos - second * sin, second * cos + first * sin
+    together = torch.cat(turned, dim=-1) if pairing == "half_split" else torch.stack(turned, dim=-1).flatten(-2)
+    return together.to(x.dtype)
+
+
+class RotaryEmbedding(PositionEncoding):
+    """RoPE over all of each head: ``forward(q, k)`` turns both.
+
+    Args:
+        head_dim: width of one head, d = D/H; even.
+        base: 10,000 in the paper.
+        pairing: "half_split" or "interleaved" (see the head of this file).
+
+    Angles are computed in float32 whatever the model's dtype is: in bfloat16 positions above 256 fall together.
+    Frequencies are computed as they are needed, since a buffer would be cast with the model.
+    """
+
+    def __init__(self, head_dim: int, *, base: float = 10000.0, pairing: Pairing = "half_split") -> None:
+        super().__init__()
+        if pairing not in ("half_split", "interleaved"):
+            raise ArgumentError(f'pairing must be "half_split" or "interleaved", got {pairing!r}')
+        self.head_dim, self.base, self.pairing = head_dim, base, pairing
+        rotary_frequencies(head_dim, base=base)  # refuses an odd width here rather than in forward
+
+    def cos_sin(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """position_ids (L,) -> (L, d/2) each; (B, L) -> (B, 1, L, d/2), to broadcast over heads. Float32."""
+        frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
+        angles = position_ids.unsqueeze(-1).float() * frequencies
+        if position_ids.dim() == 2:
+            angles = angles.unsqueeze(1)
+        return angles.cos(), angles.sin()
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        cos_sin = self.cos_sin(q_positions)
+        turned_q = rotate(q, *cos_sin, self.pairing)
+        if k_positions is not q_positions:
+            cos_sin = self.cos_sin(k_positions)
+        return turned_q, rotate(k, *cos_sin, self.pairing)
+
+    def forward(
+        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """q (B, H, L, d) and k (B, Hk, L, d) -> both turned; without positions, those from offset on."""
+        if q.size(-1) != self.head_dim or k.size(-1) != self.head_dim or q.size(-2) != k.size(-2):
+            raise ArgumentError(
+                f"q and k must be (B, H, L, {self.head_dim}) with one L, got {tuple(q.shape)} and "
+                f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
+            )
+        if position_ids is None:
+            position_ids = torch.arange(offset, offset + q.size(-2), device=q.device)
+        elif offset:
+            raise ArgumentError("pass position_ids or offset, not both")
+        return self.at_queries_keys(q, k, position_ids, position_ids)
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}"

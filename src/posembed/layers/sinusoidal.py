@@ -1,0 +1,63 @@
+"""Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
+
+PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula stands in tables/fill.py.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from posembed.layers.base import PositionEncoding
+from posembed.tables.fill import check_even, sinusoids
+
+
+class SinusoidalPositionalEmbedding(PositionEncoding):
+    """Adds to each token the sinusoids of its position, then applies dropout. Nothing is learned, nothing ends.
+
+    Args:
+        dim: width D, even.
+        scale: the factor on the rows, whose norm is sqrt(D/2) without it. The paper scales the tokens by sqrt(D)
+            instead; either way neither should drown the other.
+        base: 10,000 in the paper.
+        interleaved: sines and cosines alternate (the paper), or come in two halves (fairseq, tensor2tensor).
+        dropout: applied after the sum, in training.
+
+    Rows are computed in float64 as they are needed, since a stored table would be cast with the model.
+
+    Raises:
+        ArgumentError: dim is odd.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        scale: float = 1.0,
+        base: float = 10000.0,
+        interleaved: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_even(dim)
+        self.dim, self.scale, self.base, self.interleaved = dim, scale, base, interleaved
+        self.dropout = nn.Dropout(dropout)
+
+    def rows(self, position_ids: Tensor) -> Tensor:
+        """position_ids of any shape -> (..., D), float32."""
+        return self.scale * sinusoids(position_ids, self.dim, base=self.base, interleaved=self.interleaved)
+
+    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        return self.dropout(x + self.rows(position_ids).to(x.dtype))
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int = 0) -> Tensor:
+        """x (B, L, D) plus the rows of position_ids, (L,) or (B, L), or of offset, offset + 1, ..."""
+        if position_ids is None:
+            position_ids = torch.arange(offset, offset + x.size(1), device=x.device)
+        return self.at_input(x, position_ids)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.dim}, scale={self.scale:g}, base={self.base:g}, "
+            f"interleaved={self.interleaved}, dropout={self.dropout.p:g}"
+        )
