@@ -1,4 +1,4 @@
-"""The command line: each command parses, calls the library and prints. Only a command that needs torch loads it."""
+"""The command line: each command parses, calls the library and prints. Torch is loaded where it is needed."""
 
 from __future__ import annotations
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from posembed.lab.results import RunSpec
 
 app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment on your own text.")
 

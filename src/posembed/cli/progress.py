@@ -59,5 +59,4 @@ class ProgressBar:
     def _show(self, step: int, description: str | None, now: str) -> None:
         assert self.running is not None
         before = sum(s.steps for s in self.specs[: self.specs.index(self.running)])
-        more = {} if description is None else {"description": description}
-        self.bar.update(self.task, completed=before + step, now=now, **more)
+        self.bar.update(self.task, completed=before + step, description=description, now=now)

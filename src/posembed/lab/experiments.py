@@ -90,7 +90,7 @@ def _row(results: Sequence[RunResult], reference: Sequence[RunResult]) -> Length
     gaps = next(iter(ours.values())).repeat_gain if ours else ()
 
     def over_seeds(read: Callable[[Measurements, int], float | None], keys: Sequence[int] = lengths) -> ByLength:
-        return {key: _estimate(ours, lambda m, key=key: read(m, key)) for key in keys}
+        return {key: _estimate([read(m, key) for m in ours.values()]) for key in keys}
 
     def perplexities(name: str) -> ByLength:
         losses = over_seeds(lambda m, length: getattr(m, name)[length])
@@ -122,9 +122,9 @@ def _row(results: Sequence[RunResult], reference: Sequence[RunResult]) -> Length
     )
 
 
-def _estimate(by_seed: dict[int, Measurements], read: Callable[[Measurements], float | None]) -> Estimate | None:
-    values = [value for m in by_seed.values() if (value := read(m)) is not None]
-    return estimate(values) if values else None
+def _estimate(values: Sequence[float | None]) -> Estimate | None:
+    there = [value for value in values if value is not None]
+    return estimate(there) if there else None
 
 
 def _present(values: dict[int, float | None]) -> dict[int, float]:

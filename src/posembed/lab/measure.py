@@ -37,11 +37,14 @@ def everything(
     longest = windows(held_out, max(test_lengths), tokens)
     # The same tokens must have a place in every window: half a training length, or the shortest test length.
     count = min(max(train_length // 2, 1), min(test_lengths))
-    nonoverlapping, same_tokens, chopped, chopped_same_tokens = {}, {}, {}, {}
+    nonoverlapping: dict[int, float | None] = {}
+    same_tokens: dict[int, float | None] = {}
+    chopped: dict[int, float] = {}
+    chopped_same_tokens: dict[int, float] = {}
     for length in test_lengths:
         shorter, last = shorter_windows(longest, length), longest[:, -length - 1 :]
-        nonoverlapping[length] = mean_or_none(lambda rows=shorter: loss(rows))
-        same_tokens[length] = mean_or_none(lambda rows=last: loss(rows)[:, -count:])
+        nonoverlapping[length] = mean_or_none(loss, shorter)
+        same_tokens[length] = mean_or_none(loss, last, slice(-count, None))
         chopped[length] = in_pieces(loss, shorter, train_length).mean().item()
         chopped_same_tokens[length] = in_pieces(loss, last, train_length)[:, -count:].mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
@@ -53,8 +56,8 @@ def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...])
     needed = max(max(test_lengths) + 1, 3 * passage_length(train_length) + max(gaps(train_length)))
     if len(held_out) < needed:
         raise DataError(
-            f"the held-out text has {len(held_out):,} tokens, and test lengths up to {max(test_lengths):,} after a "
-            f"training length of {train_length:,} need {needed:,}; give more text, or shorter lengths"
+            f"the held-out text has {len(held_out):,} tokens, and test lengths up to {max(test_lengths):,} after "
+            f"a training length of {train_length:,} need {needed:,}; give more text, or shorter lengths"
         )
 
 
@@ -88,10 +91,10 @@ def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) ->
     return torch.cat(losses)
 
 
-def mean_or_none(losses: Callable[[], Tensor]) -> float | None:
-    """The mean, or None where the encoding has no position for some token."""
+def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None)) -> float | None:
+    """The mean over the counted tokens of each row, or None where the encoding has no position for some token."""
     try:
-        return losses().mean().item()
+        return loss(rows)[:, counted].mean().item()
     except PositionError:
         return None
 
@@ -121,4 +124,6 @@ def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) ->
     filler = text[:, passage + passage // 2 :][:, :gap]
     probed, other = text[:, :passage], text[:, -passage:]
     seen, unseen = (torch.cat((first, filler, probed), dim=1) for first in (probed, other))
-    return mean_or_none(lambda: (loss(unseen) - loss(seen))[:, 1 - passage :])
+    counted = slice(1 - passage, None)
+    without, with_it = mean_or_none(loss, unseen, counted), mean_or_none(loss, seen, counted)
+    return None if without is None or with_it is None else without - with_it

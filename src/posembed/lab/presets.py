@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from posembed.errors import ArgumentError
@@ -86,7 +85,7 @@ def settings(preset: str, *, data_sha256: str, **overrides: Any) -> RunSpec:
 
 
 def default_window(layers: int, train_length: int) -> int:
-    """The largest power of two whose reach through all layers, n (w - 1) + 1 tokens, is within the training length.
+    """The largest power of two whose reach through n layers, n (w - 1) + 1 tokens, is within the training length.
 
     A longer one would show a model, past its training length, more than it ever saw.
     """

@@ -96,21 +96,16 @@ class RunResult:
     @staticmethod
     def from_json(line: str) -> RunResult:
         """Raises ValueError, KeyError or TypeError where the line is not a run."""
-        values = json.loads(line)
+        values: dict[str, Any] = json.loads(line)
         spec = values.pop("spec")
         spec["test_lengths"] = tuple(spec["test_lengths"])
         measured = values.pop("measurements")
         if measured is not None:
-            measured = Measurements(
-                **{
-                    name: {int(length): loss for length, loss in value.items()}
-                    if isinstance(value, dict)
-                    else value
-                    for name, value in measured.items()
-                }
-            )
-        losses = tuple((int(step), float(loss)) for step, loss in values.pop("losses"))
-        return RunResult(spec=RunSpec(**spec), measurements=measured, losses=losses, **values)
+            bytes_per_token = measured.pop("bytes_per_token")
+            by_length = {name: {int(k): v for k, v in losses.items()} for name, losses in measured.items()}
+            measured = Measurements(**by_length, bytes_per_token=bytes_per_token)
+        curve = tuple((int(step), float(loss)) for step, loss in values.pop("losses"))
+        return RunResult(spec=RunSpec(**spec), measurements=measured, losses=curve, **values)
 
 
 class RunFolder:
