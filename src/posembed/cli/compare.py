@@ -4,70 +4,60 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment on your own text.")
-
-Size = typer.Option(rich_help_panel="Model and training (what a preset sets)")
+app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own text.")
 
 
-def names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _option(text: str, panel: str | None = None) -> Any:
+    return typer.Option(help=text, rich_help_panel=panel)
 
 
-def numbers(text: str | None) -> tuple[int, ...] | None:
-    try:
-        return None if text is None else tuple(int(number) for number in names(text))
-    except ValueError:
-        raise typer.BadParameter(
-            f"expected whole numbers with commas between, such as 128,256; got {text!r}"
-        ) from None
+MODEL, TRAINING = "Model (a preset sets these)", "Training (a preset sets these)"
 
 
 @app.command()
 def lengths(
     encodings: Annotated[
-        str, typer.Option(help="Names with commas between; +window puts one under a window.")
+        str, _option("Names with commas between. NAME+window puts any of them under a causal window.")
     ] = "learned,rolling,sinusoidal,rope,alibi",
-    data: Annotated[str, typer.Option(help="stdlib, text files, a folder, or hf:NAME[:CONFIG].")] = "stdlib",
-    tokenizer: Annotated[
-        str, typer.Option(help="bytes, a tokenizer.json, or a name on the Hugging Face hub.")
-    ] = "bytes",
-    out: Annotated[Path, typer.Option(help="The run folder. The same command goes on where it stopped.")] = Path(
+    data: Annotated[str, _option("stdlib, text files, a folder, or hf:NAME[:CONFIG].")] = "stdlib",
+    tokenizer: Annotated[str, _option("bytes, a tokenizer.json, or a name on the Hugging Face hub.")] = "bytes",
+    out: Annotated[Path, _option("The run folder; the same command goes on where it stopped.")] = Path(
         "runs/lengths"
     ),
-    seeds: Annotated[int, typer.Option(help="How many runs of each encoding.", min=1)] = 1,
-    reference: Annotated[str, typer.Option(help="The encoding that the others are held against.")] = "alibi",
-    preset: Annotated[str, typer.Option(help="quick, small or gpt2.")] = "small",
-    train_length: Annotated[int | None, Size] = None,
-    test_lengths: Annotated[str | None, Size] = None,
-    layers: Annotated[int | None, Size] = None,
-    width: Annotated[int | None, Size] = None,
-    heads: Annotated[int | None, Size] = None,
-    window: Annotated[int | None, Size] = None,
-    ring: Annotated[int | None, Size] = None,
-    steps: Annotated[int | None, Size] = None,
-    batch: Annotated[int | None, Size] = None,
-    learning_rate: Annotated[float | None, Size] = None,
-    warmup: Annotated[int | None, Size] = None,
-    dropout: Annotated[float | None, Size] = None,
-    weight_decay: Annotated[float | None, Size] = None,
-    test_tokens: Annotated[int | None, Size] = None,
-    precision: Annotated[str | None, typer.Option(help="no, bf16 or fp16.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, or leave it to Accelerate.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the runs and their sizes; train nothing.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    seeds: Annotated[int, _option("How many runs of each encoding.")] = 1,
+    reference: Annotated[str, _option("The encoding that the others are held against.")] = "alibi",
+    preset: Annotated[str, _option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs, their sizes and the time.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for machines.")] = False,
+    train_length: Annotated[int | None, _option("Tokens a training sequence.", MODEL)] = None,
+    test_lengths: Annotated[str | None, _option("Context lengths to measure at, commas between.", MODEL)] = None,
+    layers: Annotated[int | None, _option("Layers.", MODEL)] = None,
+    width: Annotated[int | None, _option("Width of the model.", MODEL)] = None,
+    heads: Annotated[int | None, _option("Attention heads.", MODEL)] = None,
+    window: Annotated[int | None, _option("Causal window, of encodings that use one.", MODEL)] = None,
+    ring: Annotated[int | None, _option("Rows of the rolling table; at least the window.", MODEL)] = None,
+    steps: Annotated[int | None, _option("Training steps.", TRAINING)] = None,
+    batch: Annotated[int | None, _option("Sequences a step, over all processes.", TRAINING)] = None,
+    learning_rate: Annotated[float | None, _option("Peak of the cosine.", TRAINING)] = None,
+    warmup: Annotated[int | None, _option("Steps of linear warm-up.", TRAINING)] = None,
+    weight_decay: Annotated[float | None, _option("Of the matrices.", TRAINING)] = None,
+    dropout: Annotated[float | None, _option("After each sublayer and each position sum.", TRAINING)] = None,
+    test_tokens: Annotated[int | None, _option("Held-out tokens to measure on.", TRAINING)] = None,
+    precision: Annotated[str | None, _option("no (float32), bf16 or fp16.", TRAINING)] = None,
+    device: Annotated[str | None, _option("cpu, cuda, mps; default: what there is.", TRAINING)] = None,
 ) -> None:
     """How far does each encoding carry a language model past its training length?"""
     from posembed.cli.progress import ProgressBar
-    from posembed.cli.tables import print_lengths
+    from posembed.cli.tables import print_lengths, print_plan
     from posembed.lab import experiments, presets
     from posembed.lab.data import load_corpus
+    from posembed.lab.plan import plan
     from posembed.lab.results import RunFolder
     from posembed.lab.sweep import sweep
     from posembed.lab.train import make_accelerator
@@ -75,11 +65,11 @@ def lengths(
     corpus = load_corpus(data, tokenizer=tokenizer)
     settings = presets.settings(
         preset,
-        data_sha256=corpus.sha256,
         data=data,
+        data_sha256=corpus.sha256,
         tokenizer=tokenizer,
         train_length=train_length,
-        test_lengths=numbers(test_lengths),
+        test_lengths=_numbers(test_lengths),
         layers=layers,
         width=width,
         heads=heads,
@@ -89,17 +79,39 @@ def lengths(
         batch=batch,
         learning_rate=learning_rate,
         warmup=warmup,
-        dropout=dropout,
         weight_decay=weight_decay,
+        dropout=dropout,
         test_tokens=test_tokens,
         precision=precision,
     )
-    specs = experiments.length_runs(settings, names(encodings), seeds)
+    specs = experiments.length_runs(settings, _names(encodings), seeds)
     accelerator = make_accelerator(settings.precision, device)
-    with ProgressBar(specs) as bar:
-        results = sweep(specs, corpus, RunFolder(out), accelerator, bar)
+    if dry_run:
+        print_plan(plan(specs, corpus, accelerator), corpus)
+        return
+    try:
+        with ProgressBar(specs, quiet=not accelerator.is_main_process) as bar:
+            results = sweep(specs, corpus, RunFolder(out), accelerator, bar)
+    except KeyboardInterrupt:
+        print(f"posembed: stopped; the same command goes on from {out}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if not accelerator.is_main_process:
+        return
     summary = experiments.summarise_lengths(results, reference=reference)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))
     else:
         print_lengths(summary)
+    if all(result.failure for result in results):
+        raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(number) for number in _names(text))
+    except ValueError:
+        raise typer.BadParameter(f"expected whole numbers with commas between, as 128,256; got {text!r}") from None

@@ -1,7 +1,8 @@
-"""What a person sees while runs go: a live bar on a terminal, a line a run elsewhere. All on stderr."""
+"""What a person sees while runs go, on stderr: a live bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,25 +13,30 @@ if TYPE_CHECKING:
     from posembed.lab.results import RunResult, RunSpec
     from posembed.lab.train import Progress as StepProgress
 
+SECONDS_BETWEEN_LINES = 30.0
+
 
 class ProgressBar:
     """One bar over the steps of all runs, with the name, loss and speed of the one that trains."""
 
-    def __init__(self, specs: Sequence[RunSpec]) -> None:
+    def __init__(self, specs: Sequence[RunSpec], *, quiet: bool = False) -> None:
         self.specs = list(specs)
-        self.console = Console(stderr=True)
+        self.steps_before = 0
+        self.steps = sum(spec.steps for spec in specs)
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bar = Progress(
-            TextColumn("{task.description:<24}"),
-            BarColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
             TaskProgressColumn(),
             TextColumn("{task.fields[now]}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=self.console,
-            speed_estimate_period=60,
+            speed_estimate_period=120,
+            expand=True,
         )
-        self.task = self.bar.add_task("reading results", total=sum(s.steps for s in specs), now="")
-        self.running: RunSpec | None = None
+        self.task = self.bar.add_task("starting", total=self.steps, now="")
+        self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> ProgressBar:
         self.bar.start()
@@ -40,23 +46,26 @@ class ProgressBar:
         self.bar.stop()
 
     def started(self, spec: RunSpec) -> None:
-        self.running = spec
-        self._show(0, f"{spec.encoding}, seed {spec.seed}", "")
+        # Runs that were finished before are passed over.
+        self.steps_before = sum(s.steps for s in self.specs[: self.specs.index(spec)])
+        self.bar.update(self.task, completed=self.steps_before, description=_name(spec), now="")
 
     def stepped(self, progress: StepProgress) -> None:
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
-        self._show(progress.step, None, now)
+        done = self.steps_before + progress.step
+        self.bar.update(self.task, completed=done, now=now)
+        if not self.console.is_terminal and time.monotonic() > self.line_due:
+            self.console.print(f"{self.bar.tasks[0].description}: {done / self.steps:.0%} of all, {now}")
+            self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def finished(self, result: RunResult) -> None:
-        name = f"{result.spec.encoding}, seed {result.spec.seed}"
+        name = _name(result.spec)
         if result.failure:
-            self.console.print(f"[red]{name}: failed: {result.failure}")
+            self.console.print(f"{name}: failed: {result.failure}", style="red")
         else:
-            loss, seconds = result.losses[-1][1], result.seconds
-            self.console.print(f"{name}: training loss {loss:.3f} after {seconds:.0f} s", highlight=False)
-        self._show(result.spec.steps, None, "")
+            self.console.print(f"{name}: training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s")
+        self.bar.update(self.task, completed=self.steps_before + result.spec.steps, now="")
 
-    def _show(self, step: int, description: str | None, now: str) -> None:
-        assert self.running is not None
-        before = sum(s.steps for s in self.specs[: self.specs.index(self.running)])
-        self.bar.update(self.task, completed=before + step, description=description, now=now)
+
+def _name(spec: RunSpec) -> str:
+    return f"{spec.encoding}, seed {spec.seed}"

@@ -61,6 +61,13 @@ def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...])
         )
 
 
+def tokens_measured(train_length: int, test_lengths: tuple[int, ...], tokens: int) -> int:
+    """About how many tokens ``everything`` feeds to the model."""
+    rows = max(tokens // max(test_lengths), 1)
+    probes = sum(2 * PROBES * (2 * passage_length(train_length) + gap) for gap in gaps(train_length))
+    return 2 * tokens * len(test_lengths) + 2 * rows * sum(test_lengths) + probes
+
+
 def gaps(train_length: int) -> tuple[int, ...]:
     """How many tokens stand between a passage and its repetition: half to four training lengths."""
     return tuple(max(round(train_length * times), 1) for times in (0.5, 1, 2, 4))
