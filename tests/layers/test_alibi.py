@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from posembed import Alibi, ArgumentError
+from posembed.layers.alibi import alibi_slopes
+
+
+def authors_slopes(n: int) -> list[float]:
+    """The recursion of the paper's appendix, in float64."""
+
+    def power_of_two(n: int) -> list[float]:
+        start = 2 ** (-(2 ** -(math.log2(n) - 3)))
+        return [start * start**i for i in range(n)]
+
+    if math.log2(n).is_integer():
+        return power_of_two(n)
+    closest = 2 ** math.floor(math.log2(n))
+    return power_of_two(closest) + authors_slopes(2 * closest)[0::2][: n - closest]
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8, 12, 16, 20, 33])
+def test_slopes_are_the_authors(heads: int) -> None:
+    assert alibi_slopes(heads).tolist() == pytest.approx(authors_slopes(heads), rel=1e-6)
+
+
+def test_twelve_heads() -> None:
+    exponents = [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]
+    assert alibi_slopes(12).tolist() == pytest.approx([2.0**-e for e in exponents])
+
+
+@pytest.mark.parametrize("heads", [4, 6, 8])
+def test_bias_differs_from_transformers_bloom_by_a_constant_a_row(heads: int) -> None:
+    """BLOOM adds slope * j; softmax does not see the slope * i by which ours is lower."""
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 9, dtype=torch.long), heads, torch.float32)[:, 0]
+    ours = Alibi(heads)(9)
+    torch.testing.assert_close(ours[:, -1] - ours[:, -1, :1], theirs - theirs[:, :1], atol=1e-6, rtol=0)
+
+
+def test_bias_is_minus_slope_times_distance() -> None:
+    bias = Alibi(2).at_scores(torch.tensor([5, 2]), torch.tensor([0, 2, 5]))
+    distance = torch.tensor([[5.0, 3, 0], [2, 0, 3]])
+    assert torch.equal(bias, torch.stack([-(2.0**-4) * distance, -(2.0**-8) * distance]))
+
+
+def test_decoding_reads_the_last_rows() -> None:
+    assert torch.equal(Alibi(3)(2, 7), Alibi(3)(7)[:, -2:])
+
+
+def test_positions_by_row() -> None:
+    ids = torch.tensor([[0, 1, 2], [5, 7, 7]])
+    bias = Alibi(4).at_scores(ids, ids)
+    assert bias.shape == (2, 4, 3, 3)
+    assert torch.equal(bias[1], Alibi(4).at_scores(ids[1], ids[1]))
+
+
+def test_bfloat16_models_keep_float32_distances() -> None:
+    layer = Alibi(8).to(torch.bfloat16)
+    bias = layer(400)
+    assert bias.dtype == torch.float32
+    assert len(torch.unique(bias[0, -1])) == 400
+    assert layer.state_dict() == {}
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ArgumentError, match="at least one head, got 0"):
+        Alibi(0)
+    with pytest.raises(ArgumentError, match="q_length=5, got 3"):
+        Alibi(2)(5, 3)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posembed import ArgumentError, RollingPositionalEmbedding
+from posembed.lab.model import Decoder
+from posembed.layers.rolling import Place, ring_sinusoids
+
+PLACES: list[Place] = ["queries_keys", "input", "both"]
+
+
+def decoder(place: Place, *, window: int = 4, ring: int | None = None, layers: int = 2) -> Decoder:
+    torch.manual_seed(0)
+    encoding = RollingPositionalEmbedding(window, 16, ring=ring, place=place, init="normal", std=1.0)
+    return Decoder(11, 16, layers=layers, heads=2, encoding=encoding).double().eval()
+
+
+def test_rows_come_round() -> None:
+    layer = RollingPositionalEmbedding(4, 6, ring=5)
+    ids = torch.tensor([0, 4, 5, 9, 10, 1_000_000_004, -1])
+    assert torch.equal(layer.rows(ids), layer.weight[[0, 4, 0, 4, 0, 4, 4]])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_any_length_meets_what_training_met(place: Place) -> None:
+    """Past n (w - 1) + 1 tokens a token's output depends on the last of them alone, at a phase seen in training."""
+    model = decoder(place, window=4, ring=6, layers=2)
+    reach = 2 * (4 - 1) + 1
+    ids = torch.randint(11, (1, 50))
+    long = model(ids)
+    for end in (reach, 20, 50):
+        phase = (end - reach) % 6  # as training draws it
+        short = model(ids[:, end - reach : end], torch.arange(reach) + phase)
+        torch.testing.assert_close(short[:, -1], long[:, end - 1], atol=1e-12, rtol=0)
+
+
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(st.sampled_from(PLACES), st.integers(1, 5), st.integers(0, 3), st.integers(-9, 30))
+def test_a_whole_turn_changes_nothing(place: Place, window: int, more: int, turns: int) -> None:
+    model = decoder(place, window=window, ring=window + more)
+    ids = torch.randint(11, (2, 13))
+    positions = torch.arange(13)
+    assert torch.equal(model(ids, positions), model(ids, positions + turns * (window + more)))
+
+
+def test_queries_and_keys_read_h_plus_rows_and_values_do_not() -> None:
+    """before_queries_keys gives W(h + s P) - W h for W_q and W_k."""
+    layer = RollingPositionalEmbedding(3, 8, ring=4, init="normal", scale=7.0).double()
+    weight = torch.randn(16, 8, dtype=torch.float64)
+    h = torch.randn(2, 9, 8, dtype=torch.float64)
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8, 9, 10, 11]])
+    added = layer.before_queries_keys(lambda rows: rows @ weight.T, ids)
+    assert added is not None
+    expected = (h + 7.0 * layer.rows(ids)) @ weight.T - h @ weight.T
+    torch.testing.assert_close(added, expected)
+    assert layer.at_input(h, ids) is h
+
+
+def test_training_draws_every_phase_and_the_generator_decides() -> None:
+    layer = RollingPositionalEmbedding(4, 6, ring=5)
+    ids = layer.training_positions(200, 7, torch.Generator().manual_seed(3))
+    assert ids.shape == (200, 7)
+    assert set(ids[:, 0].tolist()) == set(range(5))
+    assert torch.equal(ids - ids[:, :1], torch.arange(7).expand(200, 7))
+    assert torch.equal(ids, layer.training_positions(200, 7, torch.Generator().manual_seed(3)))
+
+
+def test_forward_adds_rows_and_draws_phases_in_training_only() -> None:
+    layer = RollingPositionalEmbedding(4, 6, init="normal")
+    x = torch.zeros(64, 9, 6)
+    layer.eval()
+    assert torch.equal(layer(x, offset=3)[0], layer.rows(torch.arange(3, 12)))
+    assert torch.equal(layer(x), layer(x, torch.arange(9)))
+    layer.train()
+    assert len(torch.unique(layer(x)[:, 0], dim=0)) == 4
+
+
+def test_periods_of_the_sinusoids_divide_the_ring() -> None:
+    for ring, dim in [(16, 96), (12, 7), (5, 4), (1, 3)]:
+        rows = ring_sinusoids(ring, dim).double()
+        assert rows.shape == (ring, dim)
+        products = rows @ rows.T  # depends on the distance round the ring alone, where pairs are whole
+        if dim % 2 == 0:
+            for shift in range(ring):
+                torch.testing.assert_close(products, products.roll((shift, shift), (0, 1)), atol=1e-6, rtol=0)
+    assert ring_sinusoids(16, 96).std().item() == pytest.approx(0.02, rel=0.02)
+    assert math.isfinite(ring_sinusoids(2, 2).sum())
+
+
+def test_gradients_reach_the_rows_from_either_place() -> None:
+    for place in PLACES:
+        model = decoder(place)
+        model(torch.randint(11, (2, 9))).square().sum().backward()
+        weight = model.encoding.weight
+        assert weight.grad is not None  # type: ignore[union-attr]
+        assert weight.grad.abs().sum(dim=1).min() > 0  # type: ignore[union-attr]
+
+
+def test_state_dict_is_the_weight() -> None:
+    assert list(RollingPositionalEmbedding(4, 6).state_dict()) == ["weight"]
+
+
+def test_a_ring_smaller_than_its_window_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"ring=7 is smaller than window=8.*at least 8"):
+        RollingPositionalEmbedding(8, 6, ring=7)
+
+
+def test_other_bad_arguments() -> None:
+    with pytest.raises(ArgumentError, match="window must be at least 1"):
+        RollingPositionalEmbedding(0, 6)
+    with pytest.raises(ArgumentError, match="place must be"):
+        RollingPositionalEmbedding(4, 6, place="values")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="init must be"):
+        RollingPositionalEmbedding(4, 6, init="zeros")  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posembed import ArgumentError, RotaryEmbedding
+from posembed.layers.rotary import Pairing
+
+PAIRINGS: list[Pairing] = ["half_split", "interleaved"]
+
+
+def oracle(x: np.ndarray, position: int, pairing: Pairing, base: float = 10000.0) -> np.ndarray:
+    """One head (d,) in float64, as multiplication by complex numbers."""
+    d = len(x)
+    turned = np.empty(d)
+    for j in range(d // 2):
+        a, b = (j, j + d // 2) if pairing == "half_split" else (2 * j, 2 * j + 1)
+        z = complex(x[a], x[b]) * np.exp(1j * position * base ** (-2 * j / d))
+        turned[a], turned[b] = z.real, z.imag
+    return turned
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("position", [0, 1, 63, 4095])
+def test_it_is_the_formula(pairing: Pairing, position: int) -> None:
+    q = torch.randn(1, 1, 1, 10)
+    turned, _ = RotaryEmbedding(10, pairing=pairing)(q, q, torch.tensor([position]))
+    expected = oracle(q[0, 0, 0].double().numpy(), position, pairing)
+    np.testing.assert_allclose(turned[0, 0, 0].numpy(), expected, atol=2e-6 * max(position, 1) ** 0.5 + 1e-6)
+
+
+@settings(deadline=None, max_examples=25, derandomize=True)
+@given(st.sampled_from(PAIRINGS), st.integers(1, 8), st.integers(-50, 500), st.integers(0, 40), st.integers(0, 40))
+def test_products_depend_on_distance_alone(pairing: Pairing, half: int, shift: int, i: int, j: int) -> None:
+    generator = torch.Generator().manual_seed(half)
+    q, k = torch.randn(2, 1, 2, 1, 2 * half, generator=generator, dtype=torch.float64)
+    layer = RotaryEmbedding(2 * half, pairing=pairing)
+
+    def product(query_position: int, key_position: int) -> torch.Tensor:
+        a, b = layer.at_queries_keys(q, k, torch.tensor([query_position]), torch.tensor([key_position]))
+        return (a * b).sum(-1)
+
+    torch.testing.assert_close(product(i + shift, j + shift), product(i, j), atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_norms_are_kept_and_gradients_flow(pairing: Pairing) -> None:
+    q = torch.randn(2, 3, 7, 6, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(2, 3, 7, 6, dtype=torch.float64, requires_grad=True)
+    layer = RotaryEmbedding(6, pairing=pairing)
+    turned, _ = layer(q, k)
+    torch.testing.assert_close(turned.norm(dim=-1), q.norm(dim=-1), atol=1e-6, rtol=0)
+    assert torch.autograd.gradcheck(lambda a, b: layer(a, b), (q, k), atol=1e-5)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_positions_by_row_equal_each_row_alone(pairing: Pairing) -> None:
+    layer = RotaryEmbedding(8, pairing=pairing)
+    q, k = torch.randn(2, 3, 2, 5, 8)
+    ids = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [3, 3, 0, 1, 90]])
+    together, _ = layer(q, k, ids)
+    for row in range(3):
+        alone, _ = layer(q[row : row + 1], k[row : row + 1], ids[row])
+        assert torch.equal(together[row : row + 1], alone)
+
+
+def test_cached_decoding_equals_the_whole() -> None:
+    layer = RotaryEmbedding(8)
+    q, k = torch.randn(2, 1, 2, 9, 8)
+    whole, _ = layer(q, k)
+    for i in range(9):
+        one, _ = layer(q[:, :, i : i + 1], k[:, :, i : i + 1], offset=i)
+        assert torch.equal(one, whole[:, :, i : i + 1])
+
+
+def test_half_split_equals_transformers_llama() -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    config = llama.LlamaConfig(hidden_size=32, num_attention_heads=4, num_key_value_heads=4)
+    q, k = torch.randn(2, 2, 4, 11, 8)
+    ids = torch.arange(11).expand(2, 11)
+    cos, sin = llama.LlamaRotaryEmbedding(config)(q, ids)
+    expected_q, expected_k = llama.apply_rotary_pos_emb(q, k, cos, sin)
+    turned_q, turned_k = RotaryEmbedding(8)(q, k)
+    torch.testing.assert_close(turned_q, expected_q, atol=1e-6, rtol=0)
+    torch.testing.assert_close(turned_k, expected_k, atol=1e-6, rtol=0)
+
+
+def test_interleaved_equals_transformers_gptj() -> None:
+    gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj")
+    q = torch.randn(2, 4, 11, 8)
+    sin, cos = gptj.create_sinusoidal_positions(11, 8).chunk(2, dim=-1)
+    # GPT-J keeps heads behind the length.
+    expected = gptj.apply_rotary_pos_emb(q.transpose(1, 2), sin[None], cos[None]).transpose(1, 2)
+    turned, _ = RotaryEmbedding(8, pairing="interleaved")(q, q)
+    torch.testing.assert_close(turned, expected, atol=1e-6, rtol=0)
+
+
+def test_bfloat16_models_keep_positions_apart() -> None:
+    layer = RotaryEmbedding(8).to(torch.bfloat16)
+    q = torch.ones(1, 1, 300, 8, dtype=torch.bfloat16)
+    turned, _ = layer(q, q)
+    expected, _ = RotaryEmbedding(8)(q.float(), q.float())
+    assert turned.dtype == torch.bfloat16
+    assert torch.equal(turned, expected.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("head_dim", [0, 5])
+def test_an_odd_width_is_refused(head_dim: int) -> None:
+    with pytest.raises(ArgumentError, match=f"even.*{head_dim}"):
+        RotaryEmbedding(head_dim)
+
+
+def test_other_bad_arguments() -> None:
+    with pytest.raises(ArgumentError, match="half_split"):
+        RotaryEmbedding(8, pairing="neox")  # type: ignore[arg-type]
+    q = torch.randn(1, 1, 3, 8)
+    with pytest.raises(ArgumentError, match="not both"):
+        RotaryEmbedding(8)(q, q, torch.arange(3), offset=1)
+    with pytest.raises(ArgumentError, match=r"\(B, H, L, 6\)"):
+        RotaryEmbedding(6)(q, q)
