@@ -28,7 +28,7 @@ def test_rows_come_round() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_any_length_meets_what_training_met(place: Place) -> None:
-    """Past n (w - 1) + 1 tokens a token's output depends on the last of them alone, at a phase seen in training."""
+    """Past n (w - 1) + 1 tokens an output depends on the last of them alone, at a phase seen in training."""
     model = decoder(place, window=4, ring=6, layers=2)
     reach = 2 * (4 - 1) + 1
     ids = torch.randint(11, (1, 50))

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from posembed.lab.attention import attend, causal_mask
+from posembed.layers.alibi import Alibi
+
+
+def oracle(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, window: int | None) -> Tensor:
+    """Softmax written out, one query at a time."""
+    y = torch.zeros_like(v)
+    for i in range(q.size(-2)):
+        first = 0 if window is None else max(0, i - window + 1)
+        scores = (k[:, :, first : i + 1] @ q[:, :, i].unsqueeze(-1)).squeeze(-1) / q.size(-1) ** 0.5
+        if bias is not None:
+            scores = scores + bias[..., i, first : i + 1]
+        y[:, :, i] = (scores.softmax(-1).unsqueeze(-1) * v[:, :, first : i + 1]).sum(-2)
+    return y
+
+
+def heads(length: int, seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(2, 3, length, 4, dtype=torch.float64, generator=generator) for _ in range(3)]
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.integers(1, 45), st.one_of(st.none(), st.integers(1, 50)), st.booleans())
+def test_every_path_is_the_softmax_written_out(length: int, window: int | None, biased: bool) -> None:
+    q, k, v = heads(length)
+    bias = Alibi(3)(length).double() if biased else None
+    y = attend(q, k, v, bias=bias, window=window)
+    torch.testing.assert_close(y, oracle(q, k, v, bias, window), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("length", "window"), [(40, 3), (41, 4), (9, 1)])
+def test_blocks_have_the_gradients_of_the_dense_mask(length: int, window: int) -> None:
+    """At these lengths attend walks in blocks; SDPA under a dense mask is what it must equal."""
+    inputs = [x.requires_grad_() for x in heads(length)]
+    weights = torch.randn(2, 3, length, 4, dtype=torch.float64)
+    blocks = torch.autograd.grad((attend(*inputs, bias=None, window=window) * weights).sum(), inputs)
+    mask = causal_mask(length, window)
+    dense = torch.nn.functional.scaled_dot_product_attention(*inputs, attn_mask=mask)
+    for ours, theirs in zip(blocks, torch.autograd.grad((dense * weights).sum(), inputs), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
+def test_a_bias_by_row() -> None:
+    q, k, v = heads(6)
+    bias = torch.randn(2, 3, 6, 6, dtype=torch.float64)
+    torch.testing.assert_close(attend(q, k, v, bias=bias, window=4), oracle(q, k, v, bias, 4), atol=1e-12, rtol=0)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from posembed import DataError, PositionError
+from posembed.lab import measure
+
+
+def context(ids: Tensor) -> Tensor:
+    """A "loss" that is how many tokens stand before each one: it tells exactly what was fed."""
+    return torch.arange(1, ids.size(1), dtype=torch.float64).expand(len(ids), -1)
+
+
+def test_windows_are_spread_and_do_not_overlap() -> None:
+    text = torch.arange(1000)
+    rows = measure.windows(text, 30, 120)
+    assert rows.shape == (4, 31)
+    starts = rows[:, 0]
+    assert (starts.diff() >= 30).all()
+    assert starts[-1] > 700
+    assert torch.equal(rows, starts.unsqueeze(1) + torch.arange(31))
+    assert measure.windows(text, 30, 10**9).shape == (33, 31)
+
+
+def test_each_number_is_over_the_tokens_it_says() -> None:
+    measured = measure.everything(
+        context, torch.arange(5000), train_length=8, test_lengths=(4, 8, 20, 40), tokens=400, bytes_per_token=1.0
+    )
+    assert measured.nonoverlapping == {4: 2.5, 8: 4.5, 20: 10.5, 40: 20.5}
+    # The last 4 tokens (half the training length), after the window's last c.
+    assert measured.same_tokens == {4: 2.5, 8: 6.5, 20: 18.5, 40: 38.5}
+    # 20 tokens in pieces of 8 are 8, 8 and 4.
+    assert measured.chopped == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
+    assert measured.chopped_same_tokens == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
+
+
+def test_the_same_tokens_are_the_same_at_every_length() -> None:
+    seen = []
+
+    def record(ids: Tensor) -> Tensor:
+        seen.append(ids[:, -4:])
+        return ids[:, 1:].double()
+
+    longest = measure.windows(torch.arange(900), 40, 400)
+    for length in (4, 8, 40):
+        measure.mean_or_none(record, longest[:, -length - 1 :], slice(-4, None))
+    assert all(torch.equal(rows, seen[0]) for rows in seen)
+
+
+def test_no_position_is_none_and_other_lengths_stay() -> None:
+    def ends_at_10(ids: Tensor) -> Tensor:
+        if ids.size(1) - 1 > 10:
+            raise PositionError("position 10 has no row")
+        return context(ids)
+
+    measured = measure.everything(
+        ends_at_10, torch.arange(5000), train_length=8, test_lengths=(8, 16), tokens=400, bytes_per_token=1.0
+    )
+    assert measured.nonoverlapping == {8: 4.5, 16: None}
+    assert measured.same_tokens == {8: 6.5, 16: None}
+    assert measured.chopped[16] == 4.5
+    assert measured.repeat_gain == {4: 0.0, 8: None, 16: None, 32: None}
+
+
+@pytest.mark.parametrize("gap", [1, 5, 64])
+def test_the_probe_finds_what_reaches_and_only_that(gap: int) -> None:
+    def copies_from(reach: int) -> measure.LossOfTokens:
+        """Loss 0 for a token whose predecessor stood at most ``reach`` before with the same follower, else 2."""
+
+        def loss(ids: Tensor) -> Tensor:
+            losses = torch.full((len(ids), ids.size(1) - 1), 2.0, dtype=torch.float64)
+            for t in range(1, ids.size(1)):
+                for s in range(max(1, t - reach), t):
+                    same = (ids[:, s] == ids[:, t]) & (ids[:, s - 1] == ids[:, t - 1])
+                    losses[same, t - 1] = 0.0
+            return losses
+
+        return loss
+
+    text = torch.randperm(3000)  # no token comes twice
+    assert measure.repeat_gain(copies_from(gap + 6), text, gap, 6) == 2.0
+    assert measure.repeat_gain(copies_from(gap + 5), text, gap, 6) == 0.0
+
+
+def test_too_little_text_says_how_much_is_needed() -> None:
+    with pytest.raises(DataError, match=r"100 tokens.*up to 4,096.*need 4,097"):
+        measure.check(torch.arange(100), train_length=64, test_lengths=(64, 4096))
+    measure.check(torch.arange(4097), train_length=64, test_lengths=(64, 4096))
+
+
+def test_losses_are_those_of_cross_entropy_whatever_the_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = torch.randn(9, 9)
+    model = torch.nn.Embedding.from_pretrained(table)
+    ids = torch.randint(9, (7, 5))
+    whole = measure.loss_of_tokens(model, ids, torch.device("cpu"))
+    monkeypatch.setattr(measure, "TOKENS_AT_ONCE", 10)
+    assert torch.equal(measure.loss_of_tokens(model, ids, torch.device("cpu")), whole)
+    expected = -table.double().log_softmax(-1)[ids[:, :-1], ids[:, 1:]]
+    torch.testing.assert_close(whole, expected, atol=1e-6, rtol=0)
