@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "report": {"tables", "checkpoints", "lab"},
     "cli": {"layers", "inputs", "kernels", "positions", "tables", "checkpoints", "lab", "report"},
     "errors": set(),
+    "__main__": {"cli"},
     "_version": set(),
 }
 FOR_ALL = {"errors", "_version"}

@@ -39,13 +39,13 @@ class ProgressBar:
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> ProgressBar:
-        self.bar.start()
-        return self
+        return self  # the bar appears with the first run, so that a mistake said before it stands alone
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
 
     def started(self, spec: RunSpec) -> None:
+        self.bar.start()
         # Runs that were finished before are passed over.
         self.steps_before = sum(s.steps for s in self.specs[: self.specs.index(spec)])
         self.bar.update(self.task, completed=self.steps_before, description=_name(spec), now="")

@@ -1,0 +1,5 @@
+"""python -m posembed"""
+
+from posembed.cli import main
+
+main()

@@ -1,0 +1,170 @@
+"""The commands as a user runs them: what comes on stdout, what on stderr, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posembed import cli
+
+SMALL = (
+    "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 3 --batch 2 --test-tokens 200"
+)
+
+
+def posembed(capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
+    """Run in this process: (exit code, stdout, stderr)."""
+    sys.argv = ["posembed", *command.split()]
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(autouse=True)
+def _argv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "text.txt"
+    file.write_text("a line of text that comes again and again\n" * 100, encoding="utf-8")
+    return file
+
+
+def test_from_text_to_table(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
+    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings learned,rolling,alibi"
+    code, out, err = posembed(capfd, command)
+    assert code == 0
+    for name in ("learned", "rolling", "alibi"):
+        assert name in out
+        assert f"{name}, seed 0: training loss" in err
+    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    code, out, err = posembed(capfd, command + " --json")
+    assert code == 0
+    summary = json.loads(out)
+    assert [row["encoding"] for row in summary["rows"]] == ["learned", "rolling", "alibi"]
+    assert summary["rows"][0]["same_tokens"]["32"] is None
+    assert "training loss" not in err  # they were there already
+    assert (tmp_path / "run" / "results.jsonl").read_text().splitlines() == lines
+
+
+def test_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
+    code, out, _ = posembed(
+        capfd, f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --seeds 2 --dry-run"
+    )
+    assert code == 0
+    assert "alibi, seed 1" in out
+    assert "nothing was trained" in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ("--encodings learned,roap", 1, "unknown encoding 'roap'; known are learned, rolling"),
+        ("--width 9 --heads 3 --encodings sinusoidal", 1, "dim must be even; got 9"),
+        ("--heads 3", 1, "width 8 is not divisible by 3 heads"),
+        ("--window 8 --ring 4", 1, "ring=4 is smaller than window=8"),
+        ("--test-lengths 1,16", 1, "test lengths must be 2 tokens or more, got 1, 16"),
+        (
+            "--test-lengths 16,5000",
+            1,
+            "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001",
+        ),
+        ("--test-lengths many", 2, "expected whole numbers with commas between"),
+        ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
+        ("--preset enormous", 1, "unknown preset 'enormous'; known are quick, small, gpt2"),
+        ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
+        ("--seeds 0", 1, "at least one encoding and one seed"),
+        ("--steps few", 2, "--steps"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(
+    capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path, options: str, code: int, message: str
+) -> None:
+    given = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} {options}"
+    exit_code, out, err = posembed(capfd, given)
+    assert exit_code == code
+    assert out == ""
+    assert message in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err
+    if code == 1:
+        assert err.startswith("posembed: error: ")
+        assert err.count("\n") == 1
+    assert not (tmp_path / "run" / "results.jsonl").exists()
+
+
+def test_other_settings_and_broken_lines_lose_nothing(
+    capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path
+) -> None:
+    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
+    assert posembed(capfd, command)[0] == 0
+    results = tmp_path / "run" / "results.jsonl"
+    before = results.read_text()
+    code, _, err = posembed(capfd, command + " --learning-rate 0.5")
+    assert code == 1
+    assert "learning_rate: 0.005 there, 0.5 now" in err
+    results.write_text(before + before[:50])
+    code, _, err = posembed(capfd, command)
+    assert code == 1
+    assert "line 2 of" in err
+    assert results.read_text() == before + before[:50]
+
+
+def test_a_folder_that_cannot_be_written(capfd: pytest.CaptureFixture[str], text: Path) -> None:
+    code, _, err = posembed(capfd, f"compare lengths --data {text} --out {text}/run {SMALL}")
+    assert code == 1
+    assert "cannot be written" in err
+
+
+def test_debug_shows_the_traceback(text: Path) -> None:
+    command = [sys.executable, "-m", "posembed", "--debug", "compare", "lengths", "--data", "nowhere.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_help_answers_without_torch() -> None:
+    loaded = loaded_by("import posembed.cli")
+    assert not loaded & {"torch", "numpy", "scipy", "matplotlib", "accelerate", "transformers"}
+
+
+def test_import_loads_torch_and_nothing_heavier() -> None:
+    loaded = loaded_by("import posembed\nfor name in posembed.__all__: getattr(posembed, name)")
+    assert "torch" in loaded
+    heavy = {
+        "transformers",
+        "accelerate",
+        "matplotlib",
+        "scipy",
+        "sklearn",
+        "huggingface_hub",
+        "tokenizers",
+        "jinja2",
+    }
+    assert not loaded & heavy
+
+
+def test_every_public_name_is_there() -> None:
+    import posembed
+
+    assert sorted(set(posembed.__all__)) == sorted(posembed.__all__)
+    for name in posembed.__all__:
+        assert getattr(posembed, name) is not None
