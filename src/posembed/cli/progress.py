@@ -42,7 +42,8 @@ class ProgressBar:
         return self  # the bar appears with the first run, so that a mistake said before it stands alone
 
     def __exit__(self, *error: object) -> None:
-        self.bar.stop()
+        if self.bar.live.is_started:
+            self.bar.stop()
 
     def started(self, spec: RunSpec) -> None:
         self.bar.start()
