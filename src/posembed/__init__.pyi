@@ -8,5 +8,7 @@ from .errors import RunFolderError as RunFolderError
 from .layers.base import PositionEncoding as PositionEncoding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
 from .tables.layout import TableLayout as TableLayout
+from .tables.resize import leading_rows_kept as leading_rows_kept
+from .tables.resize import resize_table as resize_table
 
 __version__: str
