@@ -7,6 +7,8 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.base import PositionEncoding as PositionEncoding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
+from .tables.health import Finding as Finding
+from .tables.health import check_table as check_table
 from .tables.layout import TableLayout as TableLayout
 from .tables.resize import leading_rows_kept as leading_rows_kept
 from .tables.resize import resize_table as resize_table
