@@ -12,6 +12,10 @@ from .layers.none import NoPosition as NoPosition
 from .layers.rolling import RollingPositionalEmbedding as RollingPositionalEmbedding
 from .layers.rotary import RotaryEmbedding as RotaryEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .tables.health import Finding as Finding
+from .tables.health import check_table as check_table
 from .tables.layout import TableLayout as TableLayout
+from .tables.resize import leading_rows_kept as leading_rows_kept
+from .tables.resize import resize_table as resize_table
 
 __version__: str

@@ -1,0 +1,55 @@
+"""What a linear reader can tell about position from a table's rows (Wang and Chen 2020, arXiv:2010.04903).
+
+Five folds over the positions, shuffled with a fixed seed: a row is always judged by a reader that never saw it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import KFold, cross_val_predict
+from torch import Tensor
+
+from posembed.tables.rows import float64_rows
+
+FOLDS = KFold(5, shuffle=True, random_state=0)
+FEWEST_ROWS = 10  # two a fold, or there is no pair to order in one
+PAIRS = 4096  # a fold: enough that the error rate is known to a percent
+
+
+def _features(table: Tensor) -> np.ndarray:
+    """Rows (N, D) with a root mean square of 1, so that a penalty means the same for every table."""
+    rows = float64_rows(table, at_least=FEWEST_ROWS).numpy()
+    return rows / max(np.sqrt(np.mean(rows**2)), np.finfo(np.float64).tiny)
+
+
+def position_error(table: Tensor) -> float:
+    """Rows (N, D) -> by how many positions linear regression from a row to its position is wrong, on average.
+
+    Rows that know nothing give N / 4. The regression is ridge, its penalty chosen in each fold by leave-one-out:
+    least squares alone fits noise where rows and dimensions are about as many, and is then worse than a guess.
+    """
+    rows = _features(table)
+    positions = np.arange(len(rows))
+    read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=FOLDS)
+    return float(np.abs(read - positions).mean())
+
+
+def order_error(table: Tensor) -> float:
+    """Rows (N, D) -> how often logistic regression on [p_i; p_j] is wrong about whether j > i. A guess gives 0.5.
+
+    Both positions of a test pair are held out.
+    """
+    rows = _features(table)
+    generator = np.random.default_rng(0)
+
+    def pairs(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        i, j = generator.choice(positions, (2, PAIRS))
+        i, j = i[i != j], j[i != j]
+        return np.hstack([rows[i], rows[j]]), j > i
+
+    errors = []
+    for seen, held_out in FOLDS.split(rows):
+        reader = LogisticRegression(max_iter=1000).fit(*pairs(seen))
+        errors.append(1 - reader.score(*pairs(held_out)))
+    return float(np.mean(errors))

@@ -1,0 +1,129 @@
+"""A table with more, fewer or re-gridded positions: which method, which rows it touches, in which dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.tables.layout import TableLayout
+from posembed.tables.resize_grid import GRID_METHODS
+from posembed.tables.resize_text import TEXT_METHODS
+from posembed.tables.rows import table_rows
+
+DEFAULT_TEXT_METHOD = "tile"
+DEFAULT_GRID_METHOD = "bicubic-antialias"
+
+Method = Callable[[Tensor, Any], Tensor]
+
+
+def resize_table(
+    table: Tensor,
+    *,
+    length: int | None = None,
+    grid: tuple[int, int] | None = None,
+    method: str | Method | None = None,
+    layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
+) -> Tensor:
+    """The same table for another number of positions. The input is never changed.
+
+    Rows that are not positions (reserved, prefix, tail) are copied bit for bit. The others are computed in float32
+    (float64 for a float64 table) and rounded once. Differentiable in ``table``.
+
+    Args:
+        table: (N, D) or (1, N, D), floating.
+        length: how many positions the new table holds; for positions in a line.
+        grid: the new (height, width); for a layout with a grid.
+        method: a name in ``TEXT_METHODS`` (default "tile", which truncates where the table gets shorter) or in
+            ``GRID_METHODS`` (default "bicubic-antialias"); or a function from (rows (n, D), length) to
+            (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as
+            ``partial(hierarchical, alpha=0.3)``.
+        layout: how the rows of ``table`` are read, with the grid it has now.
+
+    Returns:
+        A new tensor, (M, D) or (1, M, D), of the table's dtype and device. Asked for the size that it has, any
+        method gives a copy.
+
+    Raises:
+        ArgumentError: a table, size or method that cannot be used, or that do not fit each other.
+    """
+    rows = table_rows(table)
+    if (length is None) == (grid is None):
+        raise ArgumentError("pass one of length=... (positions in a line) and grid=(height, width) (images)")
+    front, positions, tail = layout.split(rows)
+    if grid is None:
+        resized = _resize_line(positions, length, method, layout)
+    else:
+        resized = _resize_grid(positions, grid, method, layout)
+    new = torch.cat([front, resized.to(rows.dtype), tail])
+    return new.view(*table.shape[:-2], *new.shape)
+
+
+def leading_rows_kept(old: Tensor, new: Tensor) -> int:
+    """How many rows from the first on are the same in both tables, bit for bit: what a resize left as it was.
+
+    Raises:
+        ArgumentError: what is not a table, or two tables of different widths or dtypes.
+    """
+    if (old.dtype, old.shape[-1:]) != (new.dtype, new.shape[-1:]):
+        raise ArgumentError(
+            "two tables of one width and dtype can be compared bit for bit; "
+            f"got {old.dtype} of shape {tuple(old.shape)} and {new.dtype} of shape {tuple(new.shape)}"
+        )
+    old_bytes, new_bytes = (table_rows(table).detach().contiguous().view(torch.uint8) for table in (old, new))
+    shared = min(len(old_bytes), len(new_bytes))
+    same = (old_bytes[:shared] == new_bytes[:shared]).all(dim=1)
+    return int(same.long().cumprod(0).sum())
+
+
+def _resize_line(rows: Tensor, length: int | None, method: str | Method | None, layout: TableLayout) -> Tensor:
+    if layout.grid is not None:
+        raise ArgumentError(
+            f"the positions of this table are a grid of {layout.grid[0]} x {layout.grid[1]}; got length={length}. "
+            "Pass grid=(height, width)"
+        )
+    if not isinstance(length, int) or length < 1:
+        raise ArgumentError(f"length counts positions and is a whole number from 1; got {length!r}")
+    resize = _find(method, TEXT_METHODS, DEFAULT_TEXT_METHOD, "positions in a line")
+    if length == len(rows):
+        return rows
+    return _checked(resize(_wide(rows), length), (length, rows.shape[1]))
+
+
+def _resize_grid(rows: Tensor, grid: tuple[int, int], method: str | Method | None, layout: TableLayout) -> Tensor:
+    if layout.grid is None:
+        raise ArgumentError(
+            f"the layout does not say how the {len(rows)} positions of this table lie as a grid; "
+            "pass layout=TableLayout.VIT.on_grid(height, width), or the like, with the sides that they have now"
+        )
+    if not (isinstance(grid, Sequence) and [isinstance(side, int) and side > 0 for side in grid] == [True, True]):
+        raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
+    resize = _find(method, GRID_METHODS, DEFAULT_GRID_METHOD, "a grid")
+    height, width = grid
+    if (height, width) == tuple(layout.grid):
+        return rows
+    cells = _wide(rows).unflatten(0, layout.grid)
+    return _checked(resize(cells, (height, width)), (height, width, rows.shape[1])).flatten(0, 1)
+
+
+def _find(method: str | Method | None, methods: Mapping[str, Method], default: str, kind: str) -> Method:
+    if callable(method):
+        return method
+    if method is None:
+        return methods[default]
+    if method not in methods:
+        raise ArgumentError(f"no method for {kind} is called {method!r}; choose one of {', '.join(methods)}")
+    return methods[method]
+
+
+def _wide(rows: Tensor) -> Tensor:
+    return rows if rows.dtype == torch.float64 else rows.to(torch.float32)
+
+
+def _checked(resized: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if resized.shape != shape:
+        raise ArgumentError(f"the method must return rows of shape {shape}; got {tuple(resized.shape)}")
+    return resized

@@ -1,0 +1,134 @@
+"""More or fewer rows for positions in a line: the ways that the field has found, each a pure function.
+
+Every method takes the rows of a table, (N, D) of a floating dtype, and a length, and returns (length, D) in the
+same dtype, leaving its input alone. Reserved, prefix and tail rows are not its business: ``posembed.resize_table``
+takes them off first and puts them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+
+TextMethod = Callable[[Tensor, int], Tensor]
+
+
+def truncate(rows: Tensor, length: int) -> Tensor:
+    """The first ``length`` rows. Makes a table shorter and never longer."""
+    if length > len(rows):
+        raise ArgumentError(
+            f"truncate keeps some of the {len(rows)} rows there are; got a length of {length}. "
+            "Pass a method that makes new rows: tile, hierarchical, linear ..."
+        )
+    return rows[:length].clone()
+
+
+def tile(rows: Tensor, length: int) -> Tensor:
+    """The table over and over: new[k] = old[k mod N] (Longformer, arXiv:2004.05150, section 5).
+
+    Between two seams everything looks as it did in training.
+    """
+    return rows[torch.arange(length, device=rows.device) % len(rows)]
+
+
+def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corners: bool = False) -> Tensor:
+    """The table stretched or squeezed as a whole, each dimension on its own.
+
+    mode: "linear", or "cubic" (PyTorch's bicubic in one dimension, constant -.75).
+    align_corners: True puts the first and last new rows on the first and last old ones: new row k is read at
+    k (N - 1) / (length - 1). False aligns the outer edges: (k + .5) N / length - .5. Both are in use.
+    """
+    if mode not in ("linear", "cubic"):
+        raise ArgumentError(f"mode must be 'linear' or 'cubic'; got {mode!r}")
+    columns = rows.T[None, :, :, None]  # (1, D, N, 1): a picture one pixel wide
+    kernel = {"linear": "bilinear", "cubic": "bicubic"}[mode]
+    stretched = F.interpolate(columns, size=(length, 1), mode=kernel, align_corners=align_corners)
+    return stretched[0, :, :, 0].T
+
+
+def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
+    """The first ``keep`` rows as they are, the others stretched linearly (Long-CLIP, arXiv:2403.15378).
+
+    New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). Past the last old row the line
+    through the last two goes on, as in Long-CLIP's code, where 77 rows with 20 kept become 248: four for one.
+    """
+    if not 0 <= keep <= len(rows) - 2:
+        raise ArgumentError(
+            f"stretch needs two rows or more behind those it keeps; got keep={keep} and {len(rows)} rows. "
+            "Pass a keep that leaves two, or another method"
+        )
+    if length <= keep:
+        raise ArgumentError(
+            f"stretch makes more rows than the {keep} it keeps; got a length of {length}. "
+            "Pass a smaller keep, or method='truncate'"
+        )
+    # Place = left + weight, from whole numbers, so that a place on an old row gives that very row.
+    numerator = torch.arange(length - keep, device=rows.device) * (len(rows) - keep)
+    left = (numerator // (length - keep)).clamp(max=len(rows) - keep - 2)
+    weight = (numerator - left * (length - keep)).to(rows.dtype) / (length - keep)
+    tail = rows[keep:]
+    return torch.cat([rows[:keep], torch.lerp(tail[left], tail[left + 1], weight[:, None])])
+
+
+def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
+    """Row a N + b from rows a and b, like a number of two digits (Su 2020, kexue.fm/archives/7947; bert4keras).
+
+    With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula gives the
+    first N rows back, and here they are copied, bit for bit. There are N^2 numbers of two digits, and no more.
+    alpha is above 0 and below .5: at .5, (a, b) and (b, a) would be the same row.
+    """
+    if not 0 < alpha < 0.5:
+        raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")
+    n = len(rows)
+    if length > n * n:
+        raise ArgumentError(
+            f"from {n} rows hierarchical reaches {n} x {n} = {n * n}; got a length of {length}. "
+            "Pass a smaller length, or another method: tile, linear ..."
+        )
+    u = (rows - alpha * rows[:1]) / (1 - alpha)
+    new = torch.arange(n, max(n, length), device=rows.device)
+    return torch.cat([rows[:length], alpha * u[new // n] + (1 - alpha) * u[new % n]])
+
+
+def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: int = 0) -> Tensor:
+    """Old rows kept, new ones drawn from N(0, std^2): the floor that every other method must beat.
+
+    std defaults to that of the table's own entries, so that the draw is random in direction and not also in scale.
+    """
+    spread = rows.detach().std(correction=0).item() if std is None else std
+    # Drawn on the CPU, so that a seed gives the same rows on every device.
+    generator = torch.Generator().manual_seed(seed)
+    new = spread * torch.randn(max(length - len(rows), 0), rows.shape[1], generator=generator, dtype=rows.dtype)
+    return torch.cat([rows[:length], new.to(rows.device)])
+
+
+def mean_row(rows: Tensor, length: int) -> Tensor:
+    """Old rows kept, every new one their mean: a floor that says nothing of position, at the right scale."""
+    new = rows.mean(dim=0).expand(max(length - len(rows), 0), -1)
+    return torch.cat([rows[:length], new])
+
+
+TEXT_METHODS: Mapping[str, TextMethod] = {
+    "truncate": truncate,
+    "tile": tile,
+    "linear": partial(interpolate, mode="linear", align_corners=False),
+    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
+    "cubic": partial(interpolate, mode="cubic", align_corners=False),
+    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
+    "stretch": stretch,
+    "hierarchical": hierarchical,
+    "random": random_rows,
+    "mean": mean_row,
+    # The same under the names that people know.
+    "longformer": tile,
+    "long-clip": partial(stretch, keep=20),
+    "bert4keras": partial(hierarchical, alpha=0.4),
+    "open-clip": partial(interpolate, mode="linear", align_corners=False),
+}
+"""What ``method=`` may name for a table of positions in a line."""

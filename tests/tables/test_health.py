@@ -1,0 +1,162 @@
+"""check_table: the findings that a person reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from minilm import minilm_positions, minilm_tokens
+from posembed.errors import ArgumentError
+from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, zero_table
+from posembed.tables.health import Finding, check_table, describe_rows
+from posembed.tables.layout import TableLayout
+from posembed.tables.resize import resize_table
+
+
+def only(findings: tuple[Finding, ...]) -> Finding:
+    assert len(findings) == 1, findings
+    return findings[0]
+
+
+def trained(n: int = 64) -> Tensor:
+    """A sound table: (n, 64), its rows alike where they are near."""
+    return scaled_sinusoidal_table(n, 64)
+
+
+def test_all_minilm_l6_v2() -> None:
+    token_norm = minilm_tokens().norm(dim=1).mean().item()
+    finding = only(check_table(minilm_positions(), token_norm=token_norm))
+    assert finding.what == "outlying"
+    assert finding.rows == (0, 127, 510, 511)
+    assert str(finding) == (
+        "outlying, rows 0, 127, 510-511: 5.45, 1.47, 1.70, 1.92 times the norm of the rows around, cosine to the "
+        "nearer neighbour 0.28, 0.55, 0.72, 0.52 where 0.85 is usual. "
+        "Marked positions: the first row often marks the start, others where training sequences ended. "
+        "No fault, but tiling repeats the marks and interpolation smears them: evaluate a resized table."
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_dtypes_change_no_verdict(dtype: torch.dtype) -> None:
+    assert only(check_table(minilm_positions().to(dtype))).rows == (0, 127, 510, 511)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (5, 4), (16, 384), (64, 32), (512, 384), (4096, 64)])
+def test_a_sound_table_has_no_findings(shape: tuple[int, int]) -> None:
+    assert check_table(sinusoidal_table(*shape)) == ()
+    assert check_table(0.02 * sinusoidal_table(*shape), token_norm=0.02 * shape[1] ** 0.5) == ()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (16, 384), (400, 8)])
+def test_small_random_tables_are_not_judged(shape: tuple[int, int]) -> None:
+    assert check_table(torch.randn(shape, generator=torch.Generator().manual_seed(0))) == ()
+
+
+def test_a_fresh_table_was_never_trained() -> None:
+    torch.manual_seed(0)
+    finding = only(check_table(normal_table(512, 384)))
+    assert finding.what == "never trained"
+    assert finding.rows == tuple(range(512))
+    assert "Train the table" in finding.remedy
+
+
+def test_rows_past_the_training_length_were_never_trained() -> None:
+    torch.manual_seed(0)
+    table = torch.cat([trained(), normal_table(64, 64)])
+    finding = only(check_table(table))
+    assert (finding.what, describe_rows(finding.rows)) == ("never trained", "rows 64-127")
+    assert "cut the table before them" in finding.remedy
+
+
+def test_a_table_of_zeros_is_dead() -> None:
+    finding = only(check_table(zero_table(20, 64)))
+    assert (finding.what, finding.rows, finding.figure) == ("dead", tuple(range(20)), "all zeros")
+    assert "Train the table" in finding.remedy
+
+
+def test_a_dead_row_is_told_once_and_hides_no_other_finding() -> None:
+    table = trained()
+    table[10] = 1e-6 * table[10]
+    table[30] = 3 * table[30]
+    dead, outlying = check_table(table)
+    assert (dead.what, dead.rows) == ("dead", (10,))
+    assert dead.figure == "norm 2e-07 or less, 0.16 at the median"
+    assert (outlying.what, outlying.rows) == ("outlying", (30,))
+
+
+def test_tiled_rows_are_repeated() -> None:
+    finding = only(check_table(resize_table(trained(), length=150, method="tile"), layout=TableLayout()))
+    assert (finding.what, describe_rows(finding.rows)) == ("repeated", "rows 64-149")
+    assert "row 64 is row 0 again" in finding.figure
+
+
+def test_positions_counted_in_bfloat16_are_repeated() -> None:
+    positions = torch.arange(300.0).bfloat16()
+    finding = only(check_table(sinusoidal_table(301, 64)[positions.long()]))
+    assert finding.what == "repeated"
+    assert finding.rows[0] == 257
+
+
+def test_nan_and_infinity_are_found_in_every_row_and_the_rest_is_still_judged() -> None:
+    table = torch.cat([torch.zeros(2, 64), trained()])
+    table[0, 3] = float("inf")
+    table[20, 5] = float("nan")
+    table[40] *= 3
+    broken, outlying = check_table(table, layout=TableLayout(reserved=2))
+    assert (broken.what, broken.rows) == ("not finite", (0, 20))
+    assert broken.figure == "NaN or infinity in 2 of 66 rows"
+    assert (outlying.what, outlying.rows) == ("outlying", (40,))
+    assert only(check_table(torch.full((4, 3), float("nan")))).rows == (0, 1, 2, 3)
+
+
+def test_rows_that_are_not_positions_are_not_judged() -> None:
+    table = torch.cat([torch.zeros(2, 64), 50 * torch.ones(1, 64), trained(), torch.zeros(1, 64)])
+    assert check_table(table, layout=TableLayout(reserved=2, prefix=1, tail=1)) == ()
+    assert {finding.what for finding in check_table(table)} == {"dead", "outlying"}
+
+
+def test_rows_are_named_as_the_table_is_indexed() -> None:
+    table = trained()
+    table[30] *= 3
+    padded = torch.cat([torch.zeros(2, 64), table])
+    assert only(check_table(padded, layout=TableLayout.roberta())).rows == (32,)
+
+
+def test_a_vision_table_of_shape_one_n_d() -> None:
+    assert check_table(trained(65)[None], layout=TableLayout.VIT.on_grid(8, 8)) == ()
+
+
+def test_a_scale_that_drowns_the_tokens() -> None:
+    table = sinusoidal_table(64, 64)
+    finding = only(check_table(table, token_norm=0.02 * 8))
+    assert (finding.what, finding.rows) == ("scale", tuple(range(64)))
+    assert finding.figure == "norm 5.66, 35.4 times the tokens' 0.16"
+    assert check_table(table, token_norm=0.02 * 8 * 64**0.5 * 2) == ()  # tokens scaled up, as the original does
+
+
+@pytest.mark.parametrize("token_norm", [0, -1.0, float("nan")])
+def test_a_token_norm_is_above_zero(token_norm: float) -> None:
+    with pytest.raises(ArgumentError, match="token_norm"):
+        check_table(trained(), token_norm=token_norm)
+
+
+def test_what_is_not_a_table_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"\(N, D\)"):
+        check_table(torch.zeros(3))
+    with pytest.raises(ArgumentError, match="no row left"):
+        check_table(torch.zeros(3, 4), layout=TableLayout(reserved=3))
+
+
+def test_the_table_is_not_changed() -> None:
+    table = trained()
+    before = table.clone()
+    check_table(table)
+    assert torch.equal(table, before)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"), [((4,), "row 4"), ((0, 127, 510, 511), "rows 0, 127, 510-511"), ((1, 2, 3), "rows 1-3")]
+)
+def test_rows_in_words(rows: tuple[int, ...], words: str) -> None:
+    assert describe_rows(rows) == words

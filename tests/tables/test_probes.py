@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minilm import minilm_positions
+from posembed.errors import ArgumentError
+from posembed.tables.fill import normal_table, sinusoidal_table
+from posembed.tables.probes import order_error, position_error
+
+
+def test_a_ramp_is_read_exactly() -> None:
+    torch.manual_seed(0)
+    table = torch.randn(1, 8) * torch.arange(60.0)[:, None] + torch.randn(1, 8)
+    assert position_error(table) < 1e-3
+    assert order_error(table) < 0.02
+
+
+def test_sinusoids_are_read_to_a_fraction_of_a_position() -> None:
+    table = sinusoidal_table(256, 64)
+    assert position_error(table) < 0.5
+    assert order_error(table) < 0.05
+
+
+@pytest.mark.parametrize(("n", "dim"), [(256, 16), (256, 200), (64, 384)])
+def test_random_rows_are_read_no_better_than_by_a_guess(n: int, dim: int) -> None:
+    torch.manual_seed(0)
+    table = normal_table(n, dim)
+    assert position_error(table) == pytest.approx(n / 4, rel=0.15)
+    assert order_error(table) == pytest.approx(0.5, abs=0.12)
+
+
+def test_the_scale_of_the_table_does_not_matter() -> None:
+    table = sinusoidal_table(64, 16)
+    assert position_error(1e-4 * table) == pytest.approx(position_error(table), rel=1e-2)
+    assert order_error(1e-4 * table) == pytest.approx(order_error(table), abs=1e-3)
+
+
+def test_all_minilm_l6_v2() -> None:
+    table = minilm_positions()
+    assert position_error(table) == pytest.approx(15, abs=1)
+    assert order_error(table) == pytest.approx(0.035, abs=0.01)
+
+
+def test_a_table_of_zeros_says_nothing() -> None:
+    assert position_error(torch.zeros(40, 4)) == pytest.approx(10, rel=0.1)
+    assert order_error(torch.zeros(40, 4)) == pytest.approx(0.5, abs=0.05)
+
+
+def test_too_few_rows_are_refused() -> None:
+    for probe in (position_error, order_error):
+        with pytest.raises(ArgumentError, match="10 rows or more; got 9"):
+            probe(torch.randn(9, 4))

@@ -1,0 +1,192 @@
+"""resize_table: which rows it touches, in which dtype, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.tables.layout import TableLayout
+from posembed.tables.resize import leading_rows_kept, resize_table
+from posembed.tables.resize_grid import GRID_METHODS
+from posembed.tables.resize_text import TEXT_METHODS, hierarchical
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+LINE = TableLayout(reserved=2, prefix=1, tail=1)
+GRID = TableLayout(prefix=2, grid=(4, 9), tail=1)
+
+
+def table(n: int, dim: int = 6, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(n, dim, generator=torch.Generator().manual_seed(n)).to(dtype)
+
+
+# --- rows that are not positions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEXT_METHODS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_in_a_line_only_positions_change(name: str, dtype: torch.dtype) -> None:
+    old = table(44, dtype=dtype)  # 40 positions
+    new = resize_table(old, length=25, method=name, layout=LINE)
+    assert new.shape == (29, 6)
+    assert new.dtype == dtype
+    assert torch.equal(new[:3], old[:3])
+    assert torch.equal(new[-1], old[-1])
+
+
+@pytest.mark.parametrize("name", GRID_METHODS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_in_a_grid_only_cells_change(name: str, dtype: torch.dtype) -> None:
+    old = table(39, dtype=dtype)
+    new = resize_table(old, grid=(6, 5), method=name, layout=GRID)
+    assert new.shape == (33, 6)
+    assert new.dtype == dtype
+    assert torch.equal(new[:2], old[:2])
+    assert torch.equal(new[-1], old[-1])
+
+
+def test_longformer_from_roberta() -> None:
+    ramp = torch.arange(514.0)[:, None]
+    new = resize_table(ramp, length=4096, method="longformer", layout=TableLayout.roberta())
+    assert new[:, 0].tolist() == [0, 1] + [2 + k % 512 for k in range(4096)]
+
+
+def test_a_parameter_of_shape_one_n_d_keeps_it() -> None:
+    vit = torch.nn.Parameter(table(17)[None])
+    new = resize_table(vit, grid=(2, 3), layout=TableLayout.VIT.on_grid(4, 4))
+    assert new.shape == (1, 7, 6)
+    assert not isinstance(new, torch.nn.Parameter)
+    assert torch.equal(new[0], resize_table(vit[0], grid=(2, 3), layout=TableLayout.VIT.on_grid(4, 4)))
+
+
+def test_the_same_number_of_cells_in_another_shape_is_another_grid() -> None:
+    old = table(196)
+    new = resize_table(old, grid=(14, 14), layout=TableLayout(grid=(7, 28)))
+    assert new.shape == old.shape
+    assert not torch.allclose(new, old)
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("method", ["linear", "cubic-corners", "hierarchical", "stretch", "mean"])
+def test_narrow_tables_are_computed_in_float32_and_rounded_once(dtype: torch.dtype, method: str) -> None:
+    old = table(40, dtype=dtype)
+    expected = resize_table(old.float(), length=77, method=method)
+    assert torch.equal(resize_table(old, length=77, method=method), expected.to(dtype))
+
+
+def test_float64_tables_are_computed_in_float64() -> None:
+    old = table(40, dtype=torch.float64)
+    new = resize_table(old, length=77, method="linear")
+    assert (new - resize_table(old.float(), length=77, method="linear")).abs().max() > 0
+    torch.testing.assert_close(new, TEXT_METHODS["linear"](old, 77), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "resize",
+    [partial(resize_table, length=40, method=name) for name in TEXT_METHODS]
+    + [partial(resize_table, grid=(5, 8), method=name, layout=TableLayout(grid=(5, 8))) for name in GRID_METHODS],
+)
+def test_the_size_it_has_gives_a_copy(resize: Callable[[Tensor], Tensor]) -> None:
+    old = table(40)
+    new = resize(old)
+    assert torch.equal(new, old)
+    assert new.data_ptr() != old.data_ptr()
+
+
+@pytest.mark.parametrize("length", [3, 40, 90])
+def test_the_input_is_not_changed_and_not_shared(length: int) -> None:
+    old = table(40)
+    before = old.clone()
+    resize_table(old, length=length).zero_()
+    assert torch.equal(old, before)
+
+
+def test_defaults_are_tile_and_antialiased_bicubic() -> None:
+    old = table(40)
+    assert torch.equal(resize_table(old, length=90), resize_table(old, length=90, method="tile"))
+    assert torch.equal(resize_table(old, length=9), resize_table(old, length=9, method="truncate"))
+    to_grid = partial(resize_table, old, grid=(3, 11), layout=TableLayout(grid=(5, 8)))
+    assert torch.equal(to_grid(), to_grid(method="timm"))
+
+
+def test_a_method_may_be_a_function() -> None:
+    old = table(10)
+    new = resize_table(old, length=50, method=partial(hierarchical, alpha=0.2))
+    assert torch.equal(new, hierarchical(old, 50, alpha=0.2))
+
+
+def test_gradients_reach_every_row_that_was_read() -> None:
+    old = table(44, dtype=torch.float64).requires_grad_()
+    torch.autograd.gradcheck(lambda t: resize_table(t, length=60, method="cubic", layout=LINE), old)
+    images = table(39, dim=2, dtype=torch.float64).requires_grad_()
+    torch.autograd.gradcheck(lambda t: resize_table(t, grid=(3, 5), layout=GRID), images)
+
+
+# --- rows kept ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "length", "kept"),
+    [("tile", 90, 40), ("hierarchical", 90, 40), ("stretch", 90, 21), ("linear", 90, 1), ("truncate", 8, 8)],
+)
+def test_leading_rows_kept_are_counted(method: str, length: int, kept: int) -> None:
+    old = table(40)
+    assert leading_rows_kept(old, resize_table(old, length=length, method=method)) == kept
+
+
+def test_leading_rows_kept_compares_bits() -> None:
+    old = torch.zeros(3, 2)
+    assert leading_rows_kept(old, torch.tensor([[0.0, 0], [0, -0.0], [0, 0]])) == 1
+    broken = torch.full((2, 2), float("nan"))
+    assert leading_rows_kept(broken, broken.clone()) == 2
+    assert leading_rows_kept(old[None], old) == 3
+    for other in (old.bfloat16(), torch.zeros(3, 4)):
+        with pytest.raises(ArgumentError, match="one width and dtype"):
+            leading_rows_kept(old, other)
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "one of length"),
+        ({"length": 5, "grid": (1, 5)}, "one of length"),
+        ({"length": 0}, "from 1; got 0"),
+        ({"length": 7.5}, "got 7.5"),
+        ({"length": 50, "method": "stretchy"}, "'stretchy'; choose one of truncate, tile"),
+        ({"length": 50, "method": "bicubic"}, "line is called 'bicubic'"),
+        ({"length": 50, "method": "truncate"}, "Pass a method that makes new rows"),
+        ({"length": 50, "method": lambda rows, length: rows}, r"\(50, 6\); got \(40, 6\)"),
+        ({"length": 50, "layout": TableLayout(grid=(5, 8))}, r"Pass grid=\(height, width\)"),
+        ({"length": 50, "layout": TableLayout(reserved=40)}, "no row left for a position"),
+        ({"grid": (5, 8)}, r"40 positions.*on_grid\(height, width\)"),
+        ({"grid": (5, 8), "layout": TableLayout(grid=(6, 8))}, "48 positions"),
+        ({"grid": (0, 8), "layout": TableLayout(grid=(5, 8))}, r"got \(0, 8\)"),
+        ({"grid": 8, "layout": TableLayout(grid=(5, 8))}, "got 8"),
+        ({"grid": (5, 5, 5), "layout": TableLayout(grid=(5, 8))}, r"got \(5, 5, 5\)"),
+        ({"grid": (5, 9), "method": "tile", "layout": TableLayout(grid=(5, 8))}, "grid is called 'tile'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_remedy(arguments: dict, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        resize_table(table(40), **arguments)
+
+
+@pytest.mark.parametrize("shape", [(40,), (2, 40, 6), (1, 1, 40, 6), (0, 6), (40, 0)])
+def test_other_shapes_are_not_tables(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match=r"\(N, D\) or \(1, N, D\)"):
+        resize_table(torch.zeros(shape), length=50)
+
+
+def test_integers_are_not_a_table() -> None:
+    with pytest.raises(ArgumentError, match=r"torch\.int64"):
+        resize_table(torch.zeros(40, 6, dtype=torch.int64), length=50)

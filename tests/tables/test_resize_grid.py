@@ -1,0 +1,124 @@
+"""Each method for grids: its published values and its formula in float64, square or not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oracles_resize import antialiased, sampled, stretched
+from posembed.tables.resize_grid import GRID_METHODS, dinov2_grid, interpolate_grid
+
+shapes = settings(max_examples=30, deadline=None, derandomize=True)
+sides = st.integers(1, 24)
+grids = st.tuples(sides, sides)
+TO_SIX_PLACES = {"atol": 1e-6, "rtol": 0}
+
+
+def cells(height: int, width: int, dim: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(100 * height + width)
+    return torch.randn(height, width, dim, dtype=torch.float64, generator=generator)
+
+
+def separable(rows: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    return torch.einsum("ih,hwd,jw->ijd", down, rows, across)
+
+
+def ramp_across(width: int) -> Tensor:
+    """A width x width grid whose cell (i, j) holds j."""
+    return torch.arange(width, dtype=torch.float64).repeat(width, 1)[:, :, None]
+
+
+def every_line(values: list[float], height: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64).expand(height, -1)
+
+
+# --- published values --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("antialias", "first", "last"),
+    [
+        (False, [-0.097928, 0.294434, 0.938784, 1.531322, 2.166016], 13.097928),
+        (True, [-0.077741, 0.281165, 0.956706, 1.541667, 2.125], 13.077741),
+    ],
+)
+def test_bicubic_from_14_to_24(antialias: bool, first: list[float], last: float) -> None:
+    new = interpolate_grid(ramp_across(14), (24, 24), mode="bicubic", antialias=antialias)
+    torch.testing.assert_close(new[:, [0, 1, 2, 3, 4, -1], 0], every_line([*first, last], 24), **TO_SIX_PLACES)
+
+
+@pytest.mark.parametrize(
+    ("antialias", "expected"),
+    [
+        (False, [0.40625, 2.5, 4.5, 6.5, 8.5, 10.5, 12.59375]),
+        (True, [0.543933, 2.459459, 4.5, 6.5, 8.5, 10.540541, 12.456067]),
+    ],
+)
+def test_bicubic_from_14_to_7(antialias: bool, expected: list[float]) -> None:
+    new = interpolate_grid(ramp_across(14), (7, 7), mode="bicubic", antialias=antialias)
+    torch.testing.assert_close(new[:, :, 0], every_line(expected, 7), **TO_SIX_PLACES)
+
+
+@pytest.mark.parametrize("image", [546, 602, 1092, 1204, 1610, 1722])
+def test_dinov2_reaches_the_image_sizes_that_a_bare_scale_factor_misses(image: int) -> None:
+    side = image // 14
+    assert dinov2_grid(torch.zeros(37, 37, 1), (side, side)).shape == (side, side, 1)
+    bare = torch.nn.functional.interpolate(torch.zeros(1, 1, 37, 37), scale_factor=side / 37, mode="bicubic")
+    assert bare.shape[-1] == side - 1
+
+
+# --- formulas ----------------------------------------------------------------------------------------------------
+
+
+@shapes
+@given(old=grids, new=grids, kind=st.sampled_from(["linear", "cubic"]), antialias=st.booleans())
+def test_interpolation_is_a_matrix_down_and_one_across(
+    old: tuple[int, int], new: tuple[int, int], kind: str, antialias: bool
+) -> None:
+    rows = cells(*old)
+    matrix = antialiased if antialias else stretched
+    expected = separable(rows, matrix(old[0], new[0], kind), matrix(old[1], new[1], kind))
+    actual = interpolate_grid(rows, new, mode=f"bi{kind}", antialias=antialias)
+    torch.testing.assert_close(actual, expected)
+
+
+@shapes
+@given(old=grids, new=grids)
+def test_dinov2_samples_at_its_own_scale(old: tuple[int, int], new: tuple[int, int]) -> None:
+    rows = cells(*old)
+    down, across = (
+        sampled(m, [(k + 0.5) * m / (n + 0.1) - 0.5 for k in range(n)], "cubic")
+        for m, n in zip(old, new, strict=True)
+    )
+    torch.testing.assert_close(dinov2_grid(rows, new), separable(rows, down, across))
+
+
+# --- what every method must do -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GRID_METHODS)
+@pytest.mark.parametrize(("old", "new"), [((7, 28), (14, 14)), ((4, 9), (8, 3)), ((5, 5), (5, 10))])
+def test_every_method_gives_the_grid_and_leaves_its_input(
+    name: str, old: tuple[int, int], new: tuple[int, int]
+) -> None:
+    rows = cells(*old)
+    before = rows.clone()
+    resized = GRID_METHODS[name](rows, new)
+    assert resized.shape == (*new, 3)
+    resized.mul_(2)
+    assert torch.equal(rows, before)
+
+
+@pytest.mark.parametrize("name", GRID_METHODS)
+def test_every_method_treats_height_and_width_alike(name: str) -> None:
+    rows = cells(4, 9)
+    turned = GRID_METHODS[name](rows.transpose(0, 1), (5, 6)).transpose(0, 1)
+    torch.testing.assert_close(GRID_METHODS[name](rows, (6, 5)), turned)
+
+
+@pytest.mark.parametrize("name", GRID_METHODS)
+def test_every_method_keeps_a_constant(name: str) -> None:
+    torch.testing.assert_close(GRID_METHODS[name](torch.ones(3, 8, 2), (7, 5)), torch.ones(7, 5, 2))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from minilm import minilm_positions
+from posembed.tables.fill import normal_table, sinusoidal_table
+from posembed.tables.similarity import cosine_by_distance, cosine_matrix, neighbour_cosine, toeplitz_residual
+
+shapes = settings(max_examples=30, deadline=None, derandomize=True)
+sizes = {"n": st.integers(1, 40), "dim": st.integers(1, 12)}
+
+
+def table(n: int, dim: int) -> Tensor:
+    return torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(50 * n + dim)) + 0.5
+
+
+@shapes
+@given(**sizes)
+def test_cosines(n: int, dim: int) -> None:
+    rows = table(n, dim)
+    matrix = torch.stack([torch.cosine_similarity(rows[i : i + 1], rows) for i in range(n)])
+    torch.testing.assert_close(cosine_matrix(rows), matrix)
+    torch.testing.assert_close(neighbour_cosine(rows), matrix.diagonal(1))
+    by_distance = torch.stack([matrix.diagonal(k).mean() for k in range(n)])
+    torch.testing.assert_close(cosine_by_distance(rows), by_distance)
+
+
+@shapes
+@given(**sizes)
+def test_toeplitz_residual_is_the_distance_to_the_diagonal_means(n: int, dim: int) -> None:
+    rows = table(n, dim)
+    gram = rows @ rows.T
+    gram = gram - gram.mean()
+    toeplitz = torch.stack([gram.diagonal(k).mean() for k in range(n)])
+    gap = torch.arange(n)
+    left_over = gram - toeplitz[(gap[:, None] - gap).abs()]
+    expected = ((left_over**2).sum() / (gram**2).sum()).item() if n > 1 else 0
+    assert toeplitz_residual(rows) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(64, 16), (16, 64), (512, 384)])
+def test_sinusoids_depend_on_distance_alone(shape: tuple[int, int]) -> None:
+    assert toeplitz_residual(sinusoidal_table(*shape)) < 1e-9
+
+
+@pytest.mark.parametrize("shape", [(100, 300), (300, 100)])
+def test_random_rows_are_regular_on_the_diagonal_alone(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    n, dim = shape
+    assert toeplitz_residual(normal_table(n, dim)) == pytest.approx(n / (n + dim), abs=0.03)
+
+
+def test_scale_does_not_matter() -> None:
+    rows = table(20, 6)
+    assert toeplitz_residual(1e-3 * rows) == pytest.approx(toeplitz_residual(rows))
+    assert toeplitz_residual(torch.zeros(20, 6)) == 0
+
+
+@pytest.mark.parametrize("n", [1, 7, 20, 3000])
+def test_equal_rows_shift_freely(n: int) -> None:
+    assert toeplitz_residual(table(1, 6).expand(n, -1)) == 0
+
+
+def test_a_row_of_zeros_is_like_nothing() -> None:
+    rows = table(5, 3)
+    rows[2] = 0
+    assert cosine_matrix(rows)[2].tolist() == [0] * 5
+
+
+def test_all_minilm_l6_v2() -> None:
+    """Neighbours are alike, and row 0 is like no other; the first 127 rows are the more regular ones."""
+    rows = minilm_positions()
+    neighbours = neighbour_cosine(rows)
+    assert neighbours.median().item() == pytest.approx(0.851, abs=1e-3)
+    assert neighbours[0].item() == pytest.approx(0.276, abs=1e-3)
+    by_distance = cosine_by_distance(rows)
+    assert by_distance[[0, 1, 2]].tolist() == pytest.approx([1, 0.851, 0.592], abs=1e-3)
+    assert by_distance[8:].abs().max() < 0.6
+    assert toeplitz_residual(rows) == pytest.approx(0.526, abs=1e-3)
+    assert toeplitz_residual(rows[1:127]) == pytest.approx(0.309, abs=1e-3)

@@ -1,0 +1,126 @@
+"""Which rows are suspected: the real table's marks, nothing in sound tables, and what is planted in them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from minilm import minilm_positions
+from posembed.tables.fill import normal_table, sinusoidal_table, truncated_normal_table, xavier_table
+from posembed.tables.suspects import (
+    dead_rows,
+    first_equal_row,
+    fresh_rows,
+    local_median,
+    nearer_cosine,
+    norm_over_median,
+    outlying_rows,
+)
+
+shapes = settings(max_examples=40, deadline=None, derandomize=True)
+FILLS = [normal_table, truncated_normal_table, xavier_table]
+
+
+def which(flags: Tensor) -> list[int]:
+    return flags.nonzero()[:, 0].tolist()
+
+
+def smooth_table(n: int = 200, dim: int = 64, noise: float = 0.02) -> Tensor:
+    """What training makes: a few slow waves, and noise."""
+    torch.manual_seed(0)
+    waves = sinusoidal_table(n, 8, base=100.0) @ torch.randn(8, dim)
+    return (waves + noise * torch.randn(n, dim)).double()
+
+
+def test_all_minilm_l6_v2_has_four_marked_rows() -> None:
+    rows = minilm_positions().double()
+    assert which(outlying_rows(rows)) == [0, 127, 510, 511]
+    assert not fresh_rows(rows).any()
+    assert not dead_rows(rows).any()
+    assert first_equal_row(rows).tolist() == list(range(512))
+
+
+def test_the_thresholds_stand_clear_of_the_figures_they_were_read_from() -> None:
+    """As told beside NORM_CHANGE, COSINE_DROP and FRESH."""
+    rows = minilm_positions().double()
+    marked = torch.tensor([0, 127, 510, 511])
+    others = torch.ones(512, dtype=torch.bool)
+    others[marked] = False
+    change = norm_over_median(rows) - 1
+    assert change[others].abs().max() < 0.14
+    assert change[marked].min() > 0.46
+    drop = local_median(nearer_cosine(rows)) - nearer_cosine(rows)
+    assert drop[others].max() < 0.08
+    assert drop[[0, 127, 511]].min() > 0.28
+
+
+@shapes
+@given(n=st.integers(1, 300), half=st.integers(1, 100), interleaved=st.booleans())
+def test_nothing_is_suspected_of_sinusoids(n: int, half: int, interleaved: bool) -> None:
+    rows = sinusoidal_table(n, 2 * half, interleaved=interleaved).double()
+    assert not (outlying_rows(rows) | fresh_rows(rows) | dead_rows(rows)).any()
+
+
+@shapes
+@given(n=st.integers(1, 400), dim=st.integers(1, 200), fill=st.sampled_from(FILLS), seed=st.integers(0, 10**6))
+def test_a_fresh_table_is_fresh_and_nothing_else_or_too_small_to_tell(n: int, dim: int, fill, seed: int) -> None:
+    torch.manual_seed(seed)
+    rows = fill(n, dim).double()
+    assert which(fresh_rows(rows)) == (list(range(n)) if n > 16 and dim >= 32 else [])
+    assert not outlying_rows(rows).any()
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.3])
+@pytest.mark.parametrize("trained", [64, 150])
+def test_rows_that_training_did_not_reach_are_fresh(trained: int, decay: float) -> None:
+    rows = smooth_table()
+    rows[trained:] = decay * normal_table(200 - trained, 64).double()
+    fresh = which(fresh_rows(rows))
+    assert fresh[-1] == 199
+    assert abs(fresh[0] - trained) <= 1  # the last trained row stands between trained and fresh neighbours
+    assert fresh == list(range(fresh[0], 200))
+    assert not outlying_rows(rows)[: trained - 1].any()
+
+
+def test_a_few_rows_unlike_their_neighbours_are_outlying_and_not_fresh() -> None:
+    rows = smooth_table()
+    planted = [50, 120, 199]
+    rows[planted] = torch.randn(3, 64, dtype=torch.float64) * rows.norm(dim=1).mean() / 8
+    assert not fresh_rows(rows).any()
+    assert which(outlying_rows(rows)) == planted
+
+
+@pytest.mark.parametrize("factor", [1.6, 0.5])
+@pytest.mark.parametrize("row", [0, 7, 100, 198, 199])
+def test_a_row_of_another_norm_is_outlying(row: int, factor: float) -> None:
+    rows = smooth_table()
+    rows[row] *= factor
+    assert which(outlying_rows(rows)) == [row]
+
+
+def test_dead_rows_are_zero_or_lost_beside_the_others() -> None:
+    rows = smooth_table()
+    rows[3] = 0
+    rows[4] *= 1e-4
+    rows[5] *= 0.1
+    assert which(dead_rows(rows)) == [3, 4]
+    assert dead_rows(torch.zeros(5, 3)).all()
+    assert not dead_rows(torch.ones(1, 3)).any()
+
+
+def test_equal_rows_name_their_first() -> None:
+    rows = torch.tensor([[3.0], [1.0], [3.0], [2.0], [1.0], [3.0]])
+    assert first_equal_row(rows).tolist() == [0, 1, 0, 3, 1, 0]
+
+
+def test_local_median_follows_a_drift_and_ignores_a_mark() -> None:
+    values = torch.arange(100.0)
+    values[40] = 1000
+    medians = local_median(values)
+    assert medians[20] == 20
+    assert medians[40] == 41
+    assert medians[:9].tolist() == [8] * 9
+    assert medians[-9:].tolist() == [91] * 9
