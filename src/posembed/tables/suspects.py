@@ -85,7 +85,9 @@ def outlying_rows(rows: Tensor) -> Tensor:
     change = norm_over_median(rows) - 1
     cosine = nearer_cosine(rows)
     drop = local_median(cosine) - cosine
-    return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, COSINE_DROP))
+    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): four of them are chance.
+    least_drop = max(COSINE_DROP, 4 / dim**0.5)
+    return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, least_drop))
 
 
 def norm_over_median(rows: Tensor) -> Tensor:
