@@ -7,6 +7,7 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.alibi import Alibi as Alibi
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.rolling import RollingPositionalEmbedding as RollingPositionalEmbedding
@@ -14,6 +15,7 @@ from .layers.rotary import RotaryEmbedding as RotaryEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
 from .tables.health import Finding as Finding
 from .tables.health import check_table as check_table
+from .tables.layout import PADDING as PADDING
 from .tables.layout import TableLayout as TableLayout
 from .tables.resize import leading_rows_kept as leading_rows_kept
 from .tables.resize import resize_table as resize_table
