@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ class RunSpec:
     def key(self) -> str:
         """A short name, safe in a file system, that no other spec has."""
         digest = hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
-        return f"{self.encoding.replace('+', '-')}-seed{self.seed}-{digest[:10]}"
+        name = re.sub("[^a-z0-9]+", "-", self.encoding)
+        return f"{name}-seed{self.seed}-{digest[:10]}"
 
     def shared_settings(self) -> dict[str, Any]:
         settings = dataclasses.asdict(self)

@@ -21,10 +21,12 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 
-Place = Literal["queries_keys", "input", "both"]
+Place = Literal["queries_keys", "input"]
+Init = Literal["sinusoidal", "normal"]
+STD_BY_PLACE: dict[Place, float] = {"queries_keys": 1.0, "input": 0.02}
 
 
-def ring_sinusoids(ring: int, dim: int, *, std: float = 0.02) -> Tensor:
+def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     """Rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P would be row 0 again.
 
     Harmonics 1 .. P/2, spaced geometrically as the original Transformer's wavelengths are; std over all rows.
@@ -43,12 +45,16 @@ class RollingPositionalEmbedding(PositionEncoding):
     Args:
         window: w, how many tokens a token attends to, itself included. The model must apply it: ``.window``.
         dim: width D.
-        ring: P, the number of rows, at least w; None takes w, which is all it needs.
-        place: "queries_keys" adds the rows to what W_q and W_k read in every layer, and to nothing else;
-            "input" adds them to x once; "both" does both.
-        init: "sinusoidal" (periods divide the ring) or "normal", each with the given std.
-        scale: the factor on the rows at queries and keys, where they meet normalised activations of scale 1.
+        ring: P, the number of rows, at least w; None takes w, which is all that it needs.
+        place: "queries_keys" adds the rows to what W_q and W_k read, in every layer, and to nothing else; "input"
+            adds them to x, once.
+        init: "sinusoidal" (periods divide the ring) or "normal".
+        std: of the rows at the start; None takes the scale of what they are added to: 1 at queries and keys,
+            which read normalised activations, and .02 at the input, as tokens have it.
         dropout: after the sum at the input.
+
+    Raises:
+        ArgumentError: a window below 1, a ring below the window, an unknown place or init.
     """
 
     def __init__(
@@ -58,26 +64,26 @@ class RollingPositionalEmbedding(PositionEncoding):
         *,
         ring: int | None = None,
         place: Place = "queries_keys",
-        init: Literal["sinusoidal", "normal"] = "sinusoidal",
-        std: float = 0.02,
-        scale: float = 10.0,
+        init: Init = "sinusoidal",
+        std: float | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         ring = window if ring is None else ring
-        if window < 1:
-            raise ArgumentError(f"window must be at least 1 token, got {window}")
+        if window < 1 or dim < 1:
+            raise ArgumentError(f"window and dim must be at least 1, got {window} and {dim}")
         if ring < window:
             raise ArgumentError(
                 f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
                 f"give a ring of at least {window} rows or a window of at most {ring} tokens"
             )
-        if place not in ("queries_keys", "input", "both"):
-            raise ArgumentError(f'place must be "queries_keys", "input" or "both", got {place!r}')
+        if place not in STD_BY_PLACE:
+            raise ArgumentError(f'place must be "queries_keys" or "input", got {place!r}')
         if init not in ("sinusoidal", "normal"):
             raise ArgumentError(f'init must be "sinusoidal" or "normal", got {init!r}')
         self.window, self.ring, self.dim = window, ring, dim
-        self.place, self.init, self.std, self.scale = place, init, std, scale
+        self.place, self.init = place, init
+        self.std = STD_BY_PLACE[place] if std is None else std
         self.weight = nn.Parameter(torch.empty(ring, dim))
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
@@ -98,13 +104,13 @@ class RollingPositionalEmbedding(PositionEncoding):
         return F.embedding(position_ids % self.ring, self.weight)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        return x if self.place == "queries_keys" else self.dropout(x + self.rows(position_ids))
+        return self.dropout(x + self.rows(position_ids)) if self.place == "input" else x
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
         if self.place == "input":
             return None
-        # The ring is projected once, whatever the length and the batch.
-        return F.embedding(position_ids % self.ring, project(self.weight * self.scale))
+        # The ring is projected, not the tokens' rows: P products, whatever the length and the batch.
+        return F.embedding(position_ids % self.ring, project(self.weight))
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int = 0) -> Tensor:
         """x (B, L, D) plus rows, then dropout, wherever the encoding's place is.
@@ -121,5 +127,5 @@ class RollingPositionalEmbedding(PositionEncoding):
     def extra_repr(self) -> str:
         return (
             f"{self.window}, {self.dim}, ring={self.ring}, place={self.place!r}, init={self.init!r}, "
-            f"std={self.std:g}, scale={self.scale:g}, dropout={self.dropout.p:g}"
+            f"std={self.std:g}, dropout={self.dropout.p:g}"
         )
