@@ -1,0 +1,181 @@
+"""Claim: past its training length the rolling table holds, and beats ALiBi and RoPE under the same window.
+
+    python benchmarks/length.py                                       # bytes of the standard library
+    python benchmarks/length.py --data FILE,FILE --name wikitext-2    # any other text
+
+Trains every study below that is not finished in runs/NAME (about two hours on two cores; stop it when you like, it
+goes on where it stopped), then writes benchmarks/results/length-NAME.md. Nothing is left out of the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from posembed.cli.progress import ProgressBar
+from posembed.lab import presets
+from posembed.lab.data import Corpus, load_corpus
+from posembed.lab.encodings import ENCODINGS, Entry
+from posembed.lab.experiments import LengthSummary, length_runs, summarise_lengths
+from posembed.lab.results import RunFolder, RunResult, RunSpec
+from posembed.lab.statistics import Estimate, paired_difference
+from posembed.lab.sweep import sweep
+from posembed.lab.train import make_accelerator
+from posembed.layers.base import PositionEncoding
+from posembed.layers.rolling import RollingPositionalEmbedding
+
+RIVALS = ("rolling", "rope+window", "alibi")
+SMALL: dict[str, Any] = {"preset": "quick", "steps": 2000, "warmup": 100, "test_tokens": 65_536}
+LARGE: dict[str, Any] = {"preset": "small", "steps": 1200, "batch": 16, "test_tokens": 65_536}
+
+
+def rolling(**changed: Any) -> Entry:
+    """An entry of the lab for the rolling table with something changed."""
+
+    def build(spec: RunSpec) -> PositionEncoding:
+        return RollingPositionalEmbedding(spec.window, spec.width, **changed)
+
+    return Entry(build, f"rolling with {changed}", "posembed")
+
+
+VARIANTS = {
+    "ring of 2 windows": rolling(ring=32),
+    "ring of 4 windows": rolling(ring=64),
+    "start N(0, 1)": rolling(init="normal"),
+    "start at std .2": rolling(std=0.2),
+    "start at std 2": rolling(std=2.0),
+    "at the input": rolling(place="input"),
+    "at the input, start N(0, .02)": rolling(place="input", init="normal"),
+}
+ENCODINGS.update(VARIANTS)
+
+
+@dataclass(frozen=True)
+class Study:
+    title: str
+    encodings: tuple[str, ...]
+    seeds: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+STUDIES = {
+    "small": Study("Three layers of width 96, trained at 64", RIVALS, 3, SMALL),
+    "large": Study("Three layers of width 128, trained at 128, fewer steps", RIVALS, 3, LARGE),
+    "variants": Study("The ring's size, start and place", ("rolling", *VARIANTS), 2, SMALL | {"steps": 1000}),
+    "window-8": Study("A window of 8", RIVALS[:2], 2, SMALL | {"steps": 1000, "window": 8}),
+    "window-16": Study("A window of 16", RIVALS[:2], 2, SMALL | {"steps": 1000, "window": 16}),
+    "window-32": Study("A window of 32", RIVALS[:2], 2, SMALL | {"steps": 1000, "window": 32}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="stdlib")
+    parser.add_argument("--name", default="stdlib", help="of the run folder and the results file")
+    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
+    arguments = parser.parse_args()
+    corpus = load_corpus(arguments.data)
+    accelerator = make_accelerator(device="cpu")
+    for name in arguments.studies:
+        specs = specs_of(STUDIES[name], corpus, arguments.data)
+        with ProgressBar(specs) as bar:
+            sweep(specs, corpus, folder_of(arguments.name, name), accelerator, bar)
+    page = write_page(arguments.name, corpus)
+    print(page.read_text(encoding="utf-8"))
+
+
+def specs_of(study: Study, corpus: Corpus, data: str) -> list[RunSpec]:
+    settings = presets.settings(**study.settings, data=data, data_sha256=corpus.sha256)
+    return length_runs(settings, study.encodings, study.seeds)
+
+
+def folder_of(text: str, study: str) -> RunFolder:
+    return RunFolder(Path("runs") / f"length-{text}" / study)
+
+
+def write_page(text: str, corpus: Corpus) -> Path:
+    """Every study that has results, as Markdown."""
+    command = (
+        "python benchmarks/length.py" if text == "stdlib" else f"python benchmarks/length.py --name {text} ..."
+    )
+    lines = [f"# How far does the rolling table carry? {text}", "", f"    {command}", ""]
+    lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]
+    for name, study in STUDIES.items():
+        results = folder_of(text, name).results()
+        if results:
+            lines += describe(study, results)
+    page = Path(__file__).parent / "results" / f"length-{text}.md"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text("\n".join(lines), encoding="utf-8")
+    return page
+
+
+def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
+    spec, machine = results[0].spec, results[0].environment
+    seeds = len({r.spec.seed for r in results})
+    summary = summarise_lengths(results)
+    yield from [
+        f"## {study.title}",
+        "",
+        f"{spec.layers} layers, width {spec.width}, {spec.heads} heads, window {spec.window}; {spec.steps:,} steps "
+        f"of {spec.batch} x {spec.train_length} tokens, learning rate {spec.learning_rate:g}; {seeds} seeds. "
+        f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}.",
+        "",
+        "Perplexity of the same tokens after each length of context, then over non-overlapping windows of the",
+        "longest; mean over seeds ± half of the 95 % interval.",
+        "",
+    ]
+    lengths = summary.test_lengths
+    heads = [
+        "encoding",
+        *(f"{length}" for length in lengths),
+        f"non-overlapping, {lengths[-1]}",
+        "rows",
+        "every seed",
+    ]
+    yield from ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for row in summary.rows:
+        cells = [show(row.same_tokens[length]) for length in lengths] + [show(row.perplexity[lengths[-1]])]
+        rows = f"{row.position_parameters // spec.width}" if row.position_parameters else "-"
+        last = row.same_tokens[lengths[-1]]
+        raw = ", ".join(f"{value:.3f}" for value in last.values) if last else "-"
+        yield "| " + " | ".join([row.encoding, *cells, rows, raw]) + " |"
+    yield ""
+    if {"rolling", "alibi"} <= {row.encoding for row in summary.rows}:
+        yield from claims(summary, results)
+
+
+def claims(summary: LengthSummary, results: list[RunResult]) -> Iterable[str]:
+    longest = summary.test_lengths[-1]
+    rolling_row = next(row for row in summary.rows if row.encoding == "rolling")
+    itself = show(rolling_row.ratio[longest], 3)
+    yield f"- rolling at {longest} against itself at {summary.train_length}, same tokens: {itself}"
+    for rival in ("alibi", "rope+window"):
+        for measure, words in (("same_tokens", "same tokens"), ("nonoverlapping", "non-overlapping windows")):
+            losses = {
+                name: {
+                    r.spec.seed: getattr(r.measurements, measure)[longest]
+                    for r in results
+                    if r.spec.encoding == name and r.measurements is not None
+                }
+                for name in ("rolling", rival)
+            }
+            difference = paired_difference(losses["rolling"], losses[rival])
+            if difference is not None:
+                ratio = show(difference.exp(), 3)
+                yield f"- rolling against {rival} at {longest}, {words}, paired by seed: {ratio}"
+    yield ""
+
+
+def show(estimate: Estimate | None, digits: int = 2) -> str:
+    if estimate is None:
+        return "no row"
+    half = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.{digits}f}"
+    return f"{estimate.mean:.{digits}f}{half}"
+
+
+if __name__ == "__main__":
+    main()
