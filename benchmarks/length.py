@@ -29,7 +29,8 @@ from posembed.layers.rolling import RollingPositionalEmbedding
 
 RIVALS = ("rolling", "rope+window", "alibi")
 SMALL: dict[str, Any] = {"preset": "quick", "steps": 2000, "warmup": 100, "test_tokens": 65_536}
-LARGE: dict[str, Any] = {"preset": "small", "steps": 1200, "batch": 16, "test_tokens": 65_536}
+LARGE: dict[str, Any] = {"preset": "small", "steps": 800, "batch": 16, "warmup": 50, "test_tokens": 65_536}
+SHORT: dict[str, Any] = SMALL | {"steps": 600}
 
 
 def rolling(**changed: Any) -> Entry:
@@ -64,10 +65,10 @@ class Study:
 STUDIES = {
     "small": Study("Three layers of width 96, trained at 64", RIVALS, 3, SMALL),
     "large": Study("Three layers of width 128, trained at 128, fewer steps", RIVALS, 3, LARGE),
-    "variants": Study("The ring's size, start and place", ("rolling", *VARIANTS), 2, SMALL | {"steps": 1000}),
-    "window-8": Study("A window of 8", RIVALS[:2], 2, SMALL | {"steps": 1000, "window": 8}),
-    "window-16": Study("A window of 16", RIVALS[:2], 2, SMALL | {"steps": 1000, "window": 16}),
-    "window-32": Study("A window of 32", RIVALS[:2], 2, SMALL | {"steps": 1000, "window": 32}),
+    "variants": Study("The ring's size, start and place", ("rolling", *VARIANTS), 2, SHORT),
+    "window-8": Study("A window of 8", RIVALS[:2], 2, SHORT | {"window": 8}),
+    "window-16": Study("A window of 16", RIVALS[:2], 2, SHORT | {"window": 16}),
+    "window-32": Study("A window of 32", RIVALS[:2], 2, SHORT | {"window": 32}),
 }
 
 
@@ -120,8 +121,9 @@ def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
     yield from [
         f"## {study.title}",
         "",
-        f"{spec.layers} layers, width {spec.width}, {spec.heads} heads, window {spec.window}; {spec.steps:,} steps "
-        f"of {spec.batch} x {spec.train_length} tokens, learning rate {spec.learning_rate:g}; {seeds} seeds. "
+        f"{spec.layers} layers, width {spec.width}, {spec.heads} heads, window {spec.window}; "
+        f"{spec.steps:,} steps of {spec.batch} x {spec.train_length} tokens, "
+        f"learning rate {spec.learning_rate:g}; {seeds} seeds. "
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}.",
         "",
         "Perplexity of the same tokens after each length of context, then over non-overlapping windows of the",
