@@ -190,6 +190,16 @@ def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
     assert "learned, seed 0: 64 rows" not in read(write_report(folder.path)).text
 
 
+def test_the_reference_is_alibi_or_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    folder = save(tmp_path / "runs", runs(1))
+    assert "Against alibi at the same length" in read(write_report(folder.path)).text
+    assert "Against rope at the same length" in read(write_report(folder.path, reference="rope")).text
+    with pytest.raises(ArgumentError, match=r"the reference none was not run in .*; there are learned, rolling"):
+        write_report(folder.path, reference="none")
+    without = save(tmp_path / "without", runs(1, ("rope", "rolling")))
+    assert "at the same length" not in read(write_report(without.path)).text
+
+
 def test_pictures_are_of_the_first_run_that_went_well(tmp_path: Path) -> None:
     results = [
         run("learned", seed=0, failure="the loss was nan at step 9 of 700"),

@@ -77,7 +77,14 @@ def _worse(summary: LengthSummary) -> str:
         f"{times(ratio)} times with {called(row.encoding)}{'' if length == longest else f' (at {length:,})'}"
         for (ratio, length), row in worst
     ]
-    return f"It grows to {listed(parts)}." if parts else ""
+    if not parts:
+        return ""
+    if _rows(summary, "holds"):
+        return f"It grows to {listed(parts)}."
+    return (
+        f"With {longest:,} tokens of context, the perplexity of the same tokens grows to {listed(parts)}, from "
+        f"what it is with {base_length(summary):,}."
+    )
 
 
 def _ending(summary: LengthSummary) -> str:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from posembed._version import __version__
-from posembed.errors import RunFolderError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.experiments import LengthSummary, summarise_lengths
 from posembed.lab.results import RunFolder, RunResult, RunSpec, write_whole
 from posembed.report.answer import answer
@@ -25,6 +25,8 @@ from posembed.report.tables import raw_tables, result_tables
 from posembed.report.training_curve import training_figure
 from posembed.report.words import listed, runs_of_each
 
+USUAL_REFERENCE = "alibi"
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -32,16 +34,16 @@ class Picture:
     svg: Markup
 
 
-def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = "alibi") -> Path:
+def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
     """Write the finished runs of a folder as one self-contained HTML file, whole or not at all; returns its path.
 
     Args:
         folder: as ``posembed compare lengths`` makes them. Runs may still be missing.
         out: the file to write; None writes report.html in the folder.
-        reference: the encoding that the others are held against; left out of the page if it was not run.
+        reference: the encoding that the others are held against; None takes ALiBi, if it was run.
 
     Raises:
-        ArgumentError: no run is finished.
+        ArgumentError: no run is finished, or none of the reference.
         RunFolderError: the folder cannot be read, or the page not written.
     """
     runs = RunFolder(folder)
@@ -61,7 +63,10 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
 
 def render(runs: RunFolder, results: Sequence[RunResult], *, reference: str | None) -> str:
     """The page as text: the same for the same results and tables."""
-    summary = summarise_lengths(results, reference=reference)
+    summary = summarise_lengths(results, reference=reference or USUAL_REFERENCE)
+    if reference not in (None, summary.reference):
+        names = ", ".join(row.encoding for row in summary.rows)
+        raise ArgumentError(f"the reference {reference} was not run in {runs.path}; there are {names}")
     spec = results[0].spec
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
