@@ -54,7 +54,8 @@ def lengths(
 ) -> None:
     """How far does each encoding carry a language model past its training length?"""
     from posembed.cli.progress import ProgressBar
-    from posembed.cli.tables import print_lengths, print_plan
+    from posembed.cli.plan import print_plan
+    from posembed.cli.tables import print_lengths
     from posembed.lab import experiments, presets
     from posembed.lab.data import load_corpus
     from posembed.lab.plan import plan

@@ -13,7 +13,10 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="Where to write the page. Default: report.html in the folder.")
     ] = None,
-    reference: Annotated[str, typer.Option(help="The encoding that the others are held against.")] = "alibi",
+    reference: Annotated[
+        str | None,
+        typer.Option(help="The encoding that the others are held against. Default: alibi, if it was run."),
+    ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
     from posembed.report.lengths import write_report

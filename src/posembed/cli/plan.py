@@ -1,0 +1,36 @@
+"""What --dry-run prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from posembed.lab.data import Corpus
+from posembed.lab.plan import PlannedRun
+
+
+def print_plan(runs: Sequence[PlannedRun], corpus: Corpus) -> None:
+    """The runs, their sizes and their time."""
+    console = Console(highlight=False)
+    console.print(f"text: {corpus.description}")
+    console.print(f"      {len(corpus.train):,} tokens to train on, {len(corpus.held_out):,} held out\n")
+    table = Table(
+        "run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time"))
+    )
+    for run in runs:
+        name = f"{run.spec.encoding}, seed {run.spec.seed}"
+        numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
+        table.add_row(name, *numbers, duration(run.seconds))
+    console.print(table)
+    console.print(
+        f"about {duration(sum(run.seconds for run in runs))} in all on this machine; nothing was trained"
+    )
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

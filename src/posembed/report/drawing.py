@@ -1,0 +1,121 @@
+"""What all figures share: colours, the sheet they are drawn on, and SVG for a page in light and dark."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+
+# Found by search: any two differ by 27 or more (CIE76), also to an eye without red, green or blue cones (Machado
+# et al. 2009), and each is dark enough for text on white. A page in dark colours has its own (page.css):
+# svg_for_page puts the names of its variables in place of these.
+INK, MUTED, RULE, PAPER = "#1c1c1f", "#6b6b70", "#d9d9de", "#fffffe"
+SERIES = ("#0340cb", "#711902", "#028753", "#c80d96", "#927209", "#3b3540")
+VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} | {
+    colour: f"--series-{index}" for index, colour in enumerate(SERIES)
+}
+MARKERS = "os^Dvp"
+
+WIDTH = 440
+"""Of every figure, in units of which text is 12 high; a page on a telephone has about 0.8 pixels for a unit."""
+TEXT = 12
+LETTER = 0.62 * TEXT
+"""Width of a letter in a wide font, which a reader's system may have."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How an encoding is drawn everywhere: one colour and marker, and dashes for the same under a window."""
+
+    index: int
+    dashed: bool
+
+    @property
+    def colour(self) -> str:
+        return SERIES[self.index]
+
+    @property
+    def line(self) -> str:
+        return "--" if self.dashed else "-"
+
+
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    bases = list(dict.fromkeys(name.removesuffix("+window") for name in names))
+    return {
+        name: Style(bases.index(name.removesuffix("+window")) % len(SERIES), name.endswith("+window"))
+        for name in names
+    }
+
+
+def new_figure(height: float) -> Figure:
+    """A figure WIDTH wide. Made without pyplot, so that nothing is kept and no window is opened."""
+    return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
+
+
+def axes_at(figure: Figure, *, left: float, top: float, width: float, height: float) -> Axes:
+    """Axes in the figure's units, from its upper left corner; two thin spines, muted ticks."""
+    tall = figure.get_figheight() * 72
+    axes = figure.add_axes((left / WIDTH, 1 - (top + height) / tall, width / WIDTH, height / tall))
+    axes.set_facecolor("none")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(RULE)
+    axes.tick_params(which="both", color=RULE, labelcolor=MUTED, labelsize=TEXT - 1, length=3)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def lines_sheet(height: float, *, title: str, below: str, names: Sequence[str]) -> tuple[Figure, Axes]:
+    """A figure with one plot, a title above, and room at the right for names at the ends of lines."""
+    figure = new_figure(height)
+    room = max([len(name) for name in names], default=0) * LETTER + 24
+    axes = axes_at(figure, left=40, top=34, width=WIDTH - 40 - room, height=height - 34 - 44)
+    figure.text(0.005, 1 - 14 / height, title, fontsize=TEXT, color=INK)
+    axes.set_xlabel(below, fontsize=TEXT, color=INK)
+    return figure, axes
+
+
+def tick_heights(axes: Axes) -> None:
+    """Round numbers on the logarithmic axis of heights, however short or long it is."""
+    low, high = axes.get_ylim()
+    if high / low < 5:
+        heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
+    else:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        heights = [digit * 10.0**power for power in powers for digit in (1, 2, 3, 5)]
+    fix_ticks(axes.yaxis, [height for height in heights if low <= height <= high])
+    axes.grid(axis="y", color=RULE, linewidth=0.5)
+
+
+def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(FixedFormatter([f"{place:,.5g}" for place in places]))
+    axis.set_minor_locator(NullLocator())
+
+
+def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
+    """A figure as an <svg> element: text as text, colours as the page's variables, the same for equal figures.
+
+    ``name`` keeps its ids apart from other figures'; ``described`` is what a screen reader says, already escaped.
+    """
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata=nothing, dpi=144)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of parts, the same in every figure, that nothing refers to
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px var(--font)", svg)
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, f"var({variable})")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)

@@ -1,0 +1,175 @@
+"""One HTML page about one run folder: the answer, the curve, the numbers, the pictures, the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from posembed._version import __version__
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.experiments import LengthSummary, summarise_lengths
+from posembed.lab.results import RunFolder, RunResult, RunSpec, write_whole
+from posembed.report.answer import answer
+from posembed.report.drawing import styles, svg_for_page
+from posembed.report.length_curve import is_cut, length_figure
+from posembed.report.pictures import table_figure
+from posembed.report.tables import raw_tables, result_tables
+from posembed.report.training_curve import training_figure
+from posembed.report.words import listed, runs_of_each
+
+USUAL_REFERENCE = "alibi"
+
+
+@dataclass(frozen=True)
+class Picture:
+    title: str
+    svg: Markup
+
+
+def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
+    """Write the finished runs of a folder as one self-contained HTML file, whole or not at all; returns its path.
+
+    Args:
+        folder: as ``posembed compare lengths`` makes them. Runs may still be missing.
+        out: the file to write; None writes report.html in the folder.
+        reference: the encoding that the others are held against; None takes ALiBi, if it was run.
+
+    Raises:
+        ArgumentError: no run is finished, or none of the reference.
+        RunFolderError: the folder cannot be read, or the page not written.
+    """
+    runs = RunFolder(folder)
+    runs.settings()  # raises where the folder is not one of runs
+    page = render(runs, runs.results(), reference=reference)
+    path = runs.path / "report.html" if out is None else Path(out)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        write_whole(path, page)
+    except OSError as error:
+        raise RunFolderError(
+            f"the page {path} cannot be written: {error.strerror}; name another file with --out"
+        ) from error
+    return path
+
+
+def render(runs: RunFolder, results: Sequence[RunResult], *, reference: str | None) -> str:
+    """The page as text: the same for the same results and tables."""
+    summary = summarise_lengths(results, reference=reference or USUAL_REFERENCE)
+    if reference not in (None, summary.reference):
+        names = ", ".join(row.encoding for row in summary.rows)
+        raise ArgumentError(f"the reference {reference} was not run in {runs.path}; there are {names}")
+    spec = results[0].spec
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sentences = answer(summary)
+    return environment.get_template("page.html").render(
+        version=__version__,
+        title=f"How far does each position encoding carry past {spec.train_length:,} tokens?",
+        about=_about(spec, summary),
+        answer=sentences,
+        length_figure=_svg(length_figure(summary), "lengths", " ".join(sentences)),
+        length_caption=_length_caption(summary),
+        intervals=_intervals(summary),
+        styles=styles([row.encoding for row in summary.rows]),
+        tables=result_tables(summary),
+        pictures=_pictures(runs, results),
+        training_figure=_svg(
+            training_figure(results), "training", "Training loss against the step, a line a run."
+        ),
+        training_caption=_training_caption(results),
+        settings=[(name.replace("_", " "), _plain(value)) for name, value in spec.shared_settings().items()],
+        environment=_environments(results),
+        raw_tables=raw_tables(results),
+    )
+
+
+def _svg(figure: Figure, name: str, described: str) -> Markup:
+    return Markup(svg_for_page(figure, name=name, described=escape(described)))
+
+
+def _about(spec: RunSpec, summary: LengthSummary) -> str:
+    unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
+    return (
+        f"The same small Transformer ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained on "
+        f"{spec.data} for {spec.steps:,} steps on {spec.train_length:,} {unit} at a time, then tested with up to "
+        f"{max(spec.test_lengths):,}. Only the position encoding differs. {runs_of_each(summary).capitalize()}."
+    )
+
+
+def _length_caption(summary: LengthSummary) -> str:
+    several = any(len(row.seeds) > 1 for row in summary.rows)
+    sentences = [
+        "A flat line holds past the training length; a rising one gets worse.",
+        "Shaded: 95% intervals." if several else "One run of each, so no interval is known.",
+    ]
+    cut = is_cut(summary)
+    if cut is not None:
+        sentences.append(
+            f"The axis ends at {cut:g}; the last value of a line that goes on above it stands at its name."
+        )
+    failed = [row.encoding for row in summary.rows if not row.seeds]
+    if failed:
+        sentences.append(f"Not drawn, since training failed: {listed(failed)}.")
+    return " ".join(sentences)
+
+
+def _intervals(summary: LengthSummary) -> str:
+    if all(len(row.seeds) < 2 for row in summary.rows):
+        return "There is a single run of each encoding, so no interval is known; small differences may be chance."
+    return "Below each mean stands its 95% interval over seeds (Student's t); ratios are paired by seed."
+
+
+def _training_caption(results: Sequence[RunResult]) -> str:
+    failed = any(result.failure is not None for result in results)
+    return "A line a run; names stand at the mean of the last losses." + (
+        " A cross marks where a run failed." if failed else ""
+    )
+
+
+def _pictures(runs: RunFolder, results: Sequence[RunResult]) -> list[Picture]:
+    """Of each encoding that has a table, in its first finished run."""
+    pictures: dict[str, Picture] = {}
+    for result in sorted(results, key=lambda result: result.spec.seed):
+        name, file = result.spec.encoding, runs.table(result.spec)
+        if name in pictures or result.failure is not None or not file.exists():
+            continue
+        try:
+            tables = load_file(file)
+            initial, final = tables["initial"].float(), tables["final"].float()
+        except (SafetensorError, KeyError, OSError) as error:
+            raise RunFolderError(
+                f"{file} cannot be read ({error}); delete it to have the page without its picture"
+            ) from error
+        described = (
+            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
+        )
+        title = f"{name}, seed {result.spec.seed}: {len(final):,} rows of {final.size(1):,}"
+        pictures[name] = Picture(title, _svg(table_figure(initial, final), name, described))
+    return list(pictures.values())
+
+
+def _environments(results: Sequence[RunResult]) -> list[tuple[str, str]]:
+    """What the runs were made with; where they differ, all of it."""
+    names = dict.fromkeys(name for result in results for name in result.environment)
+    return [
+        (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))
+        for name in names
+    ]
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,80 @@
+"""Pictures of a learned table: its values, how alike its rows are, and their norms, before and after training."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+from torch.nn import functional as F
+
+from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
+
+COLOURS = "RdBu_r"
+"""Blue below zero, white at it, red above."""
+HEIGHT = 590
+LEFT, SIDE, BETWEEN = 40, 178, 36
+
+
+def cosines(rows: Tensor) -> Tensor:
+    """(N, D) -> (N, N), float64: the cosine of every two rows; a row of zeros is like nothing."""
+    unit = F.normalize(rows.double(), dim=1)
+    return unit @ unit.T
+
+
+def norms(rows: Tensor) -> Tensor:
+    """(N, D) -> (N,), float64."""
+    return rows.double().norm(dim=1)
+
+
+def table_figure(initial: Tensor, final: Tensor) -> Figure:
+    """Rows (N, D) at initialisation and after training, side by side: values, cosines, norms."""
+    figure = new_figure(HEIGHT)
+    for column, (title, rows) in enumerate((("at initialisation", initial), ("after training", final))):
+        left = LEFT + column * (SIDE + BETWEEN)
+        figure.text(left / WIDTH, 1 - 14 / HEIGHT, title, fontsize=TEXT, color=INK)
+        largest = rows.abs().max().item()
+        values = axes_at(figure, left=left, top=40, width=SIDE, height=150)
+        _image(values, rows.T, largest or 1.0, title=f"values, ± {largest:.2g}")
+        alike = axes_at(figure, left=left, top=236, width=SIDE, height=SIDE)
+        _image(alike, cosines(rows), 1.0, title="cosine of two rows, ± 1")
+        if column == 0:
+            values.set_ylabel("dimension", fontsize=TEXT - 1, color=MUTED)
+            alike.set_ylabel("row", fontsize=TEXT - 1, color=MUTED)
+    norms_below = axes_at(figure, left=LEFT, top=460, width=2 * SIDE + BETWEEN, height=90)
+    _norms(norms_below, initial, final)
+    return figure
+
+
+def _image(axes: Axes, values: Tensor, largest: float, *, title: str) -> None:
+    _title(axes, title)
+    axes.imshow(values.numpy(), cmap=COLOURS, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _norms(axes: Axes, initial: Tensor, final: Tensor) -> None:
+    _title(axes, "norms")
+    for text, rows, colour in (("at initialisation", initial, MUTED), ("after training", final, SERIES[0])):
+        lengths = norms(rows).numpy()
+        axes.plot(lengths, color=colour, linewidth=1.6, label=text)
+    axes.set_xlim(-0.5, len(final) - 0.5)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.grid(axis="y", color=RULE, linewidth=0.5)
+    axes.set_xlabel("row", fontsize=TEXT - 1, color=MUTED)
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=2,
+        frameon=False,
+        fontsize=TEXT - 1,
+        labelcolor="linecolor",
+        borderaxespad=0,
+        handlelength=1.2,
+    )
+
+
+def _title(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=TEXT - 1, color=MUTED, pad=5)

@@ -1,0 +1,110 @@
+"""Results as runs would give them, made up, so that every shape of outcome can be shown and told."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from posembed.lab.results import Measurements, RunFolder, RunResult, RunSpec
+
+LENGTHS = (64, 128, 256, 512)
+GAPS = (32, 64, 128, 256)
+
+# Perplexities of the same tokens at LENGTHS; None: no position there.
+TYPICAL: dict[str, tuple[float | None, ...]] = {
+    "learned": (4.05, None, None, None),
+    "rolling": (3.71, 3.62, 3.57, 3.54),
+    "sinusoidal": (4.02, 6.81, 14.9, 31.3),
+    "rope": (3.70, 4.42, 9.85, 21.9),
+    "alibi": (4.12, 4.03, 3.98, 3.96),
+}
+NO_REACH = (0.004, 0.001, 0.0, 0.001)
+
+
+def spec(encoding: str, seed: int = 0, **others: object) -> RunSpec:
+    settings: dict[str, object] = {
+        "data": "stdlib",
+        "data_sha256": "0" * 64,
+        "tokenizer": "bytes",
+        "train_length": LENGTHS[0],
+        "test_lengths": LENGTHS,
+        "layers": 3,
+        "width": 96,
+        "heads": 4,
+        "window": 16,
+        "ring": 16,
+        "dropout": 0.0,
+        "steps": 700,
+        "batch": 32,
+        "learning_rate": 6e-3,
+        "warmup": 70,
+        "weight_decay": 0.1,
+        "clip": 1.0,
+        "precision": "no",
+        "test_tokens": 32_768,
+    }
+    return RunSpec(encoding=encoding, seed=seed, **(settings | others))  # type: ignore[arg-type]
+
+
+def run(
+    encoding: str,
+    perplexities: tuple[float | None, ...] | None = None,
+    *,
+    seed: int = 0,
+    gains: tuple[float | None, ...] = NO_REACH,
+    failure: str | None = None,
+    **settings: object,
+) -> RunResult:
+    """One run, its perplexities a little apart by seed."""
+    of = spec(encoding, seed, **settings)
+    lengths = of.test_lengths
+    measured = None
+    if failure is None:
+        drift = 1 + 0.01 * math.sin(3 * seed + len(encoding))
+        chosen = perplexities or TYPICAL[encoding]
+        same = {n: None if p is None else math.log(p * drift) for n, p in zip(lengths, chosen, strict=True)}
+        first = next((loss for loss in same.values() if loss is not None), 1.5)
+        measured = Measurements(
+            nonoverlapping={n: None if loss is None else loss + 0.03 for n, loss in same.items()},
+            same_tokens=same,
+            chopped=dict.fromkeys(lengths, first + 0.03),
+            chopped_same_tokens=dict.fromkeys(lengths, first),
+            repeat_gain={
+                gap: None if same[lengths[-1]] is None and gap > GAPS[0] else gain
+                for gap, gain in zip(GAPS, gains, strict=True)
+            },
+            bytes_per_token=1.0,
+        )
+    last = 700 if failure is None else 84
+    return RunResult(
+        spec=of,
+        parameters=360_672,
+        position_parameters={"learned": 6144, "rolling": 1536}.get(encoding, 0),
+        window=16 if encoding == "rolling" or encoding.endswith("+window") else None,
+        losses=tuple((step, 1.3 + 4.2 * math.exp(-step / 120) + 0.01 * seed) for step in range(7, last + 1, 7)),
+        measurements=measured,
+        failure=failure,
+        seconds=51.0,
+        tokens_per_second=28_000.0,
+        environment={"posembed": "0.1.0", "torch": "2.13.0", "processor": "a made-up one", "cores": "2"},
+    )
+
+
+def runs(seeds: int = 1, names: tuple[str, ...] = tuple(TYPICAL)) -> list[RunResult]:
+    return [run(name, seed=seed) for seed in range(seeds) for name in names]
+
+
+def save(folder: Path, results: list[RunResult]) -> RunFolder:
+    """A run folder with these results, and tables for the encodings that have one."""
+    there = RunFolder(folder)
+    there.prepare(results[0].spec)
+    generator = torch.Generator().manual_seed(0)
+    for result in results:
+        there.add(result)
+        if result.position_parameters:
+            rows = torch.randn(result.position_parameters // 96, 96, generator=generator) * 0.02
+            save_file({"initial": rows, "final": rows.cumsum(dim=0)}, there.table(result.spec))
+    return there

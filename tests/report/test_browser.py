@@ -1,0 +1,104 @@
+"""The page in headless Chromium, in frames as wide as a window on a desk and as a telephone (browser.html)."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from made_up_runs import run, runs, save
+from posembed.report.lengths import write_report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the page was not looked at")
+
+SWITCHES = """
+    --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars
+    --allow-file-access-from-files --enable-logging=stderr --v=0 --virtual-time-budget=10000 --dump-dom
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    by_width: dict[str, Any]
+    console: list[str]
+
+
+def look_at(page: Path, folder: Path, *widths: int) -> Seen:
+    harness = Path(__file__).with_name("browser.html").as_uri()
+    asked = urlencode([("page", page.as_uri()), *(("width", width) for width in widths)])
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *SWITCHES.split(), f"--user-data-dir={folder / 'profile'}", f"{harness}?{asked}"]
+    # In a group of its own: a browser that hangs has children, which must end with it.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True
+    ) as browser:
+        try:
+            shown, logged = browser.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(browser.pid, signal.SIGKILL)
+            raise
+    found = re.search(r"<pre>(.*?)</pre>", shown, re.DOTALL)
+    assert found is not None, logged
+    return Seen(json.loads(html.unescape(found[1])), [line for line in logged.splitlines() if "CONSOLE" in line])
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Many encodings, some with long names: one that explodes, one that ends, one that failed."""
+    folder = tmp_path_factory.mktemp("browser")
+    results = [*runs(2), run("none", (4.2, 80.0, 3000.0, 2e7)), run("sinusoidal+window", (3.9, 8.0, 20.0, 50.0))]
+    results.append(run("rope+window", failure="the loss was nan at step 84 of 700; try a lower learning rate"))
+    return look_at(write_report(save(folder / "runs", results).path), folder, 1100, 400)
+
+
+def test_no_console_message(seen: Seen) -> None:
+    assert seen.console == []
+
+
+@pytest.mark.parametrize("width", ["1100", "400"])
+def test_nothing_overflows(seen: Seen, width: str) -> None:
+    assert seen.by_width[width]["width"] == int(width)
+    assert seen.by_width[width]["overflow"] == 0
+
+
+@pytest.mark.parametrize("width", ["1100", "400"])
+def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None:
+    figures = seen.by_width[width]["figures"]
+    assert [figure["name"].split()[0] for figure in figures] == ["Past", "The", "The", "Training"]
+    assert [len(figure["images"]) for figure in figures] == [0, 4, 4, 0]
+    for figure in figures:
+        assert figure["width"] > 0.85 * min(int(width), 700)
+        assert figure["height"] > 200
+        assert all(image > 100 for image in figure["images"])
+        assert figure["cut"] == []
+        assert figure["smallest"] >= 8
+
+
+def test_what_is_wrong_would_be_seen(tmp_path: Path) -> None:
+    """The same measurements of a page that has every fault."""
+    page = tmp_path / "bad.html"
+    page.write_text(
+        '<!doctype html><link rel="icon" href="data:,"><div style="width: 900px">wide</div>'
+        '<figure><svg aria-label="a" viewBox="0 0 100 50" width="0" height="0">'
+        '<text x="90" y="20" font-size="5">cut</text></svg></figure><script>console.error("broken")</script>',
+        encoding="utf-8",
+    )
+    bad = look_at(page, tmp_path, 400)
+    assert any("broken" in line for line in bad.console)
+    assert bad.by_width["400"]["overflow"] > 400
+    (figure,) = bad.by_width["400"]["figures"]
+    assert figure["width"] == 0
+    assert figure["cut"] == ["cut"]
+    assert figure["smallest"] < 8
