@@ -53,8 +53,8 @@ def lengths(
     device: Annotated[str | None, _option("cpu, cuda, mps; default: what there is.", TRAINING)] = None,
 ) -> None:
     """How far does each encoding carry a language model past its training length?"""
-    from posembed.cli.progress import ProgressBar
     from posembed.cli.plan import print_plan
+    from posembed.cli.progress import ProgressBar
     from posembed.cli.tables import print_lengths
     from posembed.lab import experiments, presets
     from posembed.lab.data import load_corpus
