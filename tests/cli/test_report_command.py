@@ -11,7 +11,7 @@ from posembed.errors import ArgumentError, RunFolderError
 
 
 def test_report_says_where_the_page_is(tmp_path: Path) -> None:
-    folder = save(tmp_path, runs(1)).path
+    folder = save(tmp_path, runs(1, ("rope", "alibi"))).path
     asked = CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False)
     assert (asked.exit_code, asked.stdout) == (0, f"report: {folder / 'report.html'}\n")
     assert (folder / "report.html").exists()
@@ -23,6 +23,6 @@ def test_report_says_where_the_page_is(tmp_path: Path) -> None:
 def test_report_of_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="is not a run folder"):
         CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
-    save(tmp_path, runs(1))
+    save(tmp_path, runs(1, ("rope", "alibi")))
     with pytest.raises(ArgumentError, match="the reference xpos was not run"):
         CliRunner().invoke(app, ["report", str(tmp_path), "--reference", "xpos"], catch_exceptions=False)

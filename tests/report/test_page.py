@@ -157,7 +157,7 @@ def save_as_it_is(path: Path, results: list) -> RunFolder:
 
 
 def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save(tmp_path / "runs", runs(1))
+    folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
     path = write_report(folder.path)
     before = path.read_bytes()
 
@@ -172,7 +172,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
-    folder = save(tmp_path / "runs", runs(1))
+    folder = save(tmp_path / "runs", runs(1, ("learned", "alibi")))
     with pytest.raises(RunFolderError, match="it is a folder; name another file with --out"):
         write_report(folder.path, tmp_path)
     with pytest.raises(RunFolderError, match="cannot be written: No such file or directory"):
@@ -191,12 +191,12 @@ def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_alibi_or_the_one_that_was_asked_for(tmp_path: Path) -> None:
-    folder = save(tmp_path / "runs", runs(1))
+    folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
     assert "Against alibi at the same length" in read(write_report(folder.path)).text
     assert "Against rope at the same length" in read(write_report(folder.path, reference="rope")).text
-    with pytest.raises(ArgumentError, match=r"the reference none was not run in .*; there are learned, rolling"):
+    with pytest.raises(ArgumentError, match=r"the reference none was not run in .*; there are rope, alibi"):
         write_report(folder.path, reference="none")
-    without = save(tmp_path / "without", runs(1, ("rope", "rolling")))
+    without = save(tmp_path / "without", runs(1, ("rope", "sinusoidal")))
     assert "at the same length" not in read(write_report(without.path)).text
 
 

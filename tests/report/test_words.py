@@ -41,6 +41,16 @@ def test_verdicts_follow_the_worst_ratio_past_the_training_length() -> None:
     assert told(4.0, 4.0, None, None) == ("ends", "ends at 128")
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("broken", [math.inf, math.nan])
+def test_what_is_not_a_number_never_holds_nor_reaches(at: int, broken: float) -> None:
+    perplexities = [4.0, 4.0, 4.0, 4.0]
+    perplexities[at] = broken
+    kind, text = told(*perplexities)
+    assert (kind, text.split()[0]) == ("worse", "∞")
+    assert probed(broken if math.isnan(broken) else -broken, 0.4, 0.4, 0.4) == (None, "under 32")
+
+
 def test_verdict_of_what_failed() -> None:
     results = [run("rope", failure=FAILURE), run("rope", failure="out of words", seed=1)]
     summary = summarise_lengths(results)
@@ -116,7 +126,7 @@ def test_times_and_lists_and_names() -> None:
         "250",
     ]
     assert [listed(list(letters)) for letters in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
-    assert [called("rope"), called("none")] == ["rope", "“none”"]
+    assert [called("rope"), called("none"), called("none+window")] == ["rope", "“none”", "“none+window”"]
 
 
 def test_intervals() -> None:

@@ -18,6 +18,7 @@ from posembed.report.words import (
     runs_of_each,
     times,
     verdict,
+    worst_ratio,
 )
 
 
@@ -67,15 +68,11 @@ def _holding(summary: LengthSummary) -> str:
 
 
 def _worse(summary: LengthSummary) -> str:
-    longest = max(summary.test_lengths)
-    worst = [
-        (max((ratio.mean, length) for length, ratio in longer_ratios(row, summary).items()), row)
-        for row in _rows(summary, "worse")
-    ]
-    worst.sort(key=lambda item: item[0])
+    longest, base = max(summary.test_lengths), base_length(summary)
+    rows = [(worst, row) for row in _rows(summary, "worse") if (worst := worst_ratio(row, summary)) is not None]
     parts = [
         f"{times(ratio)} times with {called(row.encoding)}{'' if length == longest else f' (at {length:,})'}"
-        for (ratio, length), row in worst
+        for (ratio, length), row in sorted(rows, key=lambda item: item[0])
     ]
     if not parts:
         return ""
@@ -83,7 +80,7 @@ def _worse(summary: LengthSummary) -> str:
         return f"It grows to {listed(parts)}."
     return (
         f"With {longest:,} tokens of context, the perplexity of the same tokens grows to {listed(parts)}, from "
-        f"what it is with {base_length(summary):,}."
+        f"what it is with {base:,}."
     )
 
 
@@ -116,7 +113,7 @@ def _best(summary: LengthSummary) -> str:
     second = f"{called(rival.encoding)}'s {number(theirs.mean)}"
     if not interval(ours):
         return (
-            f"{lowest}, before {second}; this is from one run of each, so no interval is known, and small "
+            f"{lowest}, before {second}; that is from a single run, so no interval is known, and small "
             "differences may be chance."
         )
     lowest += f" (95% interval {interval(ours)}, {runs_of_each(summary)})"

@@ -33,14 +33,14 @@ def verdict(row: LengthRow, summary: LengthSummary) -> Verdict:
     end = last_position(row, summary)
     if end is not None:
         return Verdict("ends", f"ends at {end:,}")
-    ratios = [(estimate.mean, length) for length, estimate in longer_ratios(row, summary).items()]
-    if not ratios:
+    worst = worst_ratio(row, summary)
+    if worst is None:
         return Verdict("untested", "nothing to compare")
-    worst, length = max(ratios)
-    if worst <= HOLDS:
+    ratio, length = worst
+    if ratio <= HOLDS:
         return Verdict("holds", "holds")
     where = "" if length == max(summary.test_lengths) else f" at {length:,}"
-    return Verdict("worse", f"{worse_by(worst)}{where}")
+    return Verdict("worse", f"{worse_by(ratio)}{where}")
 
 
 def _failed(row: LengthRow) -> str:
@@ -68,13 +68,22 @@ def longer_ratios(row: LengthRow, summary: LengthSummary) -> dict[int, Estimate]
     }
 
 
+def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
+    """The highest of ``longer_ratios`` and its length; what is not a number counts as infinite."""
+    ratios = [
+        (math.inf if math.isnan(estimate.mean) else estimate.mean, length)
+        for length, estimate in longer_ratios(row, summary).items()
+    ]
+    return max(ratios, default=None)
+
+
 def reach(row: LengthRow, summary: LengthSummary) -> int | None:
     """The most tokens, of those probed, that may stand between a passage and its repetition for the first to be
     used: there and at every smaller gap. None where it was not used at all."""
     reached = None
     for gap in summary.gaps:
         gain = row.repeat_gain.get(gap)
-        if gain is None or gain.mean < REACHES:
+        if gain is None or not gain.mean >= REACHES:  # not a number is not a gain
             break
         reached = gap
     return reached
@@ -119,16 +128,10 @@ def interval(estimate: Estimate | None, write: Callable[[float], str] = number) 
 
 
 def times(ratio: float) -> str:
-    """1.34, 5.9, 21: a ratio for a sentence."""
-    return (
-        number(ratio)
-        if ratio < 1.995
-        else f"{ratio:.1f}"
-        if ratio < 9.95
-        else f"{ratio:,.0f}"
-        if ratio < 999.5
-        else number(ratio)
-    )
+    """1.34, 5.9, 21, 250: a ratio for a sentence, where large ones need no decimals."""
+    if ratio < 1.995 or ratio >= 999.5:
+        return number(ratio)
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
 
 
 def worse_by(ratio: float) -> str:
@@ -137,7 +140,7 @@ def worse_by(ratio: float) -> str:
 
 def called(encoding: str) -> str:
     """An encoding's name within a sentence, where "none" would be read as a word."""
-    return f"“{encoding}”" if encoding.startswith("none") else encoding
+    return f"“{encoding}”" if encoding.removesuffix("+window") == "none" else encoding
 
 
 def listed(things: Sequence[str]) -> str:
