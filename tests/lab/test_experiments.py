@@ -68,8 +68,16 @@ def test_the_summary_is_arithmetic_over_seeds(spec: RunSpec) -> None:
     assert learned.repeat_gain[16] is None
 
 
-def test_a_reference_that_was_not_run_is_left_out(spec: RunSpec) -> None:
-    summary = summarise_lengths([result(spec, "rope", 0, {8: 1.0, 16: 1.0, 40: 1.0})], reference="alibi")
+def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: RunSpec) -> None:
+    losses: dict[int, float | None] = {8: 1.0, 16: 1.0, 40: 1.0}
+    both = [result(spec, "rope", 0, losses), result(spec, "alibi", 0, losses)]
+    assert summarise_lengths(both).reference == "alibi"
+    assert summarise_lengths(both, reference="rope").reference == "rope"
+    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; there are rope, alibi"):
+        summarise_lengths(both, reference="none")
+    with pytest.raises(ArgumentError, match=r"the reference 'none' is not among those to run, rope; add it"):
+        length_runs(spec, ["rope"], 1, reference="none")
+    summary = summarise_lengths(both[:1])
     assert summary.reference is None
     assert summary.rows[0].versus_reference == {8: None, 16: None, 40: None}
     with pytest.raises(ArgumentError, match="nothing to summarise"):

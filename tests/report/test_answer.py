@@ -9,7 +9,7 @@ DASH = "\N{EN DASH}"
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
 
 
-def told(results: list[RunResult], reference: str | None = "alibi") -> str:
+def told(results: list[RunResult], reference: str | None = None) -> str:
     return " ".join(answer(summarise_lengths(results, reference=reference)))
 
 
@@ -32,10 +32,10 @@ def test_one_seed_claims_no_interval() -> None:
 
 
 def test_without_a_reference_nothing_is_said_to_be_paired() -> None:
-    for results in (runs(1), runs(3)):
-        text = told(results, reference=None)
+    for seeds in (1, 3):
+        text = told([run for run in runs(seeds) if run.spec.encoding != "alibi"], reference=None)
         assert "The lowest perplexity at 512 is rolling's, 3.5" in text
-        assert "before alibi's 3.9" in text
+        assert ", before " in text
         assert "paired" not in text
 
 

@@ -13,7 +13,7 @@ from made_up_runs import run, runs
 from posembed.lab.experiments import LengthSummary, summarise_lengths
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
 from posembed.report.length_curve import heights, is_cut, length_figure
-from posembed.report.pictures import cosines, norms, table_figure
+from posembed.report.pictures import norms, table_figure
 from posembed.report.training_curve import smoothed, training_figure
 
 FLAT = (4.0, 4.0, 4.0, 4.0)
@@ -95,16 +95,11 @@ def test_every_colour_of_a_figure_is_one_of_the_page_in_light_and_in_dark() -> N
         assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == set()
 
 
-def test_cosines_and_norms_against_float64() -> None:
-    rows = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+def test_norms_against_float64() -> None:
+    rows = torch.randn(7, 5)
     rows[3] = 0
-    exact = rows.double()
-    for i in range(7):
-        assert norms(rows)[i].item() == pytest.approx(math.sqrt(sum(x * x for x in exact[i].tolist())), abs=1e-12)
-        for j in range(7):
-            lengths = exact[i].norm() * exact[j].norm()
-            expected = 0.0 if lengths == 0 else (exact[i] @ exact[j] / lengths).item()
-            assert cosines(rows)[i, j].item() == pytest.approx(expected, abs=1e-12)
+    expected = [math.sqrt(sum(x * x for x in row)) for row in rows.double().tolist()]
+    assert norms(rows).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(64, 96), (16, 5), (1, 4)])

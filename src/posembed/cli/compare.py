@@ -31,7 +31,9 @@ def lengths(
         "runs/lengths"
     ),
     seeds: Annotated[int, _option("How many runs of each encoding.")] = 1,
-    reference: Annotated[str, _option("The encoding that the others are held against.")] = "alibi",
+    reference: Annotated[
+        str | None, _option("The encoding that the others are held against. Default: alibi, if it is run.")
+    ] = None,
     preset: Annotated[str, _option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs, their sizes and the time.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for machines.")] = False,
@@ -85,7 +87,7 @@ def lengths(
         test_tokens=test_tokens,
         precision=precision,
     )
-    specs = experiments.length_runs(settings, _names(encodings), seeds)
+    specs = experiments.length_runs(settings, _names(encodings), seeds, reference=reference)
     accelerator = make_accelerator(settings.precision, device)
     if dry_run:
         print_plan(plan(specs, corpus, accelerator), corpus)

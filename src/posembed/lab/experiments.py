@@ -13,15 +13,27 @@ from posembed.lab.encodings import split_name
 from posembed.lab.results import Measurements, RunResult, RunSpec
 from posembed.lab.statistics import Estimate, estimate, paired_difference
 
+USUAL_REFERENCE = "alibi"
+
 ByLength: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that length."""
 
 
-def length_runs(settings: RunSpec, encodings: Sequence[str], seeds: int) -> list[RunSpec]:
+def length_runs(
+    settings: RunSpec, encodings: Sequence[str], seeds: int, *, reference: str | None = None
+) -> list[RunSpec]:
     """How far does each encoding carry? A run for every encoding and seed; all of a seed first, so that a whole
-    comparison is there as early as can be. The encoding and seed of ``settings`` do not matter."""
+    comparison is there as early as can be. The encoding and seed of ``settings`` do not matter.
+
+    Raises:
+        ArgumentError: an unknown encoding, none at all, no seed, or a reference that is not among them.
+    """
     for name in encodings:
         split_name(name)
+    if reference not in (None, *encodings):
+        raise ArgumentError(
+            f"the reference {reference!r} is not among those to run, {', '.join(encodings)}; add it to them"
+        )
     if not encodings or seeds < 1:
         raise ArgumentError(f"expected at least one encoding and one seed, got {list(encodings)} and {seeds}")
     return [
@@ -66,15 +78,22 @@ class LengthSummary:
 
 
 def summarise_lengths(results: Sequence[RunResult], *, reference: str | None = None) -> LengthSummary:
-    """One row an encoding, in the order of the results. A reference that was not run is left out.
+    """One row an encoding, in the order of the results.
 
-    Raises ArgumentError where there is no result at all.
+    Args:
+        results: of runs that share all settings but encoding and seed.
+        reference: the encoding that the others are held against; None takes ALiBi, if it was run.
+
+    Raises:
+        ArgumentError: no result at all, or none of the reference.
     """
     if not results:
         raise ArgumentError("no run is finished yet; there is nothing to summarise")
     names = list(dict.fromkeys(result.spec.encoding for result in results))
-    if reference not in names:
-        reference = None
+    if reference is None and USUAL_REFERENCE in names:
+        reference = USUAL_REFERENCE
+    if reference not in (None, *names):
+        raise ArgumentError(f"the reference {reference!r} was not run; there are {', '.join(names)}")
     by_name = {name: [r for r in results if r.spec.encoding == name] for name in names}
     rows = tuple(_row(by_name[name], by_name.get(reference or "", [])) for name in names)
     spec = results[0].spec

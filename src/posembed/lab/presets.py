@@ -25,9 +25,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "layers": 3,
         "width": 96,
         "heads": 4,
-        "steps": 700,
+        "steps": 500,
         "learning_rate": 6e-3,
-        "warmup": 70,
+        "warmup": 50,
         "test_tokens": 32_768,
     },
     # An hour on two cores with three seeds and five encodings.

@@ -28,6 +28,7 @@ class RunSpec:
     tokenizer: str
     train_length: int
     test_lengths: tuple[int, ...]
+    """Ascending."""
     layers: int
     width: int
     heads: int
@@ -192,8 +193,11 @@ class RunFolder:
 def write_whole(path: Path, text: str) -> None:
     """Write a file or leave the one that is there: never half."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

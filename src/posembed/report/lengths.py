@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from posembed._version import __version__
-from posembed.errors import ArgumentError, RunFolderError
+from posembed.errors import RunFolderError
 from posembed.lab.experiments import LengthSummary, summarise_lengths
 from posembed.lab.results import RunFolder, RunResult, RunSpec, write_whole
 from posembed.report.answer import answer
@@ -24,8 +24,6 @@ from posembed.report.pictures import table_figure
 from posembed.report.tables import raw_tables, result_tables
 from posembed.report.training_curve import training_figure
 from posembed.report.words import listed, runs_of_each
-
-USUAL_REFERENCE = "alibi"
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
 
 def render(runs: RunFolder, results: Sequence[RunResult], *, reference: str | None) -> str:
     """The page as text: the same for the same results and tables."""
-    summary = summarise_lengths(results, reference=reference or USUAL_REFERENCE)
-    if reference not in (None, summary.reference):
-        names = ", ".join(row.encoding for row in summary.rows)
-        raise ArgumentError(f"the reference {reference} was not run in {runs.path}; there are {names}")
+    summary = summarise_lengths(results, reference=reference)
     spec = results[0].spec
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),

@@ -6,20 +6,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
-from torch.nn import functional as F
 
 from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
+from posembed.tables.similarity import cosine_matrix
 
 COLOURS = "RdBu_r"
 """Blue below zero, white at it, red above."""
 HEIGHT = 590
 LEFT, SIDE, BETWEEN = 40, 178, 36
-
-
-def cosines(rows: Tensor) -> Tensor:
-    """(N, D) -> (N, N), float64: the cosine of every two rows; a row of zeros is like nothing."""
-    unit = F.normalize(rows.double(), dim=1)
-    return unit @ unit.T
 
 
 def norms(rows: Tensor) -> Tensor:
@@ -37,7 +31,7 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
         values = axes_at(figure, left=left, top=40, width=SIDE, height=150)
         _image(values, rows.T, largest or 1.0, title=f"values, ± {largest:.2g}")
         alike = axes_at(figure, left=left, top=236, width=SIDE, height=SIDE)
-        _image(alike, cosines(rows), 1.0, title="cosine of two rows, ± 1")
+        _image(alike, cosine_matrix(rows), 1.0, title="cosine of two rows, ± 1")
         if column == 0:
             values.set_ylabel("dimension", fontsize=TEXT - 1, color=MUTED)
             alike.set_ylabel("row", fontsize=TEXT - 1, color=MUTED)
