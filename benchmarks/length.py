@@ -19,11 +19,11 @@ from posembed.cli.progress import ProgressBar
 from posembed.lab import presets
 from posembed.lab.data import Corpus, load_corpus
 from posembed.lab.encodings import ENCODINGS, Entry
+from posembed.lab.environment import make_accelerator
 from posembed.lab.experiments import LengthSummary, length_runs, summarise_lengths
 from posembed.lab.results import RunFolder, RunResult, RunSpec
 from posembed.lab.statistics import Estimate, paired_difference
 from posembed.lab.sweep import sweep
-from posembed.lab.train import make_accelerator
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
 

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from posembed import ArgumentError, DataError, RunFolderError
-from posembed.lab import train
+from posembed.lab import environment, train
 from posembed.lab.data import Corpus
 from posembed.lab.results import RunFolder, RunResult, RunSpec
 
@@ -95,7 +95,7 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
         """
         import os, signal, sys, torch
         from accelerate import Accelerator
-        from posembed.lab import train
+        from posembed.lab import environment, train
         from posembed.lab.results import RunFolder
         torch.set_num_threads(int(sys.argv[2]))
         train.SECONDS_BETWEEN_CHECKPOINTS = 0.0
@@ -127,7 +127,7 @@ def test_two_processes_train_the_same_run(
             import sys, torch
             from posembed.lab.results import RunFolder
             from posembed.lab.sweep import sweep
-            from posembed.lab.train import make_accelerator
+            from posembed.lab.environment import make_accelerator
             spec, corpus = torch.load(sys.argv[1] + "/asked.pt", weights_only=False)
             accelerator = make_accelerator(device="cpu")
             assert accelerator.num_processes == 2
@@ -200,9 +200,9 @@ def test_a_checkpoint_that_cannot_be_read(
 
 def test_accelerators_that_are_not_there() -> None:
     with pytest.raises(ArgumentError, match="precision must be"):
-        train.make_accelerator("fp8")
+        environment.make_accelerator("fp8")
     with pytest.raises(ArgumentError, match="device must be"):
-        train.make_accelerator("no", "tpu")
+        environment.make_accelerator("no", "tpu")
     if not torch.cuda.is_available():
         with pytest.raises(ArgumentError, match="no cuda device here"):
-            train.make_accelerator("no", "cuda")
+            environment.make_accelerator("no", "cuda")

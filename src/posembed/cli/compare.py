@@ -60,10 +60,10 @@ def lengths(
     from posembed.cli.tables import print_lengths
     from posembed.lab import experiments, presets
     from posembed.lab.data import load_corpus
+    from posembed.lab.environment import make_accelerator
     from posembed.lab.plan import plan
     from posembed.lab.results import RunFolder
     from posembed.lab.sweep import sweep
-    from posembed.lab.train import make_accelerator
 
     corpus = load_corpus(data, tokenizer=tokenizer)
     settings = presets.settings(

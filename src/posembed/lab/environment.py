@@ -1,4 +1,4 @@
-"""The machine and the versions that a result depends on. No names of hosts or people."""
+"""Where runs happen: the device, and the machine and versions that a result depends on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,34 @@ from typing import TYPE_CHECKING
 import torch
 
 from posembed._version import __version__
+from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
+def make_accelerator(precision: str = "no", device: str | None = None) -> Accelerator:
+    """Where runs happen: the device that Accelerate finds, or the CPU if it is asked for.
+
+    Raises ArgumentError for a precision or device that this machine does not have.
+    """
+    from accelerate import Accelerator
+
+    if precision not in ("no", "bf16", "fp16"):
+        raise ArgumentError(f'precision must be "no" (float32), "bf16" or "fp16", got {precision!r}')
+    if device not in (None, "cpu", "cuda", "mps", "xpu"):
+        raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
+    try:
+        accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu")
+    except ValueError as error:  # fp16 without a GPU, say
+        raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
+    if device is not None and accelerator.device.type != device:
+        raise ArgumentError(f"there is no {device} device here; Accelerate found {accelerator.device.type}")
+    return accelerator
+
+
 def describe_environment(accelerator: Accelerator | None = None) -> dict[str, str]:
+    """For the record of a run. No names of hosts or people."""
     environment = {
         "posembed": __version__,
         "torch": torch.__version__,

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch.nn import functional as F
-
 from posembed.lab import measure
 from posembed.lab.data import Corpus
 from posembed.lab.results import RunSpec
-from posembed.lab.train import build_model, check, draw_batch, make_optimizer
+from posembed.lab.train import build_model, check, draw_batch, make_optimizer, training_loss
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -45,8 +43,7 @@ def _plan_one(spec: RunSpec, corpus: Corpus, accelerator: Accelerator) -> tuple[
     for step in range(STEPS_TO_TIME):
         started = time.perf_counter()
         ids, position_ids = (tensor.to(accelerator.device) for tensor in draw_batch(spec, corpus, model, step))
-        logits = model(ids[:, :-1], position_ids)
-        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        loss = training_loss(model, ids, position_ids)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

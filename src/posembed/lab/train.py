@@ -52,26 +52,6 @@ class State:
     losses: list[tuple[int, float]] = field(default_factory=list)
 
 
-def make_accelerator(precision: str = "no", device: str | None = None) -> Accelerator:
-    """Where runs happen: the device that Accelerate finds, or the CPU if it is asked for.
-
-    Raises ArgumentError for a precision or device that this machine does not have.
-    """
-    from accelerate import Accelerator
-
-    if precision not in ("no", "bf16", "fp16"):
-        raise ArgumentError(f'precision must be "no" (float32), "bf16" or "fp16", got {precision!r}')
-    if device not in (None, "cpu", "cuda", "mps", "xpu"):
-        raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
-    try:
-        accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu")
-    except ValueError as error:  # fp16 without a GPU, say
-        raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
-    if device is not None and accelerator.device.type != device:
-        raise ArgumentError(f"there is no {device} device here; Accelerate found {accelerator.device.type}")
-    return accelerator
-
-
 def run(
     spec: RunSpec,
     corpus: Corpus,
@@ -186,6 +166,12 @@ def draw_batch(spec: RunSpec, corpus: Corpus, model: Decoder, step: int) -> tupl
     return ids, model.encoding.training_positions(spec.batch, spec.train_length, generator)
 
 
+def training_loss(model: nn.Module, ids: Tensor, position_ids: Tensor) -> Tensor:
+    """ids (B, L + 1) -> the mean cross-entropy of all but the first, in nats."""
+    logits = model(ids[:, :-1], position_ids)
+    return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+
 def _draw(spec: RunSpec, step: int) -> int:
     return spec.seed * 2**32 + step
 
@@ -219,8 +205,7 @@ def _train(
             torch.manual_seed(_draw(spec, step) + accelerator.process_index * 2**31)  # for dropout
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(spec, step)
-            logits = wrapped(ids[:, :-1], position_ids)
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+            loss = training_loss(wrapped, ids, position_ids)
             loss_value = accelerator.reduce(loss.detach(), "mean").item()
             if not math.isfinite(loss_value):
                 return f"the loss was {loss_value} at step {step + 1} of {spec.steps}; try a lower learning rate"
