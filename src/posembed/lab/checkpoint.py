@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from posembed.errors import RunFolderError
 
-if TYPE_CHECKING:
-    from posembed.lab.train import State
+
+@dataclass
+class State:
+    """Where a run stands, beside its weights and its optimizer's."""
+
+    step: int = 0
+    seconds: float = 0.0
+    losses: list[tuple[int, float]] = field(default_factory=list)
 
 
 def save(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,15 +43,6 @@ class Progress:
     tokens_per_second: float
 
 
-@dataclass
-class State:
-    """Where a run stands: all that a checkpoint holds beside weights and optimizer."""
-
-    step: int = 0
-    seconds: float = 0.0
-    losses: list[tuple[int, float]] = field(default_factory=list)
-
-
 def run(
     spec: RunSpec,
     corpus: Corpus,
@@ -72,7 +63,7 @@ def run(
     model = build_model(spec, corpus.vocabulary).to(accelerator.device)
     initial_rows = learned_rows(model)
     failure = None
-    state = State()
+    state = checkpoint.State()
     try:
         failure = _train(spec, corpus, accelerator, model, state, folder, on_step)
         model.eval()
@@ -181,7 +172,7 @@ def _train(
     corpus: Corpus,
     accelerator: Accelerator,
     model: Decoder,
-    state: State,
+    state: checkpoint.State,
     folder: RunFolder | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
