@@ -8,11 +8,13 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.alibi import Alibi as Alibi
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.rolling import RollingPositionalEmbedding as RollingPositionalEmbedding
 from .layers.rotary import RotaryEmbedding as RotaryEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .tables.layout import PADDING as PADDING
 from .tables.layout import TableLayout as TableLayout
 
 __version__: str

@@ -1,11 +1,12 @@
-"""Where each token stands: integer position ids, counted from 0, on the device of what they are made from.
+"""Where each token stands: position ids, counted from 0, on the device of what they are made from.
 
-    from a layout      consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids
-    for a shard        contiguous_shard, zigzag_shard
-    for training       shifted, randomized, skipped, augmented, abacus, coupled
-    an over-long input keep_first, keep_last, keep_head_and_tail, sliding
+    how the tokens lie     consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids
+    a shard of them        contiguous_shard, zigzag_shard
+    more than the table    keep_first, keep_last, keep_head_and_tail, sliding
+    drawn for training     shifted, randomized, skipped, augmented, abacus, coupled
 
-Ids are positions, not rows: which row of a table holds position 0 is the table's layout's business.
+Ids are int64 (``augmented`` alone is real) and name positions, not rows: which row holds position 0 is said by the
+table's layout. All work under torch.compile, where a draw takes no torch.Generator.
 """
 
 from posembed.positions.checks import check_positions as check_positions
@@ -14,3 +15,15 @@ from posembed.positions.from_layout import from_cu_seqlens as from_cu_seqlens
 from posembed.positions.from_layout import from_mask as from_mask
 from posembed.positions.from_layout import from_segment_ids as from_segment_ids
 from posembed.positions.from_layout import from_token_ids as from_token_ids
+from posembed.positions.overlong import keep_first as keep_first
+from posembed.positions.overlong import keep_head_and_tail as keep_head_and_tail
+from posembed.positions.overlong import keep_last as keep_last
+from posembed.positions.overlong import sliding as sliding
+from posembed.positions.samplers import abacus as abacus
+from posembed.positions.samplers import augmented as augmented
+from posembed.positions.samplers import coupled as coupled
+from posembed.positions.samplers import randomized as randomized
+from posembed.positions.samplers import shifted as shifted
+from posembed.positions.samplers import skipped as skipped
+from posembed.positions.shards import contiguous_shard as contiguous_shard
+from posembed.positions.shards import zigzag_shard as zigzag_shard

@@ -1,12 +1,14 @@
 """What must hold of positions before anything is read by them.
 
-A check reads values, so it is an opaque op under torch.compile: it stays in the graph, and raises there what it
-raises in eager mode, with the position in its message. On CUDA it waits for the values, raises on the host, and
-the context survives; a lookup out of bounds would end it. An exported program has no Python to call and keeps an
-assertion instead.
+A check has to look at values, so it is an opaque op under torch.compile: it stays in the graph and raises there
+what it raises in eager mode, with the position in its message. On CUDA it waits for the values and raises on the
+host, so the context survives; a lookup out of bounds would end it. An exported program has no Python to call and
+keeps an assertion instead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,65 +16,172 @@ from torch import Tensor
 from posembed.errors import ArgumentError, PositionError
 
 
+def require_integers(values: Tensor, name: str) -> None:
+    """Raise ArgumentError unless the tensor's dtype is an integer one. Bool is not: it is a mask."""
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise ArgumentError(
+            f"{name} must be integers; got {values.dtype}. Make them with .long() from the start: half precision "
+            "cannot tell 256 from 257, and a mask is turned into ids by posembed.positions.from_mask"
+        )
+
+
 def no_row(position: int, max_len: int) -> PositionError:
-    """The one error for a position that a table cannot hold."""
+    """The one error for a position that a table does not hold."""
     held = f"position {position} has no row: this table holds positions 0 to {max_len - 1} (max_len={max_len})."
     if position < 0:
-        return PositionError(
-            f"{held} Positions count from 0; posembed.positions.from_mask numbers the tokens of padded inputs."
-        )
+        return PositionError(f"{held} Count from 0; posembed.positions.from_mask does it for padded inputs.")
     return PositionError(
         f"{held} Shorten the input, lengthen the table (posembed.resize_table, posembed resize), or use an "
         "encoding without an end (RollingPositionalEmbedding, Alibi)."
     )
 
 
-def require_integers(values: Tensor, name: str) -> None:
-    """Raise ArgumentError unless the tensor's dtype is an integer one; bool is not."""
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise ArgumentError(
-            f"{name} must be integers; got {values.dtype}. Convert with .long() where they were made: "
-            "half precision cannot tell 256 from 257, and ids come from a mask by posembed.positions.from_mask"
-        )
+def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
+    """A function (values, *limits) that returns values that hold, and raises what ``explain`` makes of others."""
+
+    def check(values: Tensor, limits: Sequence[int]) -> None:
+        if not holds(values, *limits):
+            raise explain(values, *limits)
+
+    # The op returns what it checked, so that whatever reads by it can only run afterwards.
+    @torch.library.custom_op(
+        f"posembed::{what.replace(' ', '_')}", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,)
+    )
+    def op(values: Tensor, limits: Sequence[int]) -> Tensor:
+        check(values, limits)
+        return values.clone()
+
+    @op.register_fake
+    def _(values: Tensor, limits: Sequence[int]) -> Tensor:
+        return torch.empty_like(values)
+
+    def run(values: Tensor, *limits: int) -> Tensor:
+        if torch.compiler.is_exporting():
+            torch._assert_async(holds(values, *limits), f"posembed requires that {what}")
+            return values
+        if torch.compiler.is_compiling() or values.is_meta or type(values) is not Tensor:  # a FakeTensor
+            return op(values, list(limits))
+        check(values, limits)
+        return values
+
+    return run
+
+
+# Positions: each in lowest .. max_len - 1, where lowest is below 0 if padding has a row of its own.
+
+
+def _are_held(ids: Tensor, max_len: int, lowest: int) -> Tensor:
+    return ((ids >= lowest) & (ids < max_len)).all()
+
+
+def _say_which_is_not_held(ids: Tensor, max_len: int, lowest: int) -> Exception:
+    least, greatest = (int(extreme) for extreme in ids.aminmax())
+    return no_row(greatest if greatest >= max_len else least, max_len)
+
+
+_check_positions = _checked("every position has a row", _are_held, _say_which_is_not_held)
 
 
 def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> Tensor:
-    """position_ids, integers of any dtype and shape -> the same as int64, each in lowest .. max_len - 1.
+    """position_ids, any integer dtype and shape -> the same as int64, each of them in lowest .. max_len - 1.
 
     Raises:
         ArgumentError: they are not integers.
         PositionError: one of them is out of range.
     """
     require_integers(position_ids, "position_ids")
-    if torch.compiler.is_exporting():
-        ids = position_ids.to(torch.int64)
-        held = (ids >= lowest) & (ids < max_len)
-        torch._assert_async(held.all(), f"a position has no row: this table holds positions 0 to {max_len - 1}")
-        return ids
-    if torch.compiler.is_compiling() or type(position_ids) is not Tensor or position_ids.is_meta:
-        return _check_positions_op(position_ids, max_len, lowest)
-    ids = position_ids.to(torch.int64)
-    _raise_outside(ids, max_len, lowest)
-    return ids
+    return _check_positions(position_ids.to(torch.int64), max_len, lowest)
 
 
-def _raise_outside(ids: Tensor, max_len: int, lowest: int) -> None:
-    if ids.numel() == 0:
-        return
-    least, greatest = torch.stack(ids.aminmax()).tolist()
-    if greatest >= max_len:
-        raise no_row(greatest, max_len)
-    if least < lowest:
-        raise no_row(least, max_len)
+# Offsets: how many tokens came before.
 
 
-@torch.library.custom_op("posembed::check_positions", mutates_args=())
-def _check_positions_op(position_ids: Tensor, max_len: int, lowest: int) -> Tensor:
-    ids = position_ids.to(torch.int64, copy=True)  # an op may not return its own input
-    _raise_outside(ids, max_len, lowest)
-    return ids
+def _are_counts(offset: Tensor) -> Tensor:
+    return (offset >= 0).all()
 
 
-@_check_positions_op.register_fake
-def _(position_ids: Tensor, max_len: int, lowest: int) -> Tensor:
-    return torch.empty_like(position_ids, dtype=torch.int64)
+def _say_which_is_negative(offset: int | Tensor) -> Exception:
+    least = offset.min().item() if isinstance(offset, Tensor) else offset
+    return ArgumentError(f"offset counts the tokens that came before: 0, 1, 2, ...; got {least}")
+
+
+_check_offset = _checked("no offset is negative", _are_counts, _say_which_is_negative)
+
+
+def check_offset(offset: int | Tensor) -> int | Tensor:
+    """A number, or integers () or (B,) of any dtype -> the same, tensors as int64; none of them negative."""
+    if isinstance(offset, Tensor):
+        require_integers(offset, "offset")
+        if offset.dim() > 1:
+            raise ArgumentError(f"offset must be a number or (B,), one a sequence; got shape {_shape(offset)}")
+        return _check_offset(offset.to(torch.int64))
+    if isinstance(offset, float) or offset < 0:
+        raise _say_which_is_negative(offset)
+    return offset
+
+
+# Masks: 1 where a token is, 0 where there is padding, and a token in every row.
+
+
+def _is_mask(mask: Tensor) -> Tensor:
+    ones = mask == 1
+    return (ones | (mask == 0)).all() & ones.any(dim=-1).all()
+
+
+def _say_what_is_no_mask(mask: Tensor) -> Exception:
+    other = mask[(mask != 0) & (mask != 1)]
+    if other.numel():
+        return ArgumentError(
+            f"a mask holds 1 where a token is and 0 where there is padding; got {other[0].item()}. An additive "
+            "mask (0 and -inf) becomes one by mask == 0"
+        )
+    rows = (mask == 0).all(dim=-1).nonzero().flatten().tolist()
+    which = f"row {rows[0]} of the mask is" if mask.dim() > 1 else "the mask is"
+    return ArgumentError(f"{which} nothing but padding: there is no token to number. Leave that sequence out")
+
+
+_check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _say_what_is_no_mask)
+
+
+def check_mask(mask: Tensor) -> Tensor:
+    """mask (L,) or (B, L) of 0 and 1, any dtype -> bool, with a token in every row."""
+    if mask.dim() not in (1, 2):
+        raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {_shape(mask)}")
+    if mask.shape[-1] == 0:
+        return mask.bool()
+    return _check_mask(mask).bool()
+
+
+# Packed sequences: cu_seqlens (S + 1,), where each sequence starts and the last one ends.
+
+
+def _are_bounds(bounds: Tensor, length: int) -> Tensor:
+    return (bounds[0] == 0) & (bounds.diff() > 0).all() & (bounds[-1] == length)
+
+
+def _say_which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
+    first, last = int(bounds[0]), int(bounds[-1])
+    if first != 0:
+        return ArgumentError(f"cu_seqlens must start at 0, where the first sequence starts; got {first}")
+    if last != length:
+        return ArgumentError(f"cu_seqlens must end at the length of the packed input, {length}; got {last}")
+    step = int((bounds.diff() <= 0).nonzero()[0])
+    return ArgumentError(
+        f"cu_seqlens must rise; got {int(bounds[step + 1])} after {int(bounds[step])}. Sequences of no tokens "
+        "are left out: cu_seqlens.unique_consecutive()"
+    )
+
+
+_check_bounds = _checked("cu_seqlens rise from 0 to the length", _are_bounds, _say_which_bound_is_wrong)
+
+
+def check_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
+    """cu_seqlens (S + 1,), any integer dtype -> the same as int64, rising from 0 to ``length``."""
+    require_integers(cu_seqlens, "cu_seqlens")
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] == 0:
+        raise ArgumentError(f"cu_seqlens must be (number of sequences + 1,); got shape {_shape(cu_seqlens)}")
+    return _check_bounds(cu_seqlens.to(torch.int64), length)
+
+
+def _shape(values: Tensor) -> tuple[int, ...]:
+    return tuple(values.shape)

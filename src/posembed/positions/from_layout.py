@@ -5,38 +5,57 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posembed.positions.checks import require_integers
+from posembed.errors import ArgumentError
+from posembed.positions.checks import check_cu_seqlens, check_mask, check_offset, require_integers
 
 
 def consecutive(length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None) -> Tensor:
-    """The ids of ``length`` tokens that follow ``offset`` earlier ones: (L,), or (B, L) for offsets (B,)."""
+    """The ids of ``length`` tokens after ``offset`` earlier ones: (L,), or (B, L) for offsets (B,).
+
+    A tensor's offset decides the device; ``device`` is for a number.
+    """
+    if length < 0:
+        raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
+    offset = check_offset(offset)
     if isinstance(offset, Tensor):
-        require_integers(offset, "offset")
-        return offset.to(torch.int64)[..., None] + torch.arange(length, device=offset.device)
+        return offset[..., None] + torch.arange(length, device=offset.device)
     return torch.arange(offset, offset + length, device=device)
 
 
 def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:
-    """mask (L,) or (B, L), 1 where a token is -> ids that count the tokens; padded places get ``padding``."""
-    present = mask.bool()
+    """mask (L,) or (B, L), 1 where a token is -> ids that count the tokens of each row; padding gets ``padding``.
+
+    Padding may be on the left, on the right or between tokens. For a table with a row for padding pass
+    ``padding=posembed.PADDING`` (-1). While decoding with a cache, the ids of the new tokens are
+    the last columns: ``from_mask(mask)[:, -new:]``.
+
+    Raises:
+        ArgumentError: the mask holds something else than 0 and 1, or a row without a token.
+    """
+    present = check_mask(mask)
     return torch.where(present, present.cumsum(-1) - 1, padding)
 
 
 def from_token_ids(token_ids: Tensor, pad_id: int, *, padding: int = 0) -> Tensor:
-    """token_ids (L,) or (B, L) -> ids that count the tokens other than ``pad_id``, as fairseq does."""
+    """token_ids (L,) or (B, L) -> ids that count the tokens other than ``pad_id``, as fairseq and RoBERTa do."""
     require_integers(token_ids, "token_ids")
     return from_mask(token_ids != pad_id, padding=padding)
 
 
 def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
-    """cu_seqlens (S + 1,), where each packed sequence starts and the last ends -> (L,), from 0 in each."""
-    ends = cu_seqlens.to(torch.int64)
-    places = torch.arange(length, device=ends.device)
-    return places - ends[torch.searchsorted(ends, places, right=True) - 1]
+    """cu_seqlens (S + 1,), where each packed sequence starts and the last one ends -> (L,), from 0 in each.
+
+    Raises:
+        ArgumentError: they do not rise from 0 to ``length``, the number of packed tokens.
+    """
+    bounds = check_cu_seqlens(cu_seqlens, length)
+    places = torch.arange(length, device=bounds.device)
+    return places - bounds[torch.searchsorted(bounds, places, right=True) - 1]
 
 
 def from_segment_ids(segment_ids: Tensor) -> Tensor:
-    """segment_ids (L,) or (B, L) -> ids that start at 0 wherever the segment changes."""
+    """segment_ids (L,) or (B, L), any integers -> ids that start at 0 wherever the segment changes."""
+    require_integers(segment_ids, "segment_ids")
     places = torch.arange(segment_ids.shape[-1], device=segment_ids.device)
     changes = torch.zeros_like(segment_ids, dtype=torch.bool)
     changes[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]

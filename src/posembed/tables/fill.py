@@ -1,7 +1,4 @@
-"""What a table holds before it is trained: pure functions, (length, dim) -> a new float32 tensor.
-
-Length is the number of positions; rows that are not positions (``TableLayout``) are the layer's business.
-"""
+"""What a table holds before it is trained: pure functions, (length, dim) -> a new float32 tensor."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.tables.layout import TableLayout
 
 
 def normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
@@ -74,6 +72,8 @@ def scaled_sinusoidal_table(length: int, dim: int, *, std: float = 0.02) -> Tens
 
 def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Tensor:
     """The fill of this name. ``std`` scales the normal, truncated_normal and sinusoidal ones."""
+    if std < 0:
+        raise ArgumentError(f"std is a scale and cannot be negative; got {std}")
     match init:
         case "normal":
             return normal_table(length, dim, std=std)
@@ -86,5 +86,28 @@ def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Ten
         case "zero":
             return zero_table(length, dim)
         case _:
-            names = "normal, truncated_normal, xavier, sinusoidal or zero"
-            raise ArgumentError(f"init must be {names}, or a tensor; got {init!r}")
+            names = "normal, truncated_normal, xavier, sinusoidal, zero"
+            raise ArgumentError(f"init must be one of {names}, or a tensor; got {init!r}")
+
+
+def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float = 0.02) -> Tensor:
+    """A whole table (N, dim) for ``length`` positions in this layout: from a name, or the given table, checked.
+
+    Reserved rows are zero, since no position reads them; the others are filled as one sequence.
+    """
+    rows = layout.rows(length)
+    if isinstance(init, str):
+        return torch.cat(
+            (zero_table(layout.reserved, dim), initial_table(init, rows - layout.reserved, dim, std=std))
+        )
+    if tuple(init.shape) != (rows, dim) or not init.is_floating_point():
+        raise ArgumentError(
+            f"the given table must be {(rows, dim)} floats, for {length} positions in {layout}; "
+            f"got {tuple(init.shape)} of {init.dtype}"
+        )
+    if not init.is_meta and not init.isfinite().all():
+        row, column = (~init.isfinite()).nonzero()[0].tolist()
+        raise ArgumentError(
+            f"the given table must be finite; got {init[row, column].item()} in row {row}. Train or load it again"
+        )
+    return init.detach()

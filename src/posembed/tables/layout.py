@@ -8,7 +8,7 @@ and goes on as a grid. That is data, and here it is data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 
 PADDING = -1
-"""The position of a token that is not there. Layouts with a pad row read that row for it; others refuse it."""
+"""The position of a token that is not there. A table with a pad row reads that row for it; others refuse it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,11 @@ class TableLayout:
         """The same layout over a grid of these sides."""
         return replace(self, grid=(height, width))
 
+    def __str__(self) -> str:
+        """The call that makes it, with what differs from the default."""
+        given = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
+        return f"TableLayout({', '.join(f'{name}={value}' for name, value in given)})"
+
     @property
     def front(self) -> int:
         """How many rows stand before position 0, which is therefore the row of position 0."""
@@ -104,6 +109,7 @@ class TableLayout:
 
     def rows_of(self, position_ids: Tensor) -> Tensor:
         """position_ids, integers of any shape -> the rows that hold them. ``PADDING`` becomes the pad row."""
+        position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row's number, or PADDING
         rows = position_ids + self.front
         if self.pad_row is None:
             return rows

@@ -1,0 +1,147 @@
+"""Learned positions of image patches: one table for the grid (Dosovitskiy et al. 2021), or rows plus columns."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError, PositionError
+from posembed.layers.base import PositionEncoding
+from posembed.layers.learned import require_at_least_one, require_probability
+from posembed.positions.checks import check_positions
+from posembed.tables.fill import initial_rows, initial_table
+from posembed.tables.layout import TableLayout
+
+
+class LearnedGridEmbedding(PositionEncoding):
+    """Adds to each patch the trained row of its place in the grid, then applies dropout.
+
+    The tokens are ``layout.prefix`` special tokens with rows of their own (class, distillation), ``registers``
+    tokens without a position (Darcet et al. 2024; or a class token that the model leaves without one), the patches
+    row by row, and ``layout.tail`` special tokens.
+
+    Args:
+        grid: (height, width), how many patches the table holds each way.
+        dim: the width D.
+        factorized: add a row of a table for the height and one of a table for the width, H + W rows instead of
+            H x W (Dehghani et al. 2023, NaViT). The state dict then holds ``height_weight`` (H, D),
+            ``width_weight`` (W, D) and ``special_weight`` (prefix + tail, D); otherwise it holds ``weight``
+            (prefix + H W + tail, D) alone.
+        layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
+        registers: how many tokens without a position stand between the prefix and the patches.
+        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+    """
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        dim: int,
+        *,
+        factorized: bool = False,
+        layout: TableLayout = TableLayout.VIT,
+        registers: int = 0,
+        dropout: float = 0.1,
+        init: str | Tensor = "normal",
+        std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        require_at_least_one(dim=dim)
+        require_probability(dropout)
+        if layout.reserved or layout.grid not in (None, grid):
+            raise ArgumentError(
+                f"the layout of a {grid} grid has no reserved rows and no other grid; got {layout}"
+            )
+        if registers < 0:
+            raise ArgumentError(f"registers counts tokens and cannot be negative; got {registers}")
+        if factorized and not isinstance(init, str):
+            raise ArgumentError("a factorized grid has two tables: give a name as init and load them afterwards")
+        self.layout = layout.on_grid(*grid)
+        self.grid = grid
+        self.dim = dim
+        self.factorized = factorized
+        self.registers = registers
+        self.dropout = dropout
+        self.init = init if isinstance(init, str) else "given"
+        self.std = std
+        if factorized:
+            self.height_weight = nn.Parameter(torch.empty(grid[0], dim))
+            self.width_weight = nn.Parameter(torch.empty(grid[1], dim))
+            self.special_weight = nn.Parameter(torch.empty(layout.prefix + layout.tail, dim))
+        else:
+            self.weight = nn.Parameter(torch.empty(self.layout.rows(grid[0] * grid[1]), dim))
+        self._fill(init)
+
+    def reset_parameters(self) -> None:
+        """Draw the tables anew."""
+        if self.init == "given":
+            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
+        self._fill(self.init)
+
+    def forward(self, x: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """x (B, prefix + registers + H W + tail, D) -> x plus the rows of its places, then dropout.
+
+        Args:
+            grid: (H, W) of these images where it is not the table's own; patch (r, c) reads the row of (r, c).
+
+        Raises:
+            PositionError: the images have more patches one way than the table.
+            ArgumentError: the tokens are not as many as the grid and the special tokens. It is never guessed.
+        """
+        height, width = self.grid if grid is None else grid
+        special = self.layout.prefix + self.registers + self.layout.tail
+        tokens = special + height * width
+        if x.dim() != 3 or x.shape[1:] != (tokens, self.dim):
+            raise ArgumentError(
+                f"x must be (B, {tokens}, D={self.dim}), {special} special tokens and {height} x {width} patches; "
+                f"got {tuple(x.shape)}. Pass grid=(height, width) of these images"
+            )
+        return F.dropout(x + self.rows((height, width)), self.dropout, self.training, inplace=True)
+
+    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        """x (B, L, D), position_ids (L,) or (B, L), places among all of an image's tokens -> (B, L, D)."""
+        rows = self.rows()
+        ids = check_positions(position_ids, rows.shape[0])
+        return F.dropout(x + F.embedding(ids, rows), self.dropout, self.training, inplace=True)
+
+    def rows(self, grid: tuple[int, int] | None = None) -> Tensor:
+        """The rows of all tokens of images with this grid: (prefix + registers + H W + tail, D), no dropout."""
+        height, width = self.grid if grid is None else grid
+        require_at_least_one(height=height, width=width)
+        if height > self.grid[0] or width > self.grid[1]:
+            raise PositionError(
+                f"a grid of {height} x {width} patches has places without a row: this table holds "
+                f"{self.grid[0]} x {self.grid[1]}. Shrink the images, or resize the table (posembed.resize_table, "
+                "posembed resize --grid)"
+            )
+        if self.factorized:
+            prefix, tail = self.special_weight.split((self.layout.prefix, self.layout.tail))
+            patches = (self.height_weight[:height, None] + self.width_weight[:width]).flatten(0, 1)
+        else:
+            if (height, width) == self.grid and self.registers == 0:
+                return self.weight
+            prefix, cells, tail = self.layout.split(self.weight)
+            patches = cells.unflatten(0, self.grid)[:height, :width].flatten(0, 1)
+        registers = patches.new_zeros(self.registers, self.dim)
+        return torch.cat((prefix, registers, patches, tail))
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.grid}, {self.dim}, factorized={self.factorized}, layout={self.layout}, "
+            f"registers={self.registers}, dropout={self.dropout}, init={self.init!r}, std={self.std}"
+        )
+
+    @torch.no_grad()
+    def _fill(self, init: str | Tensor) -> None:
+        if not self.factorized:
+            cells = self.grid[0] * self.grid[1]
+            self.weight.copy_(initial_rows(init, self.layout, cells, self.dim, std=self.std))
+            return
+        assert isinstance(init, str)
+        for table in (self.height_weight, self.width_weight, self.special_weight):
+            if table.shape[0] == 0:
+                continue
+            table.copy_(initial_table(init, table.shape[0], self.dim, std=self.std))

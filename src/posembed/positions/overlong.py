@@ -1,0 +1,62 @@
+"""What to do with an input that is longer than the table: the caller's choice, never made in silence.
+
+Positions are never taken modulo the table's length: under full attention that gives two tokens one place.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.positions.checks import check_offset
+from posembed.positions.from_layout import consecutive
+
+
+def keep_first(tokens: Tensor, max_len: int) -> Tensor:
+    """tokens (B, L, ...) -> the first ``max_len`` of each sequence, or all where there are fewer."""
+    _require_length(max_len)
+    return tokens[:, :max_len]
+
+
+def keep_last(tokens: Tensor, max_len: int) -> Tensor:
+    """tokens (B, L, ...) -> the last ``max_len`` of each sequence, to be numbered from 0."""
+    _require_length(max_len)
+    return tokens[:, -max_len:]
+
+
+def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
+    """tokens (B, L, ...) -> the first ``head`` and, up to ``max_len`` in all, the last ones.
+
+    Sun et al. 2019 (1905.05583) classify long texts best by 128 tokens of head and 382 of tail.
+    """
+    _require_length(max_len)
+    if not 0 <= head <= max_len:
+        raise ArgumentError(f"head must be 0 .. max_len = {max_len}; got {head}")
+    length = tokens.shape[1]
+    if length <= max_len:
+        return tokens
+    return torch.cat((tokens[:, :head], tokens[:, length - (max_len - head) :]), dim=1)
+
+
+def sliding(
+    length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None
+) -> Tensor:
+    """The ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len`` tokens.
+
+    Up to ``max_len`` tokens they are consecutive. After that the window slides with the stream and the newest
+    token keeps the last position, as StreamingLLM (2309.17453) counts within its cache: (L,), or (B, L) for
+    offsets (B,). Keys and values in a cache keep the position that they were made with.
+    """
+    if length > max_len:
+        raise ArgumentError(f"{length} tokens do not fit in a window of {max_len}; feed at most {max_len} at once")
+    offset = check_offset(offset)
+    last_start = max_len - length
+    if isinstance(offset, Tensor):
+        return consecutive(length, offset.clamp(max=last_start))
+    return consecutive(length, min(offset, last_start), device=device)
+
+
+def _require_length(max_len: int) -> None:
+    if max_len < 1:
+        raise ArgumentError(f"max_len must be at least 1; got {max_len}")

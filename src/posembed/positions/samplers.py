@@ -1,0 +1,150 @@
+"""Positions drawn in training, so that a table meets positions that lie beyond the sequences it trains on.
+
+Each draws from ``generator`` (None: torch's own), on its device; one seed, one result. At evaluation use
+consecutive ids, or for ``abacus`` and ``coupled`` leave the random start out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.positions.checks import require_integers
+
+
+def shifted(batch: int, length: int, *, max_shift: int, generator: torch.Generator | None = None) -> Tensor:
+    """Consecutive ids from a start k ~ U{0 .. max_shift} for each sequence: (B, L). SHAPE, 2109.05644."""
+    starts = _integers((batch, 1), max_shift, generator)
+    return starts + torch.arange(length, device=starts.device)
+
+
+def randomized(batch: int, length: int, *, max_len: int, generator: torch.Generator | None = None) -> Tensor:
+    """For each sequence L of the positions 0 .. max_len - 1, each at most once, sorted: (B, L). 2305.16843."""
+    _require_room(length, max_len)
+    return _distinct(batch, length, max_len, generator)
+
+
+def skipped(
+    batch: int, length: int, *, max_len: int, chunks: int = 2, generator: torch.Generator | None = None
+) -> Tensor:
+    """Consecutive ids within each of some chunks, with random skips between them: (B, L). PoSE, 2309.10400.
+
+    Chunk i is moved by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. Where the chunks part is drawn uniformly.
+    """
+    _require_room(length, max_len)
+    if not 1 <= chunks <= max(length, 1):
+        raise ArgumentError(f"chunks must be 1 .. length = {length}; got {chunks}")
+    parts = _distinct(batch, chunks - 1, max(length - 1, 0), generator) + 1  # where chunks 1, 2, ... begin
+    skips = [torch.zeros(batch, dtype=torch.int64, device=parts.device)]
+    for draw in _uniform((chunks - 1, batch), generator):
+        skips.append(skips[-1] + (draw * (max_len - length - skips[-1] + 1)).long())
+    places = torch.arange(length, device=parts.device)
+    chunk = (places >= parts[..., None]).sum(dim=1)
+    return places + torch.stack(skips, dim=1).gather(1, chunk)
+
+
+def augmented(
+    batch: int,
+    length: int,
+    *,
+    max_shift: float,
+    max_jitter: float = 0.5,
+    max_scale: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
+
+    For each sequence d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); for each token
+    e_p ~ U(-max_jitter, max_jitter). For encodings that are functions of the position; a table has no row 1.5.
+    """
+    if max_shift < 0 or max_jitter < 0 or max_scale < 1:
+        raise ArgumentError(
+            "max_shift and max_jitter must be at least 0 and max_scale at least 1; "
+            f"got {max_shift}, {max_jitter} and {max_scale}"
+        )
+    shift = (2 * _uniform((batch, 1), generator) - 1) * max_shift
+    scale = ((2 * _uniform((batch, 1), generator) - 1) * math.log(max_scale)).exp()
+    jitter = (2 * _uniform((batch, length), generator) - 1) * max_jitter
+    return (scale * (torch.arange(length, device=shift.device) + shift + jitter)).float()
+
+
+def abacus(
+    token_ids: Tensor, digit_ids: Tensor, *, max_shift: int = 0, generator: torch.Generator | None = None
+) -> Tensor:
+    """A digit's place within its number, from 1, plus one k ~ U{0 .. max_shift}; 0 elsewhere. 2405.17399.
+
+    token_ids (B, L) with numbers written least significant digit first, digit_ids the tokens of the digits ->
+    (B, L). The paper trains with ``max_shift=99``.
+    """
+    digits = _digits(token_ids, digit_ids)
+    shift = _integers((1,), max_shift, generator).to(token_ids.device)
+    return torch.where(digits, _place_in_run(digits) + shift, 0)
+
+
+def coupled(
+    token_ids: Tensor,
+    digit_ids: Tensor,
+    equals_id: int,
+    *,
+    max_start: int = 1,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Digits of one significance share an id, from a start ~ U{1 .. max_start} a sequence. 2405.20671.
+
+    token_ids (B, L) such as ``653+49=207``: operands most significant digit first; the answer, behind
+    ``equals_id``, least significant first. The symbol that closes an operand has the start itself, the digit of
+    10^s the start + 1 + s, every other token 0: (B, L). (The paper counts downwards; mirrored rows, one model.)
+    """
+    if max_start < 1:
+        raise ArgumentError(f"max_start must be at least 1, since 0 marks what is no number; got {max_start}")
+    digits = _digits(token_ids, digit_ids)
+    answer = (token_ids == equals_id).cumsum(-1) > 0  # from the equals sign on
+    from_the_end = _place_in_run(digits.flip(-1)).flip(-1)
+    closes_operand = ~digits & _one_later(digits) & ~_one_later(answer)
+    start = _integers((token_ids.shape[0], 1), max_start - 1, generator)
+    start = 1 + start.to(token_ids.device)
+    significance = torch.where(answer, _place_in_run(digits), from_the_end)
+    return torch.where(digits, start + significance, torch.where(closes_operand, start, 0))
+
+
+def _digits(token_ids: Tensor, digit_ids: Tensor) -> Tensor:
+    require_integers(token_ids, "token_ids")
+    return torch.isin(token_ids, digit_ids.to(token_ids.device))
+
+
+def _place_in_run(member: Tensor) -> Tensor:
+    """member (..., L), bool -> for each member its place in its run of members, from 1."""
+    places = torch.arange(1, member.shape[-1] + 1, device=member.device)
+    last_outside = torch.where(member, 0, places).cummax(-1).values
+    return places - last_outside
+
+
+def _one_later(member: Tensor) -> Tensor:
+    """member (..., L), bool -> whether the token before is a member."""
+    return torch.cat((torch.zeros_like(member[..., :1]), member[..., :-1]), dim=-1)
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    device = "cpu" if generator is None else generator.device
+    return torch.rand(shape, dtype=torch.float64, generator=generator, device=device)
+
+
+def _integers(shape: tuple[int, ...], most: int, generator: torch.Generator | None) -> Tensor:
+    """Integers from U{0 .. most}."""
+    if most < 0:
+        raise ArgumentError(f"max_shift must be at least 0; got {most}")
+    device = "cpu" if generator is None else generator.device
+    return torch.randint(most + 1, shape, generator=generator, device=device)
+
+
+def _distinct(batch: int, count: int, below: int, generator: torch.Generator | None) -> Tensor:
+    """For each row ``count`` of the integers 0 .. below - 1, each at most once, sorted: (B, count)."""
+    return _uniform((batch, below), generator).argsort(dim=-1)[:, :count].sort(dim=-1).values
+
+
+def _require_room(length: int, max_len: int) -> None:
+    if length > max_len:
+        raise ArgumentError(f"{length} tokens need {length} different positions; max_len={max_len} has fewer")

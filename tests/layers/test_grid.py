@@ -1,0 +1,219 @@
+"""Learned positions of patches: every place reads its own row, on any grid, with special tokens around it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import CLIPVisionConfig, DeiTConfig, Dinov2WithRegistersConfig, ViTConfig
+from transformers.models.clip.modeling_clip import CLIPVisionEmbeddings
+from transformers.models.deit.modeling_deit import DeiTEmbeddings
+from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers import Dinov2WithRegistersEmbeddings
+from transformers.models.vit.modeling_vit import ViTEmbeddings
+
+from posembed import ArgumentError, LearnedGridEmbedding, PositionEncoding, PositionError, TableLayout
+
+GRID, DIM = (3, 5), 4
+LAYOUTS = [TableLayout(), TableLayout.VIT, TableLayout.DEIT, TableLayout(prefix=1, tail=2)]
+
+
+def layer_of(layout: TableLayout = TableLayout.VIT, **options) -> LearnedGridEmbedding:
+    torch.manual_seed(0)
+    return LearnedGridEmbedding(GRID, DIM, layout=layout, std=1.0, **options).eval()
+
+
+def row_of(layer: LearnedGridEmbedding, height: int, width: int, place: int) -> Tensor:
+    """The row of the token at this place of an image of height x width patches, told case by case."""
+    prefix, registers, tail = layer.layout.prefix, layer.registers, layer.layout.tail
+    special = (
+        layer.special_weight if layer.factorized else torch.cat((layer.weight[:prefix], layer.weight[-tail:]))
+    )
+    if place < prefix:
+        return special[place]
+    if place < prefix + registers:
+        return torch.zeros(DIM)
+    patch = place - prefix - registers
+    if patch >= height * width:
+        return special[prefix + patch - height * width]
+    row, column = divmod(patch, width)
+    if layer.factorized:
+        return layer.height_weight[row] + layer.width_weight[column]
+    return layer.weight[prefix + row * GRID[1] + column]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("registers", [0, 4])
+@pytest.mark.parametrize("factorized", [False, True])
+@pytest.mark.parametrize("grid", [(3, 5), (1, 1), (2, 5), (3, 2), (2, 3)])
+def test_each_place_reads_its_row(
+    layout: TableLayout, registers: int, factorized: bool, grid: tuple[int, int]
+) -> None:
+    layer = layer_of(layout, registers=registers, factorized=factorized)
+    tokens = layout.prefix + registers + grid[0] * grid[1] + layout.tail
+    x = torch.randn(2, tokens, DIM)
+    expected = torch.stack([row_of(layer, *grid, place) for place in range(tokens)])
+    assert torch.equal(layer.rows(grid), expected)
+    assert torch.equal(layer(x, grid), x + expected)
+    if grid == GRID:
+        assert torch.equal(layer(x), x + expected)
+        ids = torch.randint(0, tokens, (2, 7))
+        assert torch.equal(layer.at_input(x[:, :7], ids), x[:, :7] + expected[ids])
+        assert torch.equal(layer.at_input(x, torch.arange(tokens)), layer(x))
+
+
+@pytest.mark.parametrize("factorized", [False, True])
+def test_gradients(factorized: bool) -> None:
+    layer = layer_of(registers=2, factorized=factorized)
+    x = torch.randn(3, 1 + 2 + 6, DIM, requires_grad=True)
+    upstream = torch.randn(3, 9, DIM)
+    layer(x, (2, 3)).backward(upstream)
+    assert torch.equal(x.grad, upstream)
+    special, patches = upstream.sum(0)[0], upstream.sum(0)[3:].view(2, 3, DIM)
+    close = {"rtol": 0, "atol": 1e-6}
+    if factorized:
+        torch.testing.assert_close(layer.special_weight.grad[0], special, **close)
+        torch.testing.assert_close(layer.height_weight.grad, F.pad(patches.sum(1), (0, 0, 0, 1)), **close)
+        torch.testing.assert_close(layer.width_weight.grad, F.pad(patches.sum(0), (0, 0, 0, 2)), **close)
+    else:
+        torch.testing.assert_close(layer.weight.grad[0], special, **close)
+        grid = layer.weight.grad[1:].view(*GRID, DIM)
+        torch.testing.assert_close(grid, F.pad(patches, (0, 0, 0, 2, 0, 1)), **close)
+
+
+def image_layer(rows: Tensor, layout: TableLayout, **options) -> LearnedGridEmbedding:
+    return LearnedGridEmbedding((2, 3), 8, layout=layout, init=rows.detach(), dropout=0, **options)
+
+
+IMAGE = {"hidden_size": 8, "num_attention_heads": 2, "patch_size": 4, "image_size": (8, 12)}
+PIXELS = torch.randn(2, 3, 8, 12)
+
+
+@pytest.mark.parametrize("model", [ViTEmbeddings, DeiTEmbeddings])
+def test_the_same_input_as_transformers(model: type) -> None:
+    config = (ViTConfig if model is ViTEmbeddings else DeiTConfig)(**IMAGE)
+    theirs = model(config).eval()
+    torch.nn.init.normal_(theirs.position_embeddings)
+    special = [theirs.cls_token]
+    if model is DeiTEmbeddings:
+        special.append(theirs.distillation_token)
+    layout = TableLayout.VIT if model is ViTEmbeddings else TableLayout.DEIT
+    layer = image_layer(theirs.position_embeddings[0], layout)
+    tokens = [token.expand(2, -1, -1) for token in special] + [theirs.patch_embeddings(PIXELS)]
+    assert torch.equal(layer(torch.cat(tokens, dim=1)), theirs(PIXELS))
+
+
+def test_the_same_input_as_clip() -> None:
+    config = CLIPVisionConfig(hidden_size=8, num_attention_heads=2, patch_size=4, image_size=8)
+    theirs = CLIPVisionEmbeddings(config)
+    pixels = PIXELS[..., :8]
+    patches = theirs.patch_embedding(pixels).flatten(2).transpose(1, 2)
+    tokens = torch.cat((theirs.class_embedding.expand(2, 1, -1), patches), dim=1)
+    layer = LearnedGridEmbedding(
+        (2, 2), 8, layout=TableLayout.CLIP_VISION, init=theirs.position_embedding.weight.detach(), dropout=0
+    )
+    assert torch.equal(layer(tokens), theirs(pixels))
+
+
+def test_registers_get_no_position_as_in_dinov2() -> None:
+    config = Dinov2WithRegistersConfig(**{**IMAGE, "image_size": 8}, num_register_tokens=4)
+    theirs = Dinov2WithRegistersEmbeddings(config).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter)
+    layer = LearnedGridEmbedding(
+        (2, 2), 8, layout=TableLayout.VIT, registers=4, init=theirs.position_embeddings[0].detach(), dropout=0
+    )
+    pixels = PIXELS[..., :8]
+    tokens = (theirs.cls_token, theirs.register_tokens)
+    x = torch.cat([*(token.expand(2, -1, -1) for token in tokens), theirs.patch_embeddings(pixels)], dim=1)
+    torch.testing.assert_close(layer(x), theirs(pixels), rtol=0, atol=1e-6)
+
+
+def test_dropout_comes_after_the_sum() -> None:
+    layer = layer_of(dropout=0.5).train()
+    x = torch.randn(50, 16, DIM)
+    torch.manual_seed(1)
+    out = layer(x)
+    torch.manual_seed(1)
+    assert torch.equal(out, F.dropout(x + layer.weight, 0.5))
+
+
+@pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("factorized", [False, True])
+def test_initial_values(init: str, layout: TableLayout, factorized: bool) -> None:
+    layer = layer_of(layout, init=init, factorized=factorized)
+    assert layer.rows().isfinite().all()
+    assert layer.rows().any() == (init != "zero")
+    torch.manual_seed(0)
+    again = copy.deepcopy(layer)
+    for parameter in again.parameters():
+        parameter.data.fill_(7)
+    again.reset_parameters()
+    assert torch.equal(again.rows(), layer.rows())
+
+
+def test_as_a_module() -> None:
+    joint, factorized = layer_of(), layer_of(factorized=True)
+    assert list(joint.state_dict()) == ["weight"]
+    assert list(factorized.state_dict()) == ["height_weight", "width_weight", "special_weight"]
+    assert isinstance(joint, PositionEncoding)
+    assert joint.layout == TableLayout(prefix=1, grid=GRID)
+    for layer in (joint, factorized):
+        assert torch.equal(pickle.loads(pickle.dumps(layer)).rows(), layer.rows())
+        assert eval(repr(layer)).extra_repr() == layer.extra_repr()
+        with torch.device("meta"):
+            empty = LearnedGridEmbedding(GRID, DIM, factorized=layer.factorized)
+        empty.to_empty(device="cpu").load_state_dict(layer.state_dict())
+        assert torch.equal(empty.rows(), layer.rows())
+
+
+def test_compiled_over_grids() -> None:
+    torch._dynamo.reset()
+    layer = layer_of(registers=1)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for grid in (GRID, (2, 3), (1, 5)):
+        x = torch.randn(2, 2 + grid[0] * grid[1], DIM)
+        assert torch.equal(compiled(x, grid), layer(x, grid))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("grid", [(4, 4), (3, 6), (15, 1)])
+@pytest.mark.parametrize("factorized", [False, True])
+def test_a_place_without_a_row_is_never_read(grid: tuple[int, int], factorized: bool) -> None:
+    layer = layer_of(factorized=factorized)
+    message = f"a grid of {grid[0]} x {grid[1]} patches has places without a row: this table holds 3 x 5"
+    with pytest.raises(PositionError, match=message):
+        layer(torch.zeros(1, 1 + grid[0] * grid[1], DIM), grid)
+    with pytest.raises(PositionError, match="position 16 has no row"):
+        layer.at_input(torch.zeros(1, 1, DIM), torch.tensor([16]))
+
+
+x = torch.zeros(2, 16, DIM)
+bad = [
+    (lambda: LearnedGridEmbedding((0, 5), 4), r"grid must be \(height, width\), each at least 1; got \(0, 5\)"),
+    (lambda: LearnedGridEmbedding((3, 5), 0), "dim must be at least 1; got 0"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, dropout=2.0), r"in \[0, 1\]; got 2.0"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, registers=-1), "registers counts tokens .* got -1"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, layout=TableLayout.OPT), "no reserved rows and no other grid"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, layout=TableLayout.VIT.on_grid(5, 3)), "no other grid; got .*5, 3"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, init="uniform"), "init must be one of normal"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, init=torch.zeros(15, 4)), r"must be \(16, 4\) floats"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, init=torch.zeros(16, 4), factorized=True), "has two tables"),
+    (lambda: LearnedGridEmbedding((3, 5), 4, init=torch.zeros(16, 4)).reset_parameters(), "load_state_dict"),
+    (lambda: layer_of()(x[:, 1:]), r"\(B, 16, D=4\), 1 special tokens and 3 x 5 patches; got \(2, 15, 4\)"),
+    (lambda: layer_of()(x, (2, 5)), r"\(B, 11, D=4\), .* 2 x 5 patches; got \(2, 16, 4\). Pass grid="),
+    (lambda: layer_of()(x[0]), r"got \(16, 4\)"),
+    (lambda: layer_of()(x, (0, 5)), "must be"),
+    (lambda: layer_of().rows((0, 5)), "height must be at least 1; got 0"),
+    (lambda: layer_of().at_input(x, torch.arange(16.0)), "position_ids must be integers"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), bad)
+def test_bad_input(call, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call()

@@ -1,0 +1,462 @@
+"""The learned table: one set of numbers however the tokens lie, and no position without a row."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers.models.bart.modeling_bart import BartLearnedPositionalEmbedding
+from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
+
+from posembed import PADDING, LearnedPositionalEmbedding, PositionEncoding, PositionError, TableLayout, positions
+
+MAX_LEN, DIM = 24, 6
+LAYOUTS = [TableLayout.BERT, TableLayout.OPT, TableLayout.roberta(pad_id=3), TableLayout(reserved=3, pad_row=0)]
+
+few = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def layer_of(layout: TableLayout = TableLayout(), **options) -> LearnedPositionalEmbedding:  # noqa: B008
+    torch.manual_seed(0)
+    return LearnedPositionalEmbedding(MAX_LEN, DIM, layout=layout, std=1.0, **options).eval()
+
+
+def expected(layer: LearnedPositionalEmbedding, x: Tensor, ids: list[list[int]]) -> Tensor:
+    """x + P, row by row; PADDING reads the pad row."""
+    front, pad = layer.layout.front, layer.layout.pad_row
+    rows = [[layer.weight[pad if i == PADDING else front + i] for i in row] for row in ids]
+    return torch.stack([torch.stack([x[b, t] + row for t, row in enumerate(r)]) for b, r in enumerate(rows)])
+
+
+# One set of numbers
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_each_token_gets_the_row_of_its_position(layout: TableLayout) -> None:
+    layer = layer_of(layout)
+    x = torch.randn(2, 5, DIM)
+    assert torch.equal(layer(x), expected(layer, x, [[0, 1, 2, 3, 4]] * 2))
+    assert torch.equal(layer(x, offset=19), expected(layer, x, [[19, 20, 21, 22, 23]] * 2))
+    starts = torch.tensor([3, 0])
+    assert torch.equal(layer(x, offset=starts), expected(layer, x, [[3, 4, 5, 6, 7], [0, 1, 2, 3, 4]]))
+    assert torch.equal(layer(x, offset=torch.tensor(3)), layer(x, offset=3))
+    ids = [[23, 0, 7, 7, 1], [2, 3, 5, 0, 0]]
+    assert torch.equal(layer(x, torch.tensor(ids)), expected(layer, x, ids))
+    assert torch.equal(layer(x, torch.tensor(ids[0])), expected(layer, x, [ids[0]] * 2))
+    assert torch.equal(layer(x, torch.tensor(ids[:1])), expected(layer, x, [ids[0]] * 2))
+    assert torch.equal(layer.at_input(x, torch.tensor(ids)), layer(x, torch.tensor(ids)))
+    assert isinstance(layer, PositionEncoding)
+
+
+@few
+@given(
+    layout=st.sampled_from(LAYOUTS),
+    lengths=st.lists(st.integers(1, 8), min_size=1, max_size=3),
+    side=st.sampled_from(["left", "right", "inner"]),
+    start=st.integers(0, 16),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=st.integers(0, 99),
+)
+def test_padded_packed_cached_and_sharded_are_one(
+    layout: TableLayout, lengths: list[int], side: str, start: int, dtype: torch.dtype, seed: int
+) -> None:
+    layer = layer_of(layout).to(dtype)
+    torch.manual_seed(seed)
+    sequences = [torch.randn(1, length, DIM, dtype=dtype) for length in lengths]
+    alone = [layer(x) for x in sequences]
+
+    width = max(lengths) + 2
+    padded = torch.randn(len(lengths), width, DIM, dtype=dtype)
+    mask = torch.zeros(len(lengths), width, dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        places = {
+            "left": torch.arange(width - length, width),
+            "right": torch.arange(length),
+            "inner": torch.randperm(width)[:length].sort().values,
+        }[side]
+        mask[row, places] = 1
+        padded[row, places] = sequences[row][0]
+    out = layer(padded, positions.from_mask(mask))
+    for row, one in enumerate(alone):
+        assert torch.equal(out[row, mask[row] == 1], one[0])
+
+    packed = torch.cat(sequences, dim=1)
+    bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0)
+    assert torch.equal(layer(packed, positions.from_cu_seqlens(bounds, packed.shape[1])), torch.cat(alone, dim=1))
+    segments = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    assert torch.equal(layer(packed, positions.from_segment_ids(segments)), torch.cat(alone, dim=1))
+
+    x = torch.randn(2, 8, DIM, dtype=dtype)
+    whole = layer(x, offset=start)
+    split = seed % 9
+    cached = [layer(x[:, :split], offset=start), layer(x[:, split:], offset=start + split)]
+    assert torch.equal(torch.cat(cached, dim=1), whole)
+    one_by_one = [layer(x[:, t : t + 1], offset=torch.full((2,), start + t)) for t in range(8)]
+    assert torch.equal(torch.cat(one_by_one, dim=1), whole)
+
+    for shard in (positions.contiguous_shard, positions.zigzag_shard):
+        for rank in range(2):
+            ids = shard(8, rank, 2)
+            assert torch.equal(layer(x[:, ids], ids + start), whole[:, ids])
+
+
+@pytest.mark.parametrize("read", ["slice", "ids of one row", "ids of all rows", "offsets"])
+def test_gradients(read: str) -> None:
+    layer = layer_of(TableLayout.OPT)
+    x = torch.randn(3, 5, DIM, requires_grad=True)
+    upstream = torch.randn(3, 5, DIM)
+    ids = torch.arange(4, 9)
+    if read == "slice":
+        out = layer(x, offset=4)
+    elif read == "ids of one row":
+        out = layer(x, ids)
+    elif read == "ids of all rows":
+        out = layer(x, ids.repeat(3, 1))
+    else:
+        out = layer(x, offset=torch.tensor([4, 4, 4]))
+    out.backward(upstream)
+    assert torch.equal(x.grad, upstream)
+    exact = torch.zeros(MAX_LEN + 2, DIM, dtype=torch.float64)
+    exact[6:11] = upstream.double().sum(0)
+    torch.testing.assert_close(layer.weight.grad.double(), exact, rtol=0, atol=1e-6)
+
+
+def test_gradients_of_repeated_positions_add_up() -> None:
+    layer = layer_of()
+    ids = torch.randint(0, 5, (4, 9))
+    upstream = torch.randn(4, 9, DIM)
+    layer(torch.randn(4, 9, DIM), ids).backward(upstream)
+    exact = torch.zeros(MAX_LEN, DIM, dtype=torch.float64)
+    exact.index_add_(0, ids.flatten(), upstream.flatten(0, 1).double())
+    torch.testing.assert_close(layer.weight.grad.double(), exact, rtol=0, atol=1e-6)
+
+
+def test_consecutive_positions_never_gather() -> None:
+    def operations(node) -> set[str]:
+        if node is None:
+            return set()
+        return {type(node).__name__}.union(*(operations(earlier) for earlier, _ in node.next_functions))
+
+    layer = layer_of()
+    x = torch.randn(2, 5, DIM)
+    assert operations(layer(x, offset=3).grad_fn) == {"AddBackward0", "SliceBackward0", "AccumulateGrad"}
+    assert "EmbeddingBackward0" in operations(layer(x, torch.arange(5)).grad_fn)
+    rows = layer(torch.zeros(2, 5, dtype=torch.int64))
+    assert rows.untyped_storage().data_ptr() == layer.weight.untyped_storage().data_ptr(), "a view of the table"
+
+
+def test_neither_the_input_nor_the_table_is_written_to() -> None:
+    layer = layer_of(dropout=0.5).train()
+    x = torch.randn(2, 5, DIM)
+    before = x.clone(), layer.weight.detach().clone()
+    for ids in (None, torch.arange(5), torch.arange(10).view(2, 5)):
+        layer(x, ids)
+    assert torch.equal(x, before[0])
+    assert torch.equal(layer.weight, before[1])
+
+
+def test_integer_input_gives_the_rows_alone() -> None:
+    layer = layer_of(TableLayout.OPT, dropout=0.9).train()
+    tokens = torch.randint(0, 100, (2, 5))
+    for options in ({}, {"offset": 7}, {"offset": torch.tensor([1, 2])}, {"position_ids": torch.arange(5)}):
+        rows = layer(tokens, **options)
+        assert rows.shape == (2, 5, DIM)
+        assert torch.equal(rows, layer.eval()(torch.zeros(2, 5, DIM), **options))
+        layer.train()
+
+
+def test_rows_of_any_shape() -> None:
+    layer = layer_of(dropout=0.9).train()
+    for shape in ((), (5,), (2, 5), (2, 3, 5)):
+        ids = torch.randint(0, MAX_LEN, shape)
+        assert torch.equal(layer.rows(ids), layer.weight[ids])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16])
+def test_ids_of_any_integer_dtype(dtype: torch.dtype) -> None:
+    ids = torch.tensor([0, 5, 23])
+    x = torch.randn(1, 3, DIM)
+    for layout in (TableLayout(), TableLayout(reserved=120)):
+        layer = layer_of(layout)
+        assert torch.equal(layer(x, ids.to(dtype)), layer(x, ids))
+        assert torch.equal(layer(x, offset=ids[1:2].to(dtype)), layer(x, offset=5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_half_precision_loses_no_position(dtype: torch.dtype) -> None:
+    layer = LearnedPositionalEmbedding(600, 1, dropout=0, init=torch.arange(600.0)[:, None] * 2**-20).to(dtype)
+    ids = torch.arange(600)
+    x = torch.zeros(1, 600, 1, dtype=dtype)
+    for out in (layer(x), layer(x, ids), layer(x, offset=torch.tensor([0]))):
+        assert out.dtype == dtype
+        assert torch.equal(out[0], layer.weight)
+
+
+def test_mixed_precision_follows_pytorchs_promotion() -> None:
+    layer = layer_of()
+    x = torch.randn(2, 3, DIM, dtype=torch.bfloat16)
+    for ids in (None, torch.arange(6).view(2, 3)):
+        assert layer(x, ids).dtype == torch.float32
+        assert layer.to(torch.bfloat16)(x.float(), ids).dtype == torch.float32
+        layer.float()
+
+
+def test_dropout_comes_after_the_sum() -> None:
+    layer = layer_of(dropout=0.25).train()
+    x = torch.ones(400, 20, DIM)
+    for ids in (None, torch.arange(20), torch.arange(20).repeat(400, 1)):
+        torch.manual_seed(1)
+        out = layer(x, ids)
+        torch.manual_seed(1)
+        assert torch.equal(out, F.dropout(x + layer.weight[:20], 0.25))
+        assert abs((out == 0).float().mean() - 0.25) < 0.01
+    assert torch.equal(layer.eval()(x), x + layer.weight[:20])
+
+
+def test_padding_reads_its_row_and_trains_nothing() -> None:
+    layer = layer_of(TableLayout.roberta(pad_id=1))
+    ids = torch.tensor([[0, 1, PADDING], [PADDING, 0, 1]])
+    x = torch.randn(2, 3, DIM)
+    out = layer(x, ids)
+    assert torch.equal(out, expected(layer, x, ids.tolist()))
+    out.sum().backward()
+    assert layer.weight.grad[2:4].all()
+    assert not layer.weight.grad[:2].any()
+
+
+@pytest.mark.parametrize(
+    ("peer", "feed"), [(OPTLearnedPositionalEmbedding, "mask"), (BartLearnedPositionalEmbedding, "tokens")]
+)
+def test_the_same_rows_as_transformers(peer: type[nn.Embedding], feed: str) -> None:
+    theirs = peer(MAX_LEN, DIM)
+    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, layout=TableLayout.OPT, init=theirs.weight.detach())
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
+    if feed == "mask":
+        assert torch.equal(layer.rows(positions.from_mask(mask, padding=PADDING)), theirs(mask))
+    else:
+        assert torch.equal(layer(mask, offset=3), theirs(mask, past_key_values_length=3).expand(3, -1, -1))
+
+
+@pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
+def test_initial_values(init: str) -> None:
+    torch.manual_seed(0)
+    layer = LearnedPositionalEmbedding(200, 64, init=init, std=0.02, layout=TableLayout.OPT)
+    assert not layer.weight[:2].any()
+    scale = layer.weight[2:].square().mean().sqrt().item()
+    expected_scale = {"xavier": (2 / (200 + 64)) ** 0.5, "zero": 0.0, "truncated_normal": 0.0176}.get(init, 0.02)
+    assert scale == pytest.approx(expected_scale, rel=0.03)
+    torch.manual_seed(0)
+    again = copy.deepcopy(layer)
+    again.weight.data.fill_(7)
+    again.reset_parameters()
+    assert torch.equal(again.weight, layer.weight)
+
+
+# No position without a row
+
+
+MESSAGE = (
+    "position 512 has no row: this table holds positions 0 to 511 (max_len=512). Shorten the input, lengthen "
+    "the table (posembed.resize_table, posembed resize), or use an encoding without an end "
+    "(RollingPositionalEmbedding, Alibi)."
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_the_error_of_every_way_in(layout: TableLayout) -> None:
+    layer = LearnedPositionalEmbedding(512, 4, layout=layout)
+    x, token = torch.zeros(1, 513, 4), torch.zeros(2, 1, 4)
+    ways = [
+        lambda: layer(x),
+        lambda: layer(x.long()[..., 0]),
+        lambda: layer(token, offset=512),
+        lambda: layer(token, offset=torch.tensor(512)),
+        lambda: layer(token, offset=torch.tensor([3, 512])),
+        lambda: layer(token, torch.tensor([512])),
+        lambda: layer(token, torch.tensor([[3], [512]], dtype=torch.int16)),
+        lambda: layer.at_input(token, torch.tensor([512])),
+        lambda: layer.rows(torch.tensor(512)),
+    ]
+    for way in ways:
+        with pytest.raises(PositionError) as caught:
+            way()
+        assert str(caught.value) == MESSAGE
+        assert isinstance(caught.value, IndexError)
+    layer(token, offset=511)
+
+
+def test_the_wall_of_100_rows() -> None:
+    layer = LearnedPositionalEmbedding(100, 8, dropout=0)
+    for length in (50, 100):
+        assert layer(torch.zeros(1, length, 8)).shape == (1, length, 8)
+    with pytest.raises(PositionError, match=r"position 100 has no row: this table holds positions 0 to 99"):
+        layer(torch.zeros(1, 101, 8))
+
+
+def test_a_negative_position_has_no_row() -> None:
+    for layout, position in ((TableLayout.BERT, -1), (TableLayout.OPT, -2)):
+        layer = layer_of(layout)
+        with pytest.raises(PositionError, match=f"position {position} has no row: .* Count from 0"):
+            layer.rows(torch.tensor([0, position, 3]))
+
+
+def test_unchecked_ids_are_read_as_they_are() -> None:
+    layer = layer_of(check_ids=False)
+    assert torch.equal(layer.rows(torch.tensor([3])), layer.weight[3:4])
+    with pytest.raises(IndexError, match="index out of range in self"):
+        layer.rows(torch.tensor([MAX_LEN]))
+    with pytest.raises(PositionError):
+        layer(torch.zeros(1, MAX_LEN + 1, DIM))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_no_tokens_are_no_error(layout: TableLayout) -> None:
+    layer = layer_of(layout).train()
+    assert layer(torch.zeros(2, 0, DIM)).shape == (2, 0, DIM)
+    assert layer(torch.zeros(0, 3, DIM)).shape == (0, 3, DIM)
+    for offset in (MAX_LEN, MAX_LEN + 9):
+        assert layer(torch.zeros(2, 0, DIM), offset=offset).shape == (2, 0, DIM)
+    assert layer(torch.zeros(2, 0, DIM), torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, DIM)
+    assert layer(torch.zeros(2, 0, DIM), offset=torch.tensor([1, 2])).shape == (2, 0, DIM)
+    assert layer(torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 0, DIM)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_survives_the_error() -> None:
+    layer = layer_of().cuda()
+    x = torch.randn(2, 3, DIM, device="cuda")
+    ways = [
+        lambda call: call(torch.zeros(1, MAX_LEN + 1, DIM, device="cuda")),
+        lambda call: call(x, torch.tensor([0, MAX_LEN, 1], device="cuda")),
+        lambda call: call(x, offset=torch.tensor([0, MAX_LEN - 2], device="cuda")),
+    ]
+    for call in (layer, torch.compile(layer), torch.compile(layer, mode="reduce-overhead")):
+        for way in ways:
+            with pytest.raises(PositionError, match=f"position {MAX_LEN}"):
+                way(call)
+            assert torch.equal(call(x, torch.arange(3, device="cuda")), x + layer.weight[:3])
+            torch.cuda.synchronize()
+
+
+# The warning of scale
+
+
+def test_a_table_out_of_scale_is_said_once_in_training() -> None:
+    x = torch.randn(2, 5, DIM)
+    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, std=0.02)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer.eval()(x)
+        layer.train()(x.long()[..., 0])
+    with pytest.warns(UserWarning, match="the positions are drowned") as caught:
+        layer.train()(x)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+        LearnedPositionalEmbedding(MAX_LEN, DIM, std=0.02)(0.02 * x)
+        LearnedPositionalEmbedding(MAX_LEN, DIM, init="zero")(x)
+
+
+def test_gradients_of_each_sample_alone() -> None:
+    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, dropout=0)
+    parameters = dict(layer.named_parameters())
+    x = torch.randn(4, 3, DIM)
+
+    def loss(parameters: dict[str, Tensor], sample: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, parameters, (sample[None],)).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)["weight"]
+    assert each.shape == (4, MAX_LEN, DIM)
+    torch.testing.assert_close(each[1, :3], 2 * (x[1] + layer.weight[:3]))
+
+
+# As a module
+
+
+def test_the_state_dict_is_the_weight_alone() -> None:
+    layer = layer_of(TableLayout.OPT)
+    assert list(layer.state_dict()) == ["weight"]
+    assert layer.weight.shape == (MAX_LEN + 2, DIM)
+
+
+def test_from_the_meta_device() -> None:
+    source = layer_of(TableLayout.OPT)
+    for init in ("normal", "truncated_normal", "xavier", "sinusoidal", "zero", source.weight.detach()):
+        with torch.device("meta"):
+            layer = LearnedPositionalEmbedding(MAX_LEN, DIM, layout=TableLayout.OPT, init=init).eval()
+        assert layer.weight.is_meta
+        x = torch.randn(2, 5, DIM)
+        ids = torch.arange(5)
+        assert layer(x.to("meta"), ids.to("meta")).shape == (2, 5, DIM)
+        layer.to_empty(device="cpu").load_state_dict(source.state_dict())
+        assert torch.equal(layer(x, ids), source(x, ids))
+    with torch.device("meta"):
+        layer = LearnedPositionalEmbedding(MAX_LEN, DIM)
+    layer.load_state_dict(layer_of().state_dict(), assign=True)
+    assert torch.equal(layer.weight, layer_of().weight)
+
+
+def test_copies_and_pickles() -> None:
+    layer = layer_of(TableLayout.OPT, dropout=0.3)
+    x = torch.randn(2, 5, DIM)
+    file = io.BytesIO()
+    torch.save(layer, file)
+    file.seek(0)
+    for other in (
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        torch.load(file, weights_only=False),
+    ):
+        assert torch.equal(other(x), layer(x))
+        assert str(other) == str(layer)
+        with torch.no_grad():
+            other.weight += 1
+        assert not torch.equal(other(x), layer(x))
+
+
+def test_one_table_for_encoder_and_decoder() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.ModuleDict({"positions": layer_of()})
+            self.decoder = nn.ModuleDict({"positions": self.encoder["positions"]})
+
+    both = Both()
+    assert len(list(both.parameters())) == 1
+    x = torch.randn(1, 3, DIM)
+    (both.encoder["positions"](x) + both.decoder["positions"](x, offset=1)).sum().backward()
+    assert both.encoder["positions"].weight.grad[:4, 0].tolist() == [1, 2, 2, 1]
+    twin = Both()
+    twin.load_state_dict(both.state_dict())
+    assert torch.equal(twin.decoder["positions"].weight, both.encoder["positions"].weight)
+
+
+def test_a_table_of_another_length_is_refused_with_the_remedy() -> None:
+    model = nn.ModuleDict({"positions": LearnedPositionalEmbedding(8, DIM, layout=TableLayout.OPT)})
+    longer = nn.ModuleDict({"positions": LearnedPositionalEmbedding(9, DIM, layout=TableLayout.OPT)})
+    message = (
+        r"positions.weight is \(11, 6\), and this layer holds \(10, 6\): 8 positions in "
+        r"TableLayout\(reserved=2, pad_row=1\). .* posembed.resize_table\(table, length=8\), or build the layer"
+    )
+    for strict in (True, False):
+        with pytest.raises(RuntimeError, match=message):
+            model.load_state_dict(longer.state_dict(), strict=strict)
+
+
+def test_a_missing_weight_is_pytorchs_to_say() -> None:
+    with pytest.raises(RuntimeError, match=r'Missing key.*"weight"'):
+        layer_of().load_state_dict({})
+
+
+def test_repr_shows_the_constructor_call() -> None:
+    layer = layer_of(TableLayout.OPT, check_ids=False)
+    assert eval(repr(layer)).extra_repr() == layer.extra_repr()

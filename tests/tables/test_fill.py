@@ -1,0 +1,133 @@
+"""What a table starts with."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+
+from posembed.errors import ArgumentError
+from posembed.tables.fill import (
+    initial_rows,
+    initial_table,
+    normal_table,
+    scaled_sinusoidal_table,
+    sinusoidal_table,
+    truncated_normal_table,
+    xavier_table,
+    zero_table,
+)
+from posembed.tables.layout import TableLayout
+
+LENGTH, DIM = 300, 64
+
+
+def oracle(position: int, dim: int, base: float) -> np.ndarray:
+    """One row of Vaswani et al., section 3.5, as it is written there."""
+    angles = [position / base ** (2 * i / dim) for i in range(dim // 2)]
+    return np.array([f(angle) for angle in angles for f in (math.sin, math.cos)])
+
+
+@pytest.mark.parametrize("base", [10000.0, 100.0])
+@pytest.mark.parametrize("dim", [2, 6, 64])
+def test_interleaved_is_the_papers(dim: int, base: float) -> None:
+    table = sinusoidal_table(5000, dim, base=base)
+    assert table.dtype == torch.float32
+    for position in (0, 1, 255, 256, 257, 4999):
+        exact = torch.from_numpy(oracle(position, dim, base)).float()
+        torch.testing.assert_close(table[position], exact, rtol=0, atol=1e-7)
+
+
+def test_exact_values_of_both_layouts() -> None:
+    s, c = math.sin, math.cos
+    torch.testing.assert_close(sinusoidal_table(2, 4)[1], torch.tensor([s(1), c(1), s(0.01), c(0.01)]))
+    halves = sinusoidal_table(2, 4, interleaved=False)[1]
+    torch.testing.assert_close(halves, torch.tensor([s(1), s(1e-4), c(1), c(1e-4)]))
+
+
+@pytest.mark.parametrize("dim", [4, 10, 64])
+def test_halves_are_fairseqs(dim: int) -> None:
+    theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(40, dim)
+    torch.testing.assert_close(sinusoidal_table(40, dim, interleaved=False), theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_every_sinusoid_has_one_norm(interleaved: bool) -> None:
+    norms = sinusoidal_table(LENGTH, DIM, interleaved=interleaved).norm(dim=1)
+    torch.testing.assert_close(norms, torch.full((LENGTH,), math.sqrt(DIM / 2)))
+
+
+def test_scaled_sinusoids_have_the_scale_asked_for() -> None:
+    table = scaled_sinusoidal_table(LENGTH, DIM, std=0.05)
+    torch.testing.assert_close(table.square().mean().sqrt(), torch.tensor(0.05))
+    torch.testing.assert_close(table / table.norm(dim=1)[:, None], sinusoidal_table(LENGTH, DIM) / math.sqrt(32))
+
+
+def test_random_fills_have_their_distribution() -> None:
+    torch.manual_seed(0)
+    values = normal_table(LENGTH, DIM, std=0.02)
+    assert abs(values.std() / 0.02 - 1) < 0.03
+    assert values.abs().max() > 3 * 0.02, "a normal has tails"
+
+    values = truncated_normal_table(LENGTH, DIM, std=0.02)
+    assert values.abs().max() <= 2 * 0.02
+    assert abs(values.std() / (0.02 * 0.8796) - 1) < 0.03, "the standard deviation of N(0, 1) cut at 2"
+
+    values = xavier_table(LENGTH, DIM)
+    bound = math.sqrt(6 / (LENGTH + DIM))
+    assert 0.99 * bound < values.abs().max() <= bound
+    assert abs(values.std() / (bound / math.sqrt(3)) - 1) < 0.03
+
+    assert not zero_table(LENGTH, DIM).any()
+
+
+@pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
+def test_names(init: str) -> None:
+    torch.manual_seed(0)
+    table = initial_table(init, LENGTH, DIM, std=0.1)
+    assert table.shape == (LENGTH, DIM)
+    torch.manual_seed(0)
+    assert torch.equal(table, initial_table(init, LENGTH, DIM, std=0.1))
+
+    rows = initial_rows(init, TableLayout.OPT, LENGTH, DIM)
+    assert rows.shape == (LENGTH + 2, DIM)
+    assert not rows[:2].any(), "no position reads the reserved rows"
+    assert rows[2:].any() == (init != "zero")
+
+
+def test_sinusoids_count_from_the_first_row_that_is_not_reserved() -> None:
+    rows = initial_rows("sinusoidal", TableLayout.roberta(pad_id=3), LENGTH, DIM)
+    assert torch.equal(rows[4:], scaled_sinusoidal_table(LENGTH, DIM))
+
+
+def test_a_given_table_is_taken_as_it_is() -> None:
+    table = torch.randn(LENGTH + 2, DIM)
+    assert torch.equal(initial_rows(table, TableLayout.OPT, LENGTH, DIM), table)
+
+
+broken = torch.zeros(LENGTH, DIM)
+broken[7, 3] = float("nan")
+bad = [
+    (lambda: sinusoidal_table(4, 5), "come in pairs: dim must be even; got 5"),
+    (lambda: sinusoidal_table(4, 0), "dim must be even; got 0"),
+    (lambda: initial_table("uniform", 4, 4), "one of normal, .*, zero, or a tensor; got 'uniform'"),
+    (lambda: initial_table("normal", 4, 4, std=-1), "std is a scale and cannot be negative; got -1"),
+    (
+        lambda: initial_rows(torch.zeros(LENGTH, DIM), TableLayout.OPT, LENGTH, DIM),
+        r"must be \(302, 64\) floats, for 300 positions in TableLayout\(reserved=2, .*; got \(300, 64\)",
+    ),
+    (
+        lambda: initial_rows(torch.zeros(LENGTH, DIM, dtype=torch.int64), TableLayout(), LENGTH, DIM),
+        "got .* of torch.int64",
+    ),
+    (lambda: initial_rows(broken, TableLayout(), LENGTH, DIM), "must be finite; got nan in row 7"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), bad)
+def test_bad_input(call, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call()
