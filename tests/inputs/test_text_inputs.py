@@ -1,4 +1,4 @@
-"""Every input layer for text against what the model in transformers makes of the same tokens, with the same weights."""
+"""Each text input layer against what its model in transformers makes of the same tokens with the same weights."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers_peers import POSITIONS, TEXT_PEERS, TOKENS, Peer
 
 from posembed import inputs
+from transformers_peers import POSITIONS, TEXT_PEERS, TOKENS, Peer
 
 
 class Case(NamedTuple):
@@ -83,7 +83,8 @@ def test_explicit_ids(case: Case) -> None:
 def test_a_padded_token_is_what_it_is_without_padding(case: Case, side: str) -> None:
     ids, mask = padded(case, [5, 8, 1], side)
     ours = case.layer(ids, mask=mask)[mask]
-    theirs = torch.cat([case.peer.embed(case.model, row[present][None])[0] for row, present in zip(ids, mask)])
+    alone = [row[present][None] for row, present in zip(ids, mask, strict=True)]
+    theirs = torch.cat([case.peer.embed(case.model, row)[0] for row in alone])
     assert_same(ours, theirs)
     assert_same_gradients(case, ours, theirs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,7 +120,7 @@ def test_names_from_tensorflow(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
-    """A folder that stands for the hub's model owner/model, and the names of the files that are fetched from it."""
+    """A folder that stands for the hub's model owner/model, and the names of what is fetched from it."""
     fetched: list[str] = []
 
     def hf_hub_download(model: str, name: str) -> str:
@@ -164,8 +165,6 @@ def test_a_hub_model_without_files(hub: tuple[Path, list[str]]) -> None:
 @pytest.mark.parametrize("layer_class", [TransformerInput, ConvS2SInput])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_a_fairseq_file(layer_class: type[TransformerInput | ConvS2SInput], side: str, tmp_path: Path) -> None:
-    from argparse import Namespace
-
     tables = {"embed_tokens.weight": (10, 4), "embed_positions.weight": (6 + 2, 4)}
     model = {f"{s}.{key}": torch.randn(shape) for s in ("encoder", "decoder") for key, shape in tables.items()}
     torch.save({"args": Namespace(dropout=0.2), "model": model, "extra_state": {}}, tmp_path / "best.pt")
@@ -177,15 +176,15 @@ def test_a_fairseq_file(layer_class: type[TransformerInput | ConvS2SInput], side
 
 @pytest.mark.parametrize("setting", ["no_scale_embedding", "layernorm_embedding"])
 def test_a_fairseq_transformer_that_is_another(setting: str, tmp_path: Path) -> None:
-    from argparse import Namespace
-
     torch.save({"args": Namespace(**{setting: True}), "model": {}}, tmp_path / "best.pt")
     with pytest.raises(CheckpointError, match=f"trained with {setting}"):
         TransformerInput.from_checkpoint(tmp_path / "best.pt")
 
 
 def test_no_fairseq_file(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="expected a file that fairseq or torch.save wrote; it is not there"):
+    with pytest.raises(
+        CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; it is not there"
+    ):
         ConvS2SInput.from_checkpoint(tmp_path / "best.pt")
 
 
@@ -201,7 +200,7 @@ def test_a_path_that_is_not_there() -> None:
 
 def test_a_file_instead_of_its_folder(tmp_path: Path) -> None:
     one_safetensors(tmp_path, gpt2_tensors())
-    with pytest.raises(CheckpointError, match="got a file. Give "):
+    with pytest.raises(CheckpointError, match=r"got a file\. Give "):
         GPT2Input.from_checkpoint(tmp_path / "model.safetensors")
 
 
@@ -221,16 +220,18 @@ def test_a_broken_config(text: str, tmp_path: Path) -> None:
 def test_a_model_of_another_family(tmp_path: Path) -> None:
     """RoBERTa's keys are BERT's, but its row 0 is not position 0."""
     write_config(tmp_path, model_type="roberta")
-    with pytest.raises(CheckpointError, match="expected a model of type bert or .*; this is 'roberta'"):
+    with pytest.raises(CheckpointError, match=r"expected a model of type bert or .*; this is 'roberta'"):
         BertInput.from_checkpoint(tmp_path)
     write_config(tmp_path, model_type="bert")
-    with pytest.raises(CheckpointError, match="expected a model of type roberta or .*; this is 'bert'"):
+    with pytest.raises(CheckpointError, match=r"expected a model of type roberta or .*; this is 'bert'"):
         RobertaInput.from_checkpoint(tmp_path)
 
 
 def test_positions_that_enter_in_attention(tmp_path: Path) -> None:
     write_config(tmp_path, model_type="bert", position_embedding_type="relative_key")
-    with pytest.raises(CheckpointError, match="positions enter in attention .*'relative_key'.*, not at the input"):
+    with pytest.raises(
+        CheckpointError, match=r"positions enter in attention .*'relative_key'.*, not at the input"
+    ):
         BertInput.from_checkpoint(tmp_path)
 
 
@@ -289,7 +290,7 @@ class Mischief:
 def test_a_pickle_of_something_else(content: object, tmp_path: Path) -> None:
     write_config(tmp_path)
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="without running its code|expected a state dict; got a list"):
+    with pytest.raises(CheckpointError, match=r"without running its code|expected a state dict; got a list"):
         GPT2Input.from_checkpoint(tmp_path)
 
 

@@ -84,8 +84,12 @@ def add_positions(
     if present is None:
         return positions(x, None, offset)
     earlier = check_offset(offset)
-    if isinstance(earlier, Tensor):
-        earlier = earlier[..., None]
+    if isinstance(earlier, Tensor) and earlier.dim():
+        if earlier.shape[0] != len(token_ids):
+            raise ArgumentError(
+                f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
+            )
+        earlier = earlier[:, None]
     padding = 0 if positions.layout.pad_row is None else PADDING
     counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
     return positions(x, counted[:, counted.shape[1] - token_ids.shape[1] :])

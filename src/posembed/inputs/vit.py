@@ -45,11 +45,12 @@ class ViTInput(nn.Module):
     ) -> None:
         super().__init__()
         self.image_size, self.patch_size = _sides(image_size), _sides(patch_size)
+        grid = _grid(self.image_size, self.patch_size)
         self.projection = nn.Conv2d(channels, dim, kernel_size=self.patch_size, stride=self.patch_size)
         for name in self.special_tokens:
             self.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
         self.position_embeddings = LearnedGridEmbedding(
-            _grid(self.image_size, self.patch_size),
+            grid,
             dim,
             layout=self.layout,
             dropout=dropout,
