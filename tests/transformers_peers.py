@@ -166,6 +166,13 @@ TEXT_PEERS = {
         first_block="layers.0",
     ),
     "clip text": Peer(inputs.CLIPTextInput, "CLIPTextModel", _bert(), "", "embeddings"),
+    "clip": Peer(
+        inputs.CLIPTextInput,
+        "CLIPModel",
+        {"text_config": _bert(), "vision_config": _bert(image_size=4, patch_size=2)},
+        "text_model",
+        "embeddings",
+    ),
     "siglip text": Peer(inputs.CLIPTextInput, "SiglipTextModel", _bert(), "", "embeddings"),
     "whisper": Peer(
         inputs.WhisperDecoderInput,

@@ -38,7 +38,7 @@ def padded(case: Case, lengths: list[int], side: str) -> tuple[Tensor, Tensor]:
     width = max(lengths)
     places = torch.arange(width) if side == "right" else torch.arange(width).flip(0)
     mask = places < torch.tensor(lengths)[:, None]
-    pad_id = case.model.config.pad_token_id or 0
+    pad_id = getattr(case.model.config, "pad_token_id", None) or 0
     return tokens(len(lengths), width).where(mask, pad_id), mask
 
 

@@ -263,10 +263,11 @@ def test_a_missing_shard(tmp_path: Path) -> None:
         GPT2Input.from_checkpoint(tmp_path)
 
 
-def test_an_index_that_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{}", '{"weight_map": {"wte.weight": "../other.safetensors"}}'])
+def test_an_index_that_is_none(text: str, tmp_path: Path) -> None:
     write_config(tmp_path)
-    (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="expected a weight_map from tensor names to file names"):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(CheckpointError, match="expected a weight_map from tensor names to the names of files"):
         GPT2Input.from_checkpoint(tmp_path)
 
 

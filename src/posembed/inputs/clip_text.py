@@ -54,6 +54,7 @@ class CLIPTextInput(nn.Module):
                 "position_embedding.weight": ("embeddings.position_embedding.weight",),
             }
         )
+        max_len, dim = tensors["position_embedding.weight"].shape
         with torch.device("meta"):
-            layer = cls(tensors["token_embedding.weight"].shape[0], *tensors["position_embedding.weight"].shape)
+            layer = cls(tensors["token_embedding.weight"].shape[0], max_len, dim)
         return weights.fill(layer, tensors)

@@ -50,10 +50,12 @@ class GPT1Input(nn.Module):
                 "positions_embed.weight": ("positions_embed.weight",),
             }
         )
+        max_len, dim = tensors["positions_embed.weight"].shape
         with torch.device("meta"):
             layer = cls(
                 tensors["tokens_embed.weight"].shape[0],
-                *tensors["positions_embed.weight"].shape,
+                max_len,
+                dim,
                 dropout=weights.setting("embd_pdrop", default=0.1),
             )
         return weights.fill(layer, tensors)

@@ -46,10 +46,12 @@ class GPT2Input(nn.Module):
         """The layer of a gpt2, gpt_neo or gpt_bigcode model in a folder or on the hub."""
         weights = open_model(source, families=("gpt2", "gpt_neo", "gpt_bigcode"))
         tensors = weights.read({"wte.weight": ("wte.weight",), "wpe.weight": ("wpe.weight",)})
+        max_len, dim = tensors["wpe.weight"].shape
         with torch.device("meta"):
             layer = cls(
                 tensors["wte.weight"].shape[0],
-                *tensors["wpe.weight"].shape,
+                max_len,
+                dim,
                 dropout=weights.setting("embd_pdrop", "embed_dropout", default=0.1),
             )
         return weights.fill(layer, tensors)

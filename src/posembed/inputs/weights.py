@@ -156,8 +156,9 @@ def _file_of_each_tensor(source: str, fetch: Fetch) -> dict[str, str]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     files = read_json(index).get("weight_map")
-    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
-        raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names; there is none")
+    names = list(files.values()) if isinstance(files, dict) else [None]
+    if not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise CheckpointError(f"{index}: expected a weight_map from tensor names to the names of files beside it")
     return files
 
 

@@ -56,10 +56,12 @@ class WhisperDecoderInput(nn.Module):
                 "embed_positions.weight": ("decoder.embed_positions.weight",),
             }
         )
+        max_len, dim = tensors["embed_positions.weight"].shape
         with torch.device("meta"):
             layer = cls(
                 tensors["embed_tokens.weight"].shape[0],
-                *tensors["embed_positions.weight"].shape,
+                max_len,
+                dim,
                 dropout=weights.setting("dropout", default=0.0),
                 pad_id=weights.setting("pad_token_id", default=None),
             )
