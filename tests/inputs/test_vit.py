@@ -47,12 +47,12 @@ def test_output_and_gradients(
     tmp_path: Path,
 ) -> None:
     model = saved(name, tmp_path, image_size=image_size, patch_size=patch_size, num_channels=channels)
-    layer = layer_class.from_checkpoint(tmp_path)
+    model, layer = model.double(), layer_class.from_checkpoint(tmp_path).double()
     sides = [image_size] * 2 if isinstance(image_size, int) else image_size
-    images = torch.randn(2, channels, *sides)
+    images = torch.randn(2, channels, *sides, dtype=torch.float64)
     embeddings = model.get_submodule("vit.embeddings" if name == VIT[0] else "embeddings")
     ours, theirs = layer(images), embeddings(images)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
     weights = torch.randn(ours.shape)
     (ours * weights).sum().backward()
     (theirs * weights).sum().backward()
@@ -67,7 +67,7 @@ def test_output_and_gradients(
     gradients = {name: parameter.grad for name, parameter in layer.named_parameters()}
     assert set(gradients) == set(pairs) == set(layer.state_dict())
     for own, parameter in pairs.items():
-        torch.testing.assert_close(gradients[own], parameter.grad.view_as(gradients[own]), rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(gradients[own], parameter.grad.view_as(gradients[own]), rtol=1e-9, atol=1e-9)
 
 
 def test_an_image_of_another_size_is_refused() -> None:

@@ -95,9 +95,11 @@ def test_the_layer_outlives_its_file(tmp_path: Path) -> None:
     write_config(tmp_path)
     one_safetensors(tmp_path, gpt2_tensors())
     layer = GPT2Input.from_checkpoint(tmp_path)
-    before = layer.wpe.weight.detach().clone()
-    one_safetensors(tmp_path, {key: tensor * 0 for key, tensor in gpt2_tensors().items()})
-    assert torch.equal(layer.wpe.weight, before)
+    with (tmp_path / "model.safetensors").open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        file.write(bytes(size))
+    assert torch.equal(layer.wpe.weight, gpt2_tensors()["transformer.wpe.weight"])
 
 
 def test_names_from_tensorflow(tmp_path: Path) -> None:
