@@ -235,6 +235,9 @@ def test_types_that_do_not_fit() -> None:
         (lambda: inputs.BertInput(5, 4, 8, dropout=1.5), "dropout is a probability"),
         (lambda: inputs.BartInput(5, 4, 8, dropout=-1), "dropout is a probability"),
         (lambda: inputs.TransformerInput(5, 4, 7), "dim must be even"),
+        (lambda: inputs.TransformerInput(5, 4, 0), "dim must be at least 1; got 0"),
+        (lambda: inputs.BartInput(5, 4, 0, scale=True), "dim must be at least 1; got 0"),
+        (lambda: inputs.RobertaInput(5, 4, 8, pad_id=None), r"give pad_id"),
     ],
 )
 def test_bad_sizes(make: Callable[[], nn.Module], message: str) -> None:

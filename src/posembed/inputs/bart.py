@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from posembed.inputs.embed import add_positions, embed, require_token_ids, token_table
 from posembed.inputs.weights import open_model
-from posembed.layers.learned import LearnedPositionalEmbedding, require_probability
+from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one, require_probability
 from posembed.tables.layout import TableLayout
 
 
@@ -48,8 +48,10 @@ class BartInput(nn.Module):
         pad_id: int | None = 1,
     ) -> None:
         super().__init__()
+        require_at_least_one(dim=dim)
         require_probability(dropout)
         self.scale = math.sqrt(dim) if scale else 1.0
+        # What is added to the positions starts at their scale, whether it is multiplied first or not.
         self.embed_tokens = token_table(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
         self.layernorm_embedding = nn.LayerNorm(dim) if norm else None

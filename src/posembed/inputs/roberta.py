@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from posembed.errors import ArgumentError
 from posembed.inputs.bert import BertInput
 from posembed.tables.layout import TableLayout
 
@@ -46,5 +47,8 @@ class RobertaInput(BertInput):
     @staticmethod
     def layout(pad_id: int | None) -> TableLayout:
         """How the rows of the position table are read."""
-        assert pad_id is not None
+        if pad_id is None:
+            raise ArgumentError(
+                "RoBERTa's rows are counted from the pad token: give pad_id (pad_token_id), 1 in RoBERTa"
+            )
         return TableLayout.roberta(pad_id)

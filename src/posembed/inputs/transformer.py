@@ -13,7 +13,7 @@ from typing_extensions import Self
 from posembed.errors import CheckpointError
 from posembed.inputs.embed import embed, token_table
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, open_fairseq
-from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
 from posembed.tables.layout import TableLayout
 
 
@@ -38,6 +38,7 @@ class TransformerInput(nn.Module):
         self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1, pad_id: int | None = None
     ) -> None:
         super().__init__()
+        require_at_least_one(dim=dim)
         self.pad_id = pad_id
         self.scale = math.sqrt(dim)
         self.embed_tokens = token_table(vocab_size, dim, std=dim**-0.5, pad_id=pad_id)

@@ -155,11 +155,14 @@ def _file_of_each_tensor(source: str, fetch: Fetch) -> dict[str, str]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    files = read_json(index).get("weight_map")
-    names = list(files.values()) if isinstance(files, dict) else [None]
-    if not all(isinstance(name, str) and Path(name).name == name for name in names):
-        raise CheckpointError(f"{index}: expected a weight_map from tensor names to the names of files beside it")
-    return files
+    """Tensor key -> the shard that holds it, a file beside the index."""
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+        raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names; there is none")
+    for name in shards.values():
+        if Path(name).name != name:
+            raise CheckpointError(f"{index}: expected the names of files beside it; got {name!r}")
+    return shards
 
 
 def _prefixes(keys: Iterable[str], endings: tuple[str, ...]) -> list[str]:
