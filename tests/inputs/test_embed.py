@@ -157,6 +157,19 @@ def test_compiled(name: str) -> None:
         compiled(ids, torch.tensor([0, 1, 2, 24]))
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_exported_with_a_mask_at_one_length_and_run_at_another(name: str) -> None:
+    layer = LAYERS[name]().eval()
+    length = torch.export.Dim("length", max=MAX_LEN)
+    shapes = {"token_ids": {1: length}, "mask": {1: length}}
+    seen = {"mask": torch.ones(2, 7, dtype=torch.int64)}
+    exported = torch.export.export(layer, (torch.randint(5, 50, (2, 7)),), seen, dynamic_shapes=shapes).module()
+    ids = torch.randint(5, 50, (2, 13))
+    mask = torch.ones(2, 13, dtype=torch.int64)
+    mask[0, :4] = 0
+    assert torch.equal(exported(ids, mask=mask), layer(ids, mask=mask))
+
+
 # Bad input
 
 IDS = torch.randint(5, 50, (2, 4))
