@@ -1,3 +1,4 @@
+from . import inputs as inputs
 from . import positions as positions
 from .errors import ArgumentError as ArgumentError
 from .errors import CheckpointError as CheckpointError
