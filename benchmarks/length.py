@@ -65,10 +65,10 @@ class Study:
 STUDIES = {
     "small": Study("Three layers of width 96, trained at 64", RIVALS, 3, SMALL),
     "large": Study("Three layers of width 128, trained at 128, fewer steps", RIVALS, 3, LARGE),
-    "variants": Study("The ring's size, start and place", ("rolling", *VARIANTS), 2, SHORT),
-    "window-8": Study("A window of 8", RIVALS[:2], 2, SHORT | {"window": 8}),
-    "window-16": Study("A window of 16", RIVALS[:2], 2, SHORT | {"window": 16}),
-    "window-32": Study("A window of 32", RIVALS[:2], 2, SHORT | {"window": 32}),
+    "short": Study("As the first, 600 steps", RIVALS, 2, SHORT),
+    "variants": Study("The ring's size, start and place, 600 steps", tuple(VARIANTS), 2, SHORT),
+    "window-8": Study("A window of 8, 600 steps", RIVALS[:2], 2, SHORT | {"window": 8}),
+    "window-32": Study("A window of 32, 600 steps", RIVALS[:2], 2, SHORT | {"window": 32}),
 }
 
 

@@ -105,6 +105,7 @@ def lengths(
         print(json.dumps(dataclasses.asdict(summary)))
     else:
         print_lengths(summary)
+        print(f"posembed: the runs are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
     if all(result.failure for result in results):
         raise typer.Exit(1)
 
