@@ -1,0 +1,112 @@
+"""Resizing a large sharded checkpoint costs about what copying it costs, in little memory.
+
+Makes a GPT-2 of random bytes, in shards, then runs `cp -r` and posembed.resize_checkpoint in turns on one disk:
+
+    python benchmarks/resize.py --gigabytes 8 --folder /somewhere/on/that/disk
+
+`cp` returns with what it wrote still in the cache, and resize_checkpoint when it is on the disk; so `cp -r`
+followed by a `sync` of its copy is timed as well. Before each turn the disk is left to settle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+WIDTH = 4096
+LAYER_BYTES = 12 * WIDTH * WIDTH * 2  # of GPT-2 in bfloat16, nearly
+SHARD_BYTES = 10**9
+RESIZE = "import sys, posembed; posembed.resize_checkpoint(*sys.argv[1:], length=4096)"
+
+
+def make_checkpoint(folder: Path, gigabytes: float) -> None:
+    """A sharded GPT-2 of about this size, made a shard at a time."""
+    import torch
+
+    from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of
+    from posembed.checkpoints.tensor_files import write_tensors
+
+    sizes = {"n_embd": WIDTH, "n_head": 32, "n_layer": max(1, round(gigabytes * 1e9 / LAYER_BYTES))}
+    config = {"model_type": "gpt2", "n_positions": 1024, "vocab_size": 1000, **sizes}
+    weight_map: dict[str, str] = {}
+    shard: dict[str, torch.Tensor] = {}
+
+    def flush() -> None:
+        name = f"model-{len(set(weight_map.values())) + 1:05}.safetensors"
+        write_tensors(folder / name, shard, {"format": "pt"})
+        weight_map.update(dict.fromkeys(shard, name))
+        shard.clear()
+
+    for key, shape in shapes_of(build_on_meta(config_object(config))).items():
+        shard[key] = torch.randint(-1000, 1000, shape, dtype=torch.int16).view(torch.bfloat16)
+        if sum(2 * tensor.numel() for tensor in shard.values()) > SHARD_BYTES:
+            flush()
+    flush()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def timed(command: list[str]) -> tuple[float, float]:
+    """Seconds, and the peak memory of the process in GiB."""
+    os.sync()
+    start = time.perf_counter()
+    process = os.posix_spawnp(command[0], command, os.environ)
+    _, status, usage = os.wait4(process, 0)
+    seconds = time.perf_counter() - start
+    if status != 0:
+        sys.exit(f"failed: {' '.join(command)}")
+    return seconds, usage.ru_maxrss / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=8)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="a folder on the disk to measure")
+    arguments = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        source, out = Path(folder, "source"), Path(folder, "out")
+        source.mkdir()
+        # In a process of its own: the peak memory of this one would count for every command that it starts.
+        maker = multiprocessing.get_context("spawn").Process(
+            target=make_checkpoint, args=(source, arguments.gigabytes)
+        )
+        maker.start()
+        maker.join()
+        size = sum(path.stat().st_size for path in source.iterdir()) / 1e9
+        commands = {
+            "cp -r": ["cp", "-r", str(source), str(out)],
+            "cp -r, sync": ["sh", "-c", 'cp -r "$0" "$1" && sync -f "$1"', str(source), str(out)],
+            "posembed resize": [sys.executable, "-c", RESIZE, str(source), str(out)],
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        peak = 0.0
+        for _ in range(arguments.turns):
+            for name, command in commands.items():
+                elapsed, memory = timed(command)
+                seconds[name].append(elapsed)
+                peak = max(peak, memory) if name == "posembed resize" else peak
+                shutil.rmtree(out)
+
+    print(f"{size:.1f} GB, torch {version('torch')}, {platform.platform()}, {os.cpu_count()} CPUs")
+    for name, values in seconds.items():
+        print(f"{name:16} {statistics.median(values):7.2f} s   ({', '.join(f'{value:.2f}' for value in values)})")
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    for name in ("cp -r", "cp -r, sync"):
+        print(f"resize / {name}: {medians['posembed resize'] / medians[name]:.2f}")
+    print(f"peak memory of the resize: {peak:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The same for a model in memory: ``posembed.resize_model_`` changes a live transformers model in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from posembed.checkpoints.buffers import resized_buffer
+from posembed.checkpoints.edit import Edit, plan_edit
+from posembed.checkpoints.find import dotted
+from posembed.checkpoints.rebuild import build_on_meta, config_object
+from posembed.errors import ArgumentError, CheckpointError
+
+
+def resize_model_(
+    model: nn.Module,
+    *,
+    length: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    grid: tuple[int, int] | None = None,
+    method: str | None = None,
+    table: str | None = None,
+) -> Edit:
+    """Give a live transformers model position tables of another length, in place.
+
+    Its parameters, its buffers (also those that no checkpoint holds), its modules' own notes of the length and its
+    config change together, or nothing does. Dtype, device and ``requires_grad`` stay. An optimizer still holds the
+    old parameter: make it after this call.
+
+    Args: as for ``posembed.resize_checkpoint``.
+
+    Raises:
+        ArgumentError: not a model of transformers, or a size or method that cannot be used.
+        CheckpointError: no table, or not one alone, can be meant; something that hangs on it is not understood.
+    """
+    config = config_of(model)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+    edit = plan_edit(config, tensors, length=length, image_size=size, grid=grid, method=method, table=table)
+    assert edit.config is not None
+    old, new = (build_on_meta(config_object(config)) for config in (config, edit.config))
+    buffers = dict(changed_buffers(model, old, new))
+    # Everything that can be refused has been; from here on, only assignments.
+    for change in edit.tables:
+        assert change.after is not None
+        replace_parameter(model, model.get_parameter(change.key), change.after)
+    for name, buffer in buffers.items():
+        module, _, own_name = name.rpartition(".")
+        model.get_submodule(module)._buffers[own_name] = buffer
+    for name, module in old.named_modules():
+        for attribute, value in changed_numbers(module, new.get_submodule(name)):
+            setattr(model.get_submodule(name), attribute, value)
+    update_config(model, edit)
+    return edit
+
+
+def config_of(model: nn.Module) -> dict[str, Any]:
+    import transformers
+
+    name = type(model).__name__
+    if not isinstance(model, transformers.PreTrainedModel) or getattr(transformers, name, None) is not type(model):
+        raise ArgumentError(
+            f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint"
+        )
+    return {**model.config.to_dict(), "architectures": [name]}
+
+
+def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
+    """Put a new parameter wherever the old one stands: shared tables stay shared."""
+    new = nn.Parameter(values.to(old.device, old.dtype), requires_grad=old.requires_grad)
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is old:
+                module._parameters[name] = new
+
+
+def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The live model's buffers whose shape differs between two builds of it on meta, in their new shape."""
+    shapes = {name: tuple(buffer.shape) for name, buffer in old.named_buffers()}
+    for name, buffer in new.named_buffers():
+        if tuple(buffer.shape) == shapes.get(name):
+            continue
+        resized = resized_buffer(model.get_buffer(name), tuple(buffer.shape))
+        if resized is None:
+            raise CheckpointError(f"{name}: hangs on the length too, and is neither ids nor a mask; not resized")
+        yield name, resized
+
+
+def changed_numbers(old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Plain attributes (num_embeddings, max_positions, image_size) that differ between two builds of a module."""
+    for name, value in vars(new).items():
+        is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
+        if is_number and vars(old).get(name) != value:
+            yield name, value
+
+
+def update_config(model: nn.Module, edit: Edit) -> None:
+    """The new value in the model's config, and in every module's config of the same kind that says the old one."""
+    table, value = edit.target.tables[0][0], edit.target.value
+    assert table.config_field is not None
+    section = model.config
+    for name in table.config_field[:-1]:
+        section = getattr(section, name)
+    field = table.config_field[-1]
+    stored = list(value) if isinstance(value, tuple) else value
+    old = getattr(section, field)
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if type(config) is type(section) and getattr(config, field) == old:
+            setattr(config, field, stored)
+    setattr(section, field, stored)
+    generation = getattr(model, "generation_config", None)
+    if edit.target.is_text and generation is not None and generation.max_length == edit.target.length[0]:
+        generation.max_length = edit.target.length[1]
+    assert getattr(section, field) == stored, dotted(table.config_field)

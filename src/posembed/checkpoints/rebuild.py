@@ -1,0 +1,170 @@
+"""Which tensors hang on a model's length, learned from the model itself instead of from a list of families.
+
+Where transformers knows a config, the model is built from it without memory (PyTorch's ``meta`` device), and again
+with one length-like field doubled. What changes shape hangs on that field, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from posembed.checkpoints.found import FieldPath, FieldValue
+from posembed.errors import CheckpointError
+
+LENGTH_LIKE = re.compile(
+    r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size"
+)
+OTHER_SIZES = re.compile(
+    r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
+)
+
+
+@dataclass(frozen=True)
+class Response:
+    """What changes shape when one config field is doubled: state-dict keys -> shapes before and after."""
+
+    field: FieldPath
+    value: FieldValue
+    changes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def config_object(config: Mapping[str, Any]) -> Any:
+    """transformers' config for a config.json, or None where transformers is not installed or does not know it.
+
+    Code that came with a model is never run.
+
+    Raises:
+        CheckpointError: transformers knows the model type and refuses these values.
+    """
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        return None
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
+        return None
+    try:
+        with quiet():
+            return CONFIG_MAPPING[model_type].from_dict(copy.deepcopy(dict(config)))
+    except Exception as error:  # each family checks its own values, with errors of every kind
+        raise CheckpointError(
+            f"config.json: transformers' {model_type} refuses it ({first_line(error)})"
+        ) from error
+
+
+def build_on_meta(config: Any) -> nn.Module:
+    """The model of a config object, every tensor on the meta device.
+
+    Raises:
+        CheckpointError: transformers cannot build it.
+    """
+    import transformers
+
+    name = (getattr(config, "architectures", None) or [None])[0]
+    kind = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
+    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+        kind = transformers.MODEL_MAPPING.get(type(config), None)
+        kind = kind[0] if isinstance(kind, tuple | list) else kind
+    if kind is None:
+        raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
+    try:
+        with quiet(), torch.device("meta"):
+            return kind(copy.deepcopy(config))
+    except Exception as error:
+        raise CheckpointError(
+            f"config.json: transformers cannot build {kind.__name__} from it ({first_line(error)})"
+        ) from error
+
+
+def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+
+
+def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[Response]:
+    """Double each length-like field of a config in turn; one Response for each that changes a shape.
+
+    config: config.json as it lies there. known: its config object. model: that object's model, on meta.
+    """
+    before = shapes_of(model)
+    found = []
+    for field, value in length_like_fields(known.to_dict()):
+        double = 2 * value if isinstance(value, int) else [2 * side for side in value]
+        try:
+            grown = config_object(with_field(config, known, field, double))
+            after = shapes_of(build_on_meta(grown))
+        except CheckpointError:
+            continue  # this family does not take that value: not a field that can be raised
+        changes = {key: (shape, after[key]) for key, shape in before.items() if after.get(key, shape) != shape}
+        if changes:
+            found.append(Response(field, value, changes))
+    return found
+
+
+def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iterator[tuple[FieldPath, FieldValue]]:
+    """Fields that may say a length or an image size, by their names, in a config and in the configs inside it."""
+    for name, value in config.items():
+        if not isinstance(name, str):
+            continue
+        if isinstance(value, dict):
+            yield from length_like_fields(value, (*above, name))
+        elif LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name):
+            if type(value) is int and value > 1:
+                yield (*above, name), value
+            elif isinstance(value, list | tuple) and len(value) == 2 and all(type(side) is int for side in value):
+                yield (*above, name), (value[0], value[1])
+
+
+def section_of(known: Any, field: FieldPath) -> dict[str, Any]:
+    """The part of a config, all defaults filled in, that a field stands in."""
+    section = known.to_dict()
+    for name in field[:-1]:
+        section = section[name]
+    return section
+
+
+def with_field(config: Mapping[str, Any], known: Any, field: FieldPath, value: Any) -> dict[str, Any]:
+    """A config.json with one field set, under its canonical name; its aliases are taken away.
+
+    An alias left beside the canonical field can win over it: GPT-2 with ``n_positions`` and
+    ``max_position_embeddings`` reads the second.
+    """
+    changed = copy.deepcopy(dict(config))
+    section, part = changed, known
+    for name in field[:-1]:
+        if not isinstance(section.get(name), dict):
+            section[name] = {}
+        section, part = section[name], getattr(part, name, None)
+    for alias, canonical in getattr(part, "attribute_map", {}).items():
+        if canonical == field[-1]:
+            section.pop(alias, None)
+    section[field[-1]] = value
+    return changed
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:160]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Python's and transformers' warnings off: they speak of models that are only tried here."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)

@@ -1,0 +1,197 @@
+"""A checkpoint with longer, shorter or re-gridded position tables: ``posembed.resize_checkpoint``."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from posembed._version import __version__
+from posembed.checkpoints.edit import Edit, TensorChange, plan_edit
+from posembed.checkpoints.files import Checkpoint, open_checkpoint, read_json
+from posembed.checkpoints.find import dotted
+from posembed.checkpoints.other_files import left_out_files
+from posembed.checkpoints.settings import Setting, config_settings, image_settings, length_settings, with_settings
+from posembed.checkpoints.tensor_files import tensor_bytes
+from posembed.checkpoints.write import json_text, started_copy
+from posembed.errors import CheckpointError
+
+RECORD = "posembed.json"
+MODEL_CARD = "README.md"
+
+
+@dataclass(frozen=True, eq=False)
+class Resize:
+    """What a resize changes, or changed.
+
+    edit: tensors and config. settings: values in the other files of settings, and those that repeat one in the
+    config. left_out: files that the copy goes without. record: what posembed.json says of it.
+    """
+
+    source: str
+    edit: Edit
+    settings: tuple[Setting, ...]
+    left_out: tuple[str, ...]
+    record: dict[str, Any]
+
+
+def resize_checkpoint(
+    source: str | Path,
+    out: str | Path,
+    *,
+    length: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    grid: tuple[int, int] | None = None,
+    method: str | None = None,
+    table: str | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+) -> Resize:
+    """Copy a checkpoint with position tables of another length, and with everything that has to change with them.
+
+    The table, the tensors that hang on it, the config and the settings beside it change together, or nothing does.
+    Every other tensor and file is copied byte for byte; ``source`` is never written to, and ``out`` is whole or
+    absent. Pickled weights are written as safetensors.
+
+    Args:
+        source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
+        out: a place that is not there yet: a folder, or a ``.safetensors`` file where ``source`` is one file.
+        length: how many positions a person may feed, whatever rows the table reserves beside them.
+        image_size: for image tables, the new side, or (height, width), in pixels.
+        grid: for image tables, the new (height, width) in patches.
+        method: a name of ``posembed.resize_table``; its default otherwise.
+        table: the key of the table that is meant, where there are several, or where one was only guessed.
+        overwrite: replace ``out`` where it is a checkpoint.
+        dry_run: write nothing; only say what would change.
+
+    Raises:
+        ArgumentError: a size or a method that cannot be used.
+        CheckpointError: files that cannot be read, understood or written. The disk is then as it was.
+    """
+    checkpoint = open_checkpoint(source)
+    name = checkpoint.root.name if Path(source).exists() else str(source)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    arguments = {"length": length, "image_size": size, "grid": grid, "method": method, "table": table}
+    if dry_run:
+        return plan_resize(checkpoint, name, **arguments)
+    with started_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
+        resize = plan_resize(checkpoint, name, **arguments)
+        copy.finish(
+            tensors=resize.edit.tensors,
+            documents=new_documents(checkpoint, resize),
+            metadata={"posembed": json_text(resize.record, one_line=True)},
+        )
+    return resize
+
+
+def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
+    """All that changes, with nothing written. arguments: as for ``plan_edit``."""
+    edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
+    settings = tuple(changed_settings(checkpoint, edit))
+    others = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
+    left_out = (*left_out_files(checkpoint), *others)
+    return Resize(name, edit, settings, left_out, new_record(name, edit, settings))
+
+
+def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
+    target = edit.target
+    settings = list(config_settings(checkpoint, target))
+    if target.image_size is not None:
+        settings += image_settings(checkpoint, *target.image_size, target.length)
+    elif target.is_text:
+        settings += length_settings(checkpoint, *target.length)
+    return settings
+
+
+def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
+    """Every text file that changes, whole, by its path inside the checkpoint."""
+    if checkpoint.folder is None:
+        return {}
+    inside = checkpoint.folder.relative_to(checkpoint.root)
+    documents = {}
+    names = {setting.file for setting in resize.settings} | (
+        {checkpoint.config_name} if resize.edit.config else set()
+    )
+    for name in names:
+        settings = resize.edit.config if name == checkpoint.config_name else checkpoint.settings(name)
+        changes = [setting for setting in resize.settings if setting.file == name]
+        one_line = b"\n" not in (checkpoint.folder / name).read_bytes().strip()
+        documents[inside / name] = json_text(with_settings(settings or {}, changes), one_line=one_line)
+    path = checkpoint.root / RECORD
+    record = read_json(path) if path.exists() else {}
+    earlier = record.get("resizes")
+    resizes = [*(earlier if isinstance(earlier, list) else []), resize.record]
+    documents[Path(RECORD)] = json_text({**record, "resizes": resizes})
+    card = checkpoint.root / MODEL_CARD
+    if card.is_file():
+        documents[Path(MODEL_CARD)] = read_text(card).rstrip("\n") + "\n\n" + card_paragraph(resize)
+    return documents
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: cannot be read as text ({error})") from error
+
+
+def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:
+    """What posembed.json keeps: from, to, method, versions, and each changed tensor's hash before and after."""
+    before, after = edit.target.length
+    field = edit.target.tables[0][0].config_field
+    return {
+        "source": source,
+        "from": before,
+        "to": after,
+        "config_field": None if field is None else dotted(field),
+        "versions": {name: found for name in ("posembed", "torch", "transformers") if (found := version_of(name))},
+        "tensors": [
+            {
+                "key": change.key,
+                "method": change.how,
+                "shape": [list(change.before.shape), None if change.after is None else list(change.after.shape)],
+                "sha256": [sha256(change.before), None if change.after is None else sha256(change.after)],
+                **({"leading_rows_kept": change.kept} if change in edit.tables else {}),
+            }
+            for change in (*edit.tables, *edit.others)
+        ],
+        "settings": [
+            {"file": setting.file, "field": dotted(setting.path), "value": [setting.before, setting.after]}
+            for setting in settings
+        ],
+    }
+
+
+def version_of(package: str) -> str | None:
+    if package == "posembed":
+        return __version__
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def sha256(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
+
+
+def card_paragraph(resize: Resize) -> str:
+    """The paragraph at the end of the model card."""
+    before, after = resize.edit.target.length
+    lines = [f"## Position table resized from {before} to {after} positions", ""]
+    for change in resize.edit.tables:
+        lines.append(table_sentence(change))
+    lines.append("New rows are computed, not trained; the quality at the new length is for an evaluation to say.")
+    lines.append(f"Made with posembed {__version__} from {resize.source}; `{RECORD}` has the details.")
+    return "\n".join(lines) + "\n"
+
+
+def table_sentence(change: TensorChange) -> str:
+    assert change.after is not None
+    kept = f"; its first {change.kept} rows are unchanged" if change.kept else ""
+    rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
+    return f"`{change.key}` went from {rows} by {change.how}{kept}."

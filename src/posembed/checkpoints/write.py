@@ -1,0 +1,202 @@
+"""A changed copy of a checkpoint: whole, or not there at all. The original is never opened for writing.
+
+The copy grows in a hidden folder beside its place, ``.NAME.XXXXXXXX.partial``, is flushed to the disk
+and then renamed. An error or an interrupt takes that folder away; a killed process leaves it, and it can be
+deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from torch import Tensor
+
+from posembed.checkpoints.families import is_table_name
+from posembed.checkpoints.files import PICKLES, WEIGHTS, Checkpoint, WeightFile, read_json
+from posembed.checkpoints.other_files import copied_files
+from posembed.checkpoints.staging import whole_or_absent
+from posembed.checkpoints.tensor_files import AnyTensor, byte_count, copy_file, write_tensors
+from posembed.errors import CheckpointError
+
+# One shard is flushed to the disk while others are still copied, by the kernel and outside of Python's lock.
+COPIES_AT_ONCE = 4
+
+
+def write_checkpoint(
+    checkpoint: Checkpoint,
+    out: Path,
+    *,
+    tensors: Mapping[str, Tensor | None],
+    documents: Mapping[Path, str],
+    metadata: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Copy ``checkpoint`` to ``out`` with other tensors (None takes one out) and other documents.
+
+    Untouched tensors and files are copied as bytes, shard by shard; pickles become safetensors. ``documents``
+    gives whole new texts by their path inside the checkpoint; ``metadata`` is put into the header of a bare file.
+
+    Raises:
+        CheckpointError: ``out`` is there (without ``overwrite``) or cannot be written. The disk is as it was.
+    """
+    with started_copy(checkpoint, out, overwrite=overwrite) as copy:
+        copy.finish(tensors=tensors, documents=documents, metadata=metadata)
+
+
+@contextmanager
+def started_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) -> Iterator[StartedCopy]:
+    """A copy that grows while the caller still finds out what changes; it must be finished inside the block.
+
+    Shards without a tensor named like a position table are copied from the start. An error inside the block stops
+    them and leaves nothing.
+    """
+    refuse_unsafe_place(checkpoint, out, overwrite=overwrite)
+    with whole_or_absent(out, needed=total_bytes(checkpoint)) as place:
+        pool = ThreadPoolExecutor(COPIES_AT_ONCE)
+        copy = StartedCopy(checkpoint, place, pool)
+        try:
+            yield copy
+        finally:
+            copy.stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+class StartedCopy:
+    def __init__(self, checkpoint: Checkpoint, place: Path, pool: ThreadPoolExecutor) -> None:
+        self.checkpoint, self.place, self.pool = checkpoint, place, pool
+        self.stop = Event()
+        self.started: dict[Path, Future[None]] = {}
+        if checkpoint.folder is None:
+            return
+        self.inside = place / checkpoint.folder.relative_to(checkpoint.root)
+        self.inside.mkdir(parents=True)
+        for file in checkpoint.weights:
+            if file.path.suffix == ".safetensors" and not any(map(is_table_name, file.tensors)):
+                target = self.inside / file.path.name
+                self.started[file.path] = pool.submit(copy_file, file.path, target, stop=self.stop)
+
+    def finish(
+        self,
+        *,
+        tensors: Mapping[str, Tensor | None],
+        documents: Mapping[Path, str],
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Arguments as for ``write_checkpoint``."""
+        checkpoint, place = self.checkpoint, self.place
+        if checkpoint.folder is None:
+            (file,) = checkpoint.weights
+            write_tensors(place, edited(file, tensors), {**file.metadata, **(metadata or {})})
+            return
+        weights = [self.pool.submit(self.write_weights, file, tensors) for file in checkpoint.weights]
+        for source, relative in copied_files(checkpoint):
+            if relative not in documents:
+                (place / relative).parent.mkdir(parents=True, exist_ok=True)
+                copy_file(source, place / relative)
+        for relative, text in documents.items():
+            write_text(place / relative, text)
+        if checkpoint.index is not None:
+            write_text(self.inside / index_name(checkpoint.index.name), new_index(checkpoint, tensors))
+        for written in weights:
+            written.result()
+
+    def write_weights(self, file: WeightFile, tensors: Mapping[str, Tensor | None]) -> None:
+        target = self.inside / safetensors_name(file.path.name)
+        changed = tensors.keys() & file.tensors.keys()
+        if file.path in self.started:
+            self.started[file.path].result()
+            if not changed:
+                return
+            target.unlink()
+        if changed or file.path.suffix != ".safetensors":
+            write_tensors(target, edited(file, tensors), file.metadata)
+        else:
+            copy_file(file.path, target)
+
+
+def refuse_unsafe_place(checkpoint: Checkpoint, out: Path, *, overwrite: bool) -> None:
+    """Refuse to write over the checkpoint itself, over what is there, or over what is no checkpoint."""
+    root, target = checkpoint.root.resolve(), out.resolve()
+    if target == root or root in target.parents or target in root.parents:
+        raise CheckpointError(f"{out}: expected a place outside of {checkpoint.root}, which is never written to")
+    if checkpoint.folder is None and out.suffix != ".safetensors":
+        raise CheckpointError(f"{out}: one file of weights is written as safetensors; name it NAME.safetensors")
+    if not out.parent.is_dir():
+        raise CheckpointError(f"{out}: the folder {out.parent} is not there; make it first")
+    if not os.path.lexists(out):
+        return
+    if not overwrite:
+        raise CheckpointError(f"{out}: is there already; choose another name or pass --overwrite (overwrite=True)")
+    is_model = any((out / name).is_file() for name in ("config.json", "open_clip_config.json", *WEIGHTS))
+    if not (is_model if out.is_dir() else out.suffix == ".safetensors"):
+        raise CheckpointError(
+            f"{out}: does not look like a checkpoint, so it is not overwritten; remove it yourself"
+        )
+
+
+def edited(file: WeightFile, tensors: Mapping[str, Tensor | None]) -> dict[str, AnyTensor]:
+    result = {}
+    for key, old in file.tensors.items():
+        new = tensors.get(key, old)
+        if new is not None:
+            result[key] = new
+    return result
+
+
+def total_bytes(checkpoint: Checkpoint) -> int:
+    """What a copy needs on the disk, but for the rows that are added."""
+    weights = sum(byte_count(tensor) for tensor in checkpoint.tensors.values())
+    return weights + sum(source.stat().st_size for source, _ in copied_files(checkpoint))
+
+
+def safetensors_name(name: str) -> str:
+    """``pytorch_model-00001-of-00002.bin`` -> ``model-00001-of-00002.safetensors``; others keep their stem."""
+    if not name.endswith(PICKLES):
+        return name
+    return Path(name.replace("pytorch_model", "model")).with_suffix(".safetensors").name
+
+
+def index_name(name: str) -> str:
+    return "model.safetensors.index.json" if name == "pytorch_model.bin.index.json" else name
+
+
+def new_index(checkpoint: Checkpoint, tensors: Mapping[str, Tensor | None]) -> str:
+    assert checkpoint.index is not None
+    metadata = read_json(checkpoint.index).get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    kept = {file.path: edited(file, tensors) for file in checkpoint.weights}
+    metadata["total_size"] = sum(byte_count(tensor) for file in kept.values() for tensor in file.values())
+    if "total_parameters" in metadata:
+        metadata["total_parameters"] += sum(
+            (0 if new is None else new.numel()) - numel(checkpoint.tensors[key]) for key, new in tensors.items()
+        )
+    weight_map = {key: safetensors_name(path.name) for path, file in kept.items() for key in file}
+    return json_text({"metadata": metadata, "weight_map": dict(sorted(weight_map.items()))})
+
+
+def numel(tensor: AnyTensor) -> int:
+    count = 1
+    for size in tensor.shape:
+        count *= size
+    return count
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def json_text(value: Any, *, one_line: bool = False) -> str:
+    if one_line:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

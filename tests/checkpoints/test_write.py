@@ -1,0 +1,265 @@
+"""Writing: untouched bytes stay, the copy is whole or absent, and the original is never touched."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import posembed
+from posembed.checkpoints.files import open_checkpoint
+from posembed.checkpoints.other_files import left_out_files
+from posembed.checkpoints.tensor_files import read_header
+from posembed.checkpoints.write import write_checkpoint
+from posembed.errors import CheckpointError
+from tiny_models import TEXT, saved, tiny_model
+
+TABLE = "embeddings.position_embeddings.weight"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return saved(tiny_model("bert", TEXT), tmp_path / "source")
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def assert_only_the_table_differs(before: Path, after: Path) -> None:
+    """Every other tensor: the same bytes under the same key, dtype and shape."""
+    old, new = open_checkpoint(before).tensors, open_checkpoint(after).tensors
+    assert old.keys() == new.keys()
+    for key in old.keys() - {TABLE}:
+        assert (old[key].dtype, old[key].shape) == (new[key].dtype, new[key].shape)
+        raw = [t.path.read_bytes()[t.start : t.stop] for t in (old[key], new[key])]
+        assert raw[0] == raw[1]
+
+
+def test_every_other_byte_stays(source: Path, tmp_path: Path) -> None:
+    (source / "notes").mkdir()
+    (source / "notes" / "a.txt").write_bytes(b"\0\1\2")
+    before = hashes(source)
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert hashes(source) == before
+    assert_only_the_table_differs(source, tmp_path / "out")
+    after = hashes(tmp_path / "out")
+    assert {name for name in after if after[name] != before.get(name)} == {
+        "model.safetensors",
+        "config.json",
+        "posembed.json",
+    }
+
+
+def test_shards_stay_shards(tmp_path: Path) -> None:
+    model = tiny_model("bert", TEXT)
+    model.save_pretrained(tmp_path / "source", max_shard_size="8KB")
+    before = json.loads((tmp_path / "source" / "model.safetensors.index.json").read_text())
+    assert len(set(before["weight_map"].values())) > 2
+    posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=64)
+    after = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert after["weight_map"] == before["weight_map"]
+    added = 24 * 32
+    assert after["metadata"]["total_size"] == before["metadata"]["total_size"] + 4 * added
+    assert after["metadata"]["total_parameters"] == before["metadata"]["total_parameters"] + added
+    assert_only_the_table_differs(tmp_path / "source", tmp_path / "out")
+    holder = before["weight_map"][TABLE]
+    old, new = hashes(tmp_path / "source"), hashes(tmp_path / "out")
+    assert {name for name in old if name.startswith("model-") and new[name] != old[name]} == {holder}
+
+
+def test_a_refusal_stops_the_shards_that_were_started(tmp_path: Path) -> None:
+    tiny_model("bert", TEXT).save_pretrained(tmp_path / "source", max_shard_size="8KB")
+    with pytest.raises(posembed.ArgumentError, match="already holds"):
+        posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=40)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_pickles_become_safetensors(tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")
+    weights = load_file(source / "model.safetensors")
+    (source / "model.safetensors").unlink()
+    half = len(weights) // 2
+    parts = [dict(list(weights.items())[:half]), dict(list(weights.items())[half:])]
+    names = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    for name, part in zip(names, parts, strict=True):
+        torch.save(part, source / name)
+    weight_map = {key: name for name, part in zip(names, parts, strict=True) for key in part}
+    (source / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.name.startswith("model"))
+    assert names == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ]
+    for key, tensor in open_checkpoint(tmp_path / "out").tensors.items():
+        if key != TABLE:
+            assert torch.equal(tensor.read(), weights[key])
+
+
+def test_a_bare_file(source: Path, tmp_path: Path) -> None:
+    bare = source / "model.safetensors"
+    with pytest.raises(CheckpointError, match="--table"):
+        posembed.resize_checkpoint(bare, tmp_path / "out.safetensors", length=64)
+    with pytest.raises(CheckpointError, match=r"NAME\.safetensors"):
+        posembed.resize_checkpoint(bare, tmp_path / "out", length=64, table=TABLE)
+    posembed.resize_checkpoint(bare, tmp_path / "out.safetensors", length=64, table=TABLE)
+    assert load_file(tmp_path / "out.safetensors")[TABLE].shape == (64, 32)
+    _, metadata = read_header(tmp_path / "out.safetensors")
+    assert json.loads(metadata["posembed"])["to"] == 64
+
+
+def test_what_would_hold_the_old_table_is_left_out_and_named(source: Path, tmp_path: Path) -> None:
+    (source / "onnx").mkdir()
+    (source / "2_Dense").mkdir()
+    (source / ".git").mkdir()
+    (source / "modules.json").write_text('[{"path": ""}, {"path": "2_Dense"}]')
+    stale = ["pytorch_model.bin", "optimizer.pt", "onnx/model.onnx", "tf_model.h5"]
+    for name in [*stale, "2_Dense/model.safetensors", ".git/HEAD"]:
+        (source / name).write_bytes(b"weights")
+    resized = posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert sorted(resized.left_out) == sorted(stale)
+    names = set(hashes(tmp_path / "out"))
+    assert "2_Dense/model.safetensors" in names
+    assert not names & {*stale, ".git/HEAD"}
+
+
+def test_links_into_a_cache_become_files(source: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "snapshot"
+    cache.mkdir()
+    for path in source.iterdir():
+        (cache / path.name).symlink_to(path)
+    posembed.resize_checkpoint(cache, tmp_path / "out", length=64)
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    assert left_out_files(open_checkpoint(cache)) == []
+
+
+# --- places that cannot be written
+
+
+def test_what_is_there_is_not_overwritten_without_a_word(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    posembed.resize_checkpoint(source, out, length=64)
+    first = hashes(out)
+    with pytest.raises(CheckpointError, match="--overwrite"):
+        posembed.resize_checkpoint(source, out, length=80)
+    assert hashes(out) == first
+    posembed.resize_checkpoint(source, out, length=80, overwrite=True)
+    assert posembed.inspect_checkpoint(out).tables[0].table.length == 80
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_folder_that_is_no_checkpoint_is_never_overwritten(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    with pytest.raises(CheckpointError, match="does not look like a checkpoint"):
+        posembed.resize_checkpoint(source, tmp_path / "home", length=64, overwrite=True)
+    assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("place", ["source", "source/inside", ".", "link"])
+def test_the_checkpoint_itself_is_never_written_to(place: str, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(source)
+    before = hashes(source)
+    with pytest.raises(CheckpointError, match="never written to"):
+        posembed.resize_checkpoint(source, tmp_path / place, length=64, overwrite=True)
+    assert hashes(source) == before
+
+
+def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="make it first"):
+        posembed.resize_checkpoint(source, tmp_path / "no" / "out", length=64)
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "reason"),
+    [
+        ("os.copy_file_range", errno.ENOSPC, "the disk is full"),
+        ("os.fsync", errno.EIO, "Input/output error"),
+        ("os.rename", errno.EACCES, "Permission denied"),
+        ("os.mkdir", errno.EACCES, "Permission denied"),
+    ],
+)
+def test_an_error_of_the_disk_leaves_it_as_it_was(
+    call: str, number: int, reason: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    before = hashes(tmp_path)
+    monkeypatch.setattr(call, failing)
+    with pytest.raises(CheckpointError, match=reason):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    monkeypatch.undo()
+    assert hashes(tmp_path) == before
+
+
+def test_a_disk_without_the_room_is_refused_at_once(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10))
+    with pytest.raises(CheckpointError, match="GB of that disk are free"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+
+
+def test_an_interrupt_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+# --- killed
+
+KILLED_WRITERS = """
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+from posembed.checkpoints.files import open_checkpoint
+from posembed.checkpoints.write import write_checkpoint
+
+checkpoint, out, new = open_checkpoint(sys.argv[1]), Path(sys.argv[2]), torch.ones(64, 64)
+dice = random.Random(0)
+for moment in range(30):
+    writer = os.fork()
+    if writer == 0:
+        for number in range(10**6):
+            write_checkpoint(checkpoint, out / f"{moment}-{number}", tensors={"b": new}, documents={})
+    time.sleep(dice.uniform(0.005, 0.05))
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+"""
+
+
+def test_killed_at_thirty_moments_every_copy_is_whole_or_absent(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    for folder in (source, out):
+        folder.mkdir()
+    save_file({"a": torch.rand(500, 500), "b": torch.zeros(32, 64)}, source / "model.safetensors")
+    (source / "config.json").write_text("{}")
+    before = hashes(source)
+    write_checkpoint(open_checkpoint(source), tmp_path / "whole", tensors={"b": torch.ones(64, 64)}, documents={})
+
+    subprocess.run([sys.executable, "-c", KILLED_WRITERS, str(source), str(out)], check=True, timeout=60)
+
+    copies = sorted(path for path in out.iterdir() if not path.name.startswith("."))
+    partial = [path for path in out.iterdir() if path.name.startswith(".")]
+    assert len(copies) >= 10
+    assert len(partial) >= 10  # most were killed in the middle
+    assert all(hashes(copy) == hashes(tmp_path / "whole") for copy in copies)
+    assert hashes(source) == before
