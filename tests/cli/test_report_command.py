@@ -24,5 +24,5 @@ def test_report_of_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="is not a run folder"):
         CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
     save(tmp_path, runs(1, ("rope", "alibi")))
-    with pytest.raises(ArgumentError, match="the reference xpos was not run"):
+    with pytest.raises(ArgumentError, match="the reference 'xpos' was not run"):
         CliRunner().invoke(app, ["report", str(tmp_path), "--reference", "xpos"], catch_exceptions=False)

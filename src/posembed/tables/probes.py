@@ -5,16 +5,26 @@ Five folds over the positions, shuffled with a fixed seed: a row is always judge
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor
 
 from posembed.tables.rows import float64_rows
 
-FOLDS = KFold(5, shuffle=True, random_state=0)
+if TYPE_CHECKING:
+    from sklearn.model_selection import KFold
+
+# scikit-learn takes a second to import, so it is imported by who asks for a probe.
+
 FEWEST_ROWS = 10  # two a fold, or there is no pair to order in one
 PAIRS = 4096  # a fold: enough that the error rate is known to a percent
+
+
+def _folds() -> KFold:
+    from sklearn.model_selection import KFold
+
+    return KFold(5, shuffle=True, random_state=0)
 
 
 def _features(table: Tensor) -> np.ndarray:
@@ -29,9 +39,12 @@ def position_error(table: Tensor) -> float:
     Rows that know nothing give N / 4. The regression is ridge, its penalty chosen in each fold by leave-one-out:
     least squares alone fits noise where rows and dimensions are about as many, and is then worse than a guess.
     """
+    from sklearn.linear_model import RidgeCV
+    from sklearn.model_selection import cross_val_predict
+
     rows = _features(table)
     positions = np.arange(len(rows))
-    read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=FOLDS)
+    read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=_folds())
     return float(np.abs(read - positions).mean())
 
 
@@ -40,6 +53,8 @@ def order_error(table: Tensor) -> float:
 
     Both positions of a test pair are held out.
     """
+    from sklearn.linear_model import LogisticRegression
+
     rows = _features(table)
     generator = np.random.default_rng(0)
 
@@ -49,7 +64,7 @@ def order_error(table: Tensor) -> float:
         return np.hstack([rows[i], rows[j]]), j > i
 
     errors = []
-    for seen, held_out in FOLDS.split(rows):
+    for seen, held_out in _folds().split(rows):
         reader = LogisticRegression(max_iter=1000).fit(*pairs(seen))
         errors.append(1 - reader.score(*pairs(held_out)))
     return float(np.mean(errors))
