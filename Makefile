@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --preset quick --out runs/demo
@@ -17,8 +17,12 @@ check: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
+# Speed, each claim beside its peers and its limit. What takes an hour or more has a target of its own.
 bench: .venv/dev
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/learned_layer.py
+
+bench-length: .venv/dev
+	$(BIN)/python benchmarks/length.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -28,7 +32,7 @@ bench: .venv/dev
 	@touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets]'
 	@touch $@ .venv/base
 
 clean:

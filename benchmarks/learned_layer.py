@@ -17,12 +17,12 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from posembed import LearnedPositionalEmbedding
+from posembed.lab.environment import processor_name
 
 AT_MOST = 1.1
 """The claim: ours takes at most this multiple of the fastest peer's time, in every column."""
@@ -110,16 +110,6 @@ def shown(title: str, times: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
-def processor() -> str:
-    """The name of the machine's processor, or of its GPU."""
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=32)
@@ -130,7 +120,7 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.manual_seed(0)
-    device = torch.cuda.get_device_name() if args.device == "cuda" else processor()
+    device = torch.cuda.get_device_name() if args.device == "cuda" else processor_name()
     print(
         f"{device}; {torch.get_num_threads()} threads; torch {torch.__version__}, "
         f"Python {platform.python_version()}"

@@ -1,3 +1,4 @@
+from . import inputs as inputs
 from . import positions as positions
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_

@@ -1,0 +1,84 @@
+"""The input layer of ConvS2S (Gehring et al. 2017, 1705.03122), the first model with a learned position table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from posembed.inputs.embed import embed, token_table
+from posembed.inputs.weights import FAIRSEQ_PAD_ID, open_fairseq
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.tables.layout import TableLayout
+
+
+class ConvS2SInput(nn.Module):
+    """Token rows plus position rows, then dropout; zero where there is padding.
+
+    A convolution sees what lies beside a sequence, so padding has to be what the convolution itself puts there.
+    Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask says otherwise. Rows start
+    from N(0, .1).
+
+    Args:
+        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
+        dropout: after the sum, in training.
+        pad_id: the token that is padding. In the position table row ``pad_id`` is that of padding and row
+            ``pad_id + 1`` that of position 0.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+    """
+
+    def __init__(
+        self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1, pad_id: int = FAIRSEQ_PAD_ID
+    ) -> None:
+        super().__init__()
+        self.pad_id = pad_id
+        self.embed_tokens = token_table(vocab_size, dim, std=0.1, pad_id=pad_id)
+        self.embed_positions = LearnedPositionalEmbedding(
+            max_len, dim, dropout=dropout, std=0.1, layout=TableLayout.roberta(pad_id)
+        )
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """token_ids (B, L) -> (B, L, D)."""
+        x = embed(
+            token_ids,
+            self.embed_tokens,
+            self.embed_positions,
+            position_ids,
+            offset=offset,
+            mask=mask,
+            pad_id=self.pad_id,
+        )
+        padding = token_ids == self.pad_id if mask is None else mask[:, mask.shape[1] - token_ids.shape[1] :] == 0
+        return x.masked_fill(padding[..., None], 0)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path, *, side: Literal["encoder", "decoder"] = "encoder") -> Self:
+        """The layer of one side of fairseq's ``fconv``, from the file that fairseq wrote."""
+        weights = open_fairseq(path)
+        tensors = weights.read(
+            {
+                "embed_tokens.weight": (f"{side}.embed_tokens.weight",),
+                "embed_positions.weight": (f"{side}.embed_positions.weight",),
+            }
+        )
+        rows, dim = tensors["embed_positions.weight"].shape
+        with torch.device("meta"):
+            layer = cls(
+                tensors["embed_tokens.weight"].shape[0],
+                TableLayout.roberta(FAIRSEQ_PAD_ID).length(rows),
+                dim,
+                dropout=weights.setting("dropout", default=0.1),
+            )
+        return weights.fill(layer, tensors)

@@ -1,0 +1,139 @@
+"""Token rows plus position rows: the one place where every text input layer looks its rows up and adds them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
+from posembed.positions.checks import check_mask, check_offset, require_integers
+from posembed.tables.layout import PADDING
+
+
+def token_table(vocab_size: int, dim: int, *, std: float = 0.02, pad_id: int | None = None) -> nn.Embedding:
+    """Token rows (vocab_size, D) from N(0, std). The pad token's row is zero and is not trained."""
+    require_at_least_one(vocab_size=vocab_size, dim=dim)
+    if pad_id is not None and not 0 <= pad_id < vocab_size:
+        raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
+    table = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
+    with torch.no_grad():
+        table.weight.normal_(std=std)
+        if pad_id is not None:
+            table.weight[pad_id].zero_()
+    return table
+
+
+def embed(
+    token_ids: Tensor,
+    tokens: nn.Embedding,
+    positions: LearnedPositionalEmbedding,
+    position_ids: Tensor | None = None,
+    *,
+    offset: int | Tensor = 0,
+    mask: Tensor | None = None,
+    pad_id: int | None = None,
+    scale: float = 1.0,
+    token_types: nn.Embedding | None = None,
+    token_type_ids: Tensor | None = None,
+) -> Tensor:
+    """token_ids (B, L) -> scale x token rows, plus those of their types and of their positions: (B, L, D).
+
+    Args:
+        position_ids, offset, mask, pad_id: as in ``add_positions``.
+        token_type_ids: (B, L). None: every token is of type 0, where the model has types.
+
+    Raises:
+        ArgumentError: ids that are not integers, shapes that do not fit, or types for a model without.
+        PositionError: a position has no row.
+    """
+    require_token_ids(token_ids)
+    x = tokens(token_ids)
+    if scale != 1:
+        x = x * scale
+    if token_type_ids is not None:
+        x = x + _type_rows(token_types, token_type_ids, token_ids)
+    elif token_types is not None:
+        x = x + token_types.weight[0]
+    return add_positions(x, positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
+
+
+def add_positions(
+    x: Tensor,
+    positions: LearnedPositionalEmbedding,
+    token_ids: Tensor,
+    position_ids: Tensor | None = None,
+    *,
+    offset: int | Tensor = 0,
+    mask: Tensor | None = None,
+    pad_id: int | None = None,
+) -> Tensor:
+    """x (B, L, D), made from token_ids (B, L) -> x plus the rows of its positions, then the table's dropout.
+
+    Without ``position_ids`` the tokens are counted on from ``offset``: those that ``mask`` marks, or else those
+    that are not ``pad_id``, or else all. Padding reads the table's row for it, or position 0 where there is none.
+    """
+    if position_ids is not None:
+        if mask is not None:
+            raise ArgumentError(
+                "give position_ids or mask, not both: position_ids already say where each token stands "
+                "(posembed.positions.from_mask makes them from a mask)"
+            )
+        return positions(x, position_ids, offset)
+    present = _present(token_ids, offset, mask, pad_id)
+    if present is None:
+        return positions(x, None, offset)
+    earlier = check_offset(offset)
+    if isinstance(earlier, Tensor) and earlier.dim():
+        if earlier.shape[0] != len(token_ids):
+            raise ArgumentError(
+                f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
+            )
+        earlier = earlier[:, None]
+    padding = 0 if positions.layout.pad_row is None else PADDING
+    counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
+    return positions(x, counted[:, counted.shape[1] - token_ids.shape[1] :])
+
+
+def require_token_ids(token_ids: Tensor) -> None:
+    """Raise ArgumentError unless they are integers (B, L)."""
+    require_integers(token_ids, "token_ids")
+    if token_ids.dim() != 2:
+        raise ArgumentError(
+            f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add the batch by token_ids[None]"
+        )
+
+
+def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
+    """Which places hold a token, bool (B, L), or (B, K) where the mask covers earlier tokens too; None: all."""
+    starts_here = isinstance(offset, int) and offset == 0
+    if mask is None:
+        if pad_id is None:
+            return None
+        present = token_ids != pad_id
+        # A sequence needs a token, but a finished one in a batch that is being decoded goes on as padding.
+        return check_mask(present) if starts_here else present
+    batch, length = token_ids.shape
+    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < length:
+        raise ArgumentError(
+            f"mask must be (B, L)=({batch}, {length}), or longer where it covers earlier tokens; "
+            f"got {tuple(mask.shape)}"
+        )
+    if mask.shape[1] > length and not starts_here:
+        raise ArgumentError(
+            f"this mask covers {mask.shape[1] - length} earlier tokens, which offset would count again; "
+            f"leave offset out, or pass mask[:, -{length}:]"
+        )
+    return check_mask(mask)
+
+
+def _type_rows(token_types: nn.Embedding | None, token_type_ids: Tensor, token_ids: Tensor) -> Tensor:
+    if token_types is None:
+        raise ArgumentError("this layer has no token types: leave token_type_ids out")
+    require_integers(token_type_ids, "token_type_ids")
+    if token_type_ids.shape != token_ids.shape:
+        raise ArgumentError(
+            f"token_type_ids must be (B, L)={tuple(token_ids.shape)} as token_ids are; "
+            f"got {tuple(token_type_ids.shape)}"
+        )
+    return token_types(token_type_ids)

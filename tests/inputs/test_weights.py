@@ -1,0 +1,320 @@
+"""How input layers find their weights: folders, shards, pickles, hub names; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from posembed.errors import CheckpointError
+from posembed.inputs import BartInput, BertInput, ConvS2SInput, GPT2Input, RobertaInput, TransformerInput
+from posembed.inputs import files as input_files
+
+Write = Callable[[Path, dict[str, Tensor]], None]
+
+
+def gpt2_tensors(prefix: str = "transformer.") -> dict[str, Tensor]:
+    """Two tables and one tensor that no input layer needs."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"wte.weight": (10, 4), "wpe.weight": (6, 4), "h.0.mlp.weight": (4, 4)}
+    return {prefix + key: torch.randn(shape, generator=generator) for key, shape in shapes.items()}
+
+
+def write_config(folder: Path, **settings: object) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **settings}))
+
+
+def one_safetensors(folder: Path, tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors")
+
+
+def one_pickle(folder: Path, tensors: dict[str, Tensor]) -> None:
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def one_old_pickle(folder: Path, tensors: dict[str, Tensor]) -> None:
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+def safetensors_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
+    weight_map = {}
+    for number, (key, tensor) in enumerate(tensors.items()):
+        weight_map[key] = f"model-{number}.safetensors"
+        save_file({key: tensor}, folder / weight_map[key])
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def pickle_shards(folder: Path, tensors: dict[str, Tensor]) -> None:
+    weight_map = {}
+    for number, (key, tensor) in enumerate(tensors.items()):
+        weight_map[key] = f"pytorch_model-{number}.bin"
+        torch.save({key: tensor}, folder / weight_map[key])
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.mark.parametrize("write", [one_safetensors, safetensors_shards, one_pickle, one_old_pickle, pickle_shards])
+@pytest.mark.parametrize("prefix", ["", "transformer."])
+def test_every_way_to_store_a_model(write: Write, prefix: str, tmp_path: Path) -> None:
+    tensors = gpt2_tensors(prefix)
+    write_config(tmp_path, embd_pdrop=0.3)
+    write(tmp_path, tensors)
+    layer = GPT2Input.from_checkpoint(str(tmp_path))
+    assert torch.equal(layer.wte.weight, tensors[prefix + "wte.weight"])
+    assert torch.equal(layer.wpe.weight, tensors[prefix + "wpe.weight"])
+    assert (layer.wpe.max_len, layer.wpe.dropout, layer.training) == (6, 0.3, False)
+    assert all(parameter.requires_grad for parameter in layer.parameters())
+
+
+def test_only_the_tensors_that_are_needed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path)
+    safetensors_shards(tmp_path, gpt2_tensors())
+    read: list[str] = []
+    open_file = input_files._open_safetensors
+    monkeypatch.setattr(input_files, "_open_safetensors", lambda path: read.append(path.name) or open_file(path))
+    GPT2Input.from_checkpoint(tmp_path)
+    assert sorted(read) == ["model-0.safetensors", "model-1.safetensors"]  # and not the third
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_stored_dtype_is_kept(dtype: torch.dtype, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    one_safetensors(tmp_path, {key: tensor.to(dtype) for key, tensor in gpt2_tensors().items()})
+    assert GPT2Input.from_checkpoint(tmp_path)(torch.tensor([[1, 2]])).dtype == dtype
+
+
+def test_the_layer_outlives_its_file(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    one_safetensors(tmp_path, gpt2_tensors())
+    layer = GPT2Input.from_checkpoint(tmp_path)
+    with (tmp_path / "model.safetensors").open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        file.write(bytes(size))
+    assert torch.equal(layer.wpe.weight, gpt2_tensors()["transformer.wpe.weight"])
+
+
+def test_names_from_tensorflow(tmp_path: Path) -> None:
+    write_config(tmp_path, model_type="bert")
+    shapes = {
+        "word_embeddings.weight": (10, 4),
+        "position_embeddings.weight": (6, 4),
+        "token_type_embeddings.weight": (2, 4),
+    }
+    norm = {"LayerNorm.gamma": (4,), "LayerNorm.beta": (4,)}
+    tensors = {f"bert.embeddings.{key}": torch.randn(shape) for key, shape in (shapes | norm).items()}
+    one_safetensors(tmp_path, tensors)
+    layer = BertInput.from_checkpoint(tmp_path)
+    assert torch.equal(layer.LayerNorm.weight, tensors["bert.embeddings.LayerNorm.gamma"])
+    assert torch.equal(layer.LayerNorm.bias, tensors["bert.embeddings.LayerNorm.beta"])
+
+
+# Hub names
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
+    """A folder that stands for the hub's model owner/model, and the names of what is fetched from it."""
+    fetched: list[str] = []
+
+    def hf_hub_download(model: str, name: str) -> str:
+        if model != "owner/model":
+            raise HFValidationError(model)
+        if not (tmp_path / name).exists():
+            raise EntryNotFoundError(name)
+        fetched.append(name)
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    return tmp_path, fetched
+
+
+def test_only_the_files_that_are_needed_are_fetched(hub: tuple[Path, list[str]]) -> None:
+    folder, fetched = hub
+    write_config(folder)
+    safetensors_shards(folder, gpt2_tensors())
+    layer = GPT2Input.from_checkpoint("owner/model")
+    assert torch.equal(layer.wpe.weight, gpt2_tensors()["transformer.wpe.weight"])
+    assert sorted(set(fetched)) == [
+        "config.json",
+        "model-0.safetensors",
+        "model-1.safetensors",
+        "model.safetensors.index.json",
+    ]
+
+
+def test_a_name_that_the_hub_does_not_know(hub: tuple[Path, list[str]]) -> None:
+    with pytest.raises(CheckpointError, match="owner/other: neither a folder here nor a model that the hub shows"):
+        GPT2Input.from_checkpoint("owner/other")
+
+
+def test_a_hub_model_without_files(hub: tuple[Path, list[str]]) -> None:
+    with pytest.raises(CheckpointError, match=r"owner/model: expected a config\.json; there is none"):
+        GPT2Input.from_checkpoint("owner/model")
+
+
+# fairseq
+
+
+@pytest.mark.parametrize("layer_class", [TransformerInput, ConvS2SInput])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_fairseq_file(layer_class: type[TransformerInput | ConvS2SInput], side: str, tmp_path: Path) -> None:
+    tables = {"embed_tokens.weight": (10, 4), "embed_positions.weight": (6 + 2, 4)}
+    model = {f"{s}.{key}": torch.randn(shape) for s in ("encoder", "decoder") for key, shape in tables.items()}
+    torch.save({"args": Namespace(dropout=0.2), "model": model, "extra_state": {}}, tmp_path / "best.pt")
+    layer = layer_class.from_checkpoint(tmp_path / "best.pt", side=side)
+    assert torch.equal(layer.embed_tokens.weight, model[f"{side}.embed_tokens.weight"])
+    assert torch.equal(layer.embed_positions.weight, model[f"{side}.embed_positions.weight"])
+    assert (layer.embed_positions.max_len, layer.embed_positions.dropout, layer.pad_id) == (6, 0.2, 1)
+
+
+@pytest.mark.parametrize("setting", ["no_scale_embedding", "layernorm_embedding"])
+def test_a_fairseq_transformer_that_is_another(setting: str, tmp_path: Path) -> None:
+    torch.save({"args": Namespace(**{setting: True}), "model": {}}, tmp_path / "best.pt")
+    with pytest.raises(CheckpointError, match=f"trained with {setting}"):
+        TransformerInput.from_checkpoint(tmp_path / "best.pt")
+
+
+def test_no_fairseq_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; it is not there"
+    ):
+        ConvS2SInput.from_checkpoint(tmp_path / "best.pt")
+
+
+# What is refused
+
+
+def test_a_path_that_is_not_there() -> None:
+    with pytest.raises(
+        CheckpointError, match=r"\./models/gpt2: expected a model's folder or hub name .* not there"
+    ):
+        GPT2Input.from_checkpoint("./models/gpt2")
+
+
+def test_a_file_instead_of_its_folder(tmp_path: Path) -> None:
+    one_safetensors(tmp_path, gpt2_tensors())
+    with pytest.raises(CheckpointError, match=r"got a file\. Give "):
+        GPT2Input.from_checkpoint(tmp_path / "model.safetensors")
+
+
+def test_a_folder_without_weights(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    with pytest.raises(CheckpointError, match=r"expected one of model\.safetensors, .*; there is none"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_broken_config(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json: (not JSON|expected a JSON object; got a list)"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_a_model_of_another_family(tmp_path: Path) -> None:
+    """RoBERTa's keys are BERT's, but its row 0 is not position 0."""
+    write_config(tmp_path, model_type="roberta")
+    with pytest.raises(CheckpointError, match=r"expected a model of type bert or .*; this is 'roberta'"):
+        BertInput.from_checkpoint(tmp_path)
+    write_config(tmp_path, model_type="bert")
+    with pytest.raises(CheckpointError, match=r"expected a model of type roberta or .*; this is 'bert'"):
+        RobertaInput.from_checkpoint(tmp_path)
+
+
+def test_positions_that_enter_in_attention(tmp_path: Path) -> None:
+    write_config(tmp_path, model_type="bert", position_embedding_type="relative_key")
+    with pytest.raises(
+        CheckpointError, match=r"positions enter in attention .*'relative_key'.*, not at the input"
+    ):
+        BertInput.from_checkpoint(tmp_path)
+
+
+def test_a_missing_tensor(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    tensors = gpt2_tensors()
+    del tensors["transformer.wpe.weight"]
+    one_safetensors(tmp_path, tensors)
+    with pytest.raises(
+        CheckpointError, match=r"expected tensors wte\.weight, wpe\.weight, .*; found .*\(2 in all\)"
+    ):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_two_models_in_one_checkpoint(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    one_safetensors(tmp_path, gpt2_tensors("first.") | gpt2_tensors("second."))
+    with pytest.raises(
+        CheckpointError, match=r"expected one model; found .* behind each of 'first\.', 'second\.'"
+    ):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    safetensors_shards(tmp_path, gpt2_tensors())
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model-1\.safetensors is missing; fetch the rest"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_an_index_that_is_none(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="expected a weight_map from tensor names to file names"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_an_index_of_files_elsewhere(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"wte.weight": "../other.safetensors"}}'
+    )
+    with pytest.raises(CheckpointError, match=r"expected the names of files beside it; got '\.\./other"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_half_a_safetensors_file(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    one_safetensors(tmp_path, gpt2_tensors())
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+class Mischief:
+    """A pickle of it would run a command when loaded."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return shutil.rmtree, ("/nowhere",)
+
+
+@pytest.mark.parametrize("content", [{"wte.weight": Mischief()}, [1, 2]])
+def test_a_pickle_of_something_else(content: object, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"without running its code|expected a state dict; got a list"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_tables_of_two_widths(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    one_safetensors(tmp_path, gpt2_tensors() | {"transformer.wte.weight": torch.zeros(10, 5)})
+    with pytest.raises(CheckpointError, match="its tensors do not fit together"):
+        GPT2Input.from_checkpoint(tmp_path)
+
+
+def test_a_table_with_no_row_for_a_position(tmp_path: Path) -> None:
+    write_config(tmp_path, model_type="bart")
+    tensors = {"shared.weight": torch.zeros(10, 4), "encoder.embed_positions.weight": torch.zeros(2, 4)}
+    one_safetensors(tmp_path, tensors)
+    with pytest.raises(ValueError, match="no row left for a position"):
+        BartInput.from_checkpoint(tmp_path)
