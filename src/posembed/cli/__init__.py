@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posembed._version import __version__
-from posembed.cli import compare, report
+from posembed.cli import compare, evaluate, report
 from posembed.errors import PosEmbedError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(compare.app, name="compare")
 app.command()(report.report)
+app.command()(evaluate.evaluate)
 
 
 def _print_version(wanted: bool) -> None:
