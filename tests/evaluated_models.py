@@ -62,7 +62,10 @@ def save_encoder(folder: Path, *, positions: int = 64, pooling: dict[str, Any] |
     model.save_pretrained(folder)
     save_tokenizer(folder, specials=True)
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (path, kind) in enumerate(kinds.items())
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     settings = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True} if pooling is None else pooling

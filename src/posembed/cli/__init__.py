@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from posembed._version import __version__
-from posembed.cli import compare, evaluate, report
+from posembed.cli import compare, evaluate, inspect, report, resize
 from posembed.errors import PosEmbedError
 
 app = typer.Typer(
     name="posembed",
-    help="Learned position embeddings: compare encodings on your own text.",
+    help="Learned position embeddings: compare encodings by experiment, see and resize the tables of models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 app.add_typer(compare.app, name="compare")
 app.command()(report.report)
+app.command()(inspect.inspect)
+app.command()(resize.resize)
 app.command()(evaluate.evaluate)
 
 
