@@ -10,6 +10,7 @@ import pytest
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed.checkpoints.evaluate import Evaluation
 from posembed.checkpoints.runnable import Runnable, open_runnable
 from tiny_models import TEXT, saved, tiny_model
 
@@ -94,7 +95,7 @@ def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     load = Runnable.model
     monkeypatch.setattr(Runnable, "model", lambda self, device: loaded.append(self.name) or load(self, device))
 
-    def call(*sources: Path, **arguments: object) -> posembed.checkpoints.evaluate.Evaluation:  # type: ignore[name-defined]
+    def call(*sources: Path, **arguments: object) -> Evaluation:
         return evaluate_checkpoints(
             sources, text, **{"lengths": (32, 128), "texts": 3, "device": "cpu", "results": results} | arguments
         )

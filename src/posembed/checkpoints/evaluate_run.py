@@ -78,6 +78,7 @@ def run_missing(
             if other is runnable:
                 values = measured(runnable, model, samples[runnable.name], task, settings, tick)
                 kept.add(key, values, checkpoint=runnable.name, **task._asdict())
+        del model  # before the next one is loaded
 
 
 def measured(

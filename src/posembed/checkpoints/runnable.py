@@ -73,7 +73,7 @@ class Runnable:
             )
         try:
             with silent():
-                return AutoTokenizer.from_pretrained(self.folder)
+                return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         except Exception as error:  # each tokenizer class has errors of its own
             raise CheckpointError(
                 f"{self.name}: transformers cannot load its tokenizer ({first_line(error)})"
@@ -87,7 +87,9 @@ class Runnable:
         kind = transformers.AutoModel if self.kind == "sentences" else getattr(transformers, name)
         try:
             with silent():
-                model, loading = kind.from_pretrained(self.folder, output_loading_info=True)
+                model, loading = kind.from_pretrained(
+                    self.folder, output_loading_info=True, trust_remote_code=False
+                )
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
         # What a sentence encoder is read from lies before the pooler.

@@ -111,11 +111,11 @@ def draw_sample(
             f"longest has {longest:,}; give more or longer text, or smaller lengths (a file is split into "
             "documents at its blank lines; of a folder, each file is one)"
         )
-    ids = torch.tensor(rows[:most])
+    sampled = torch.tensor(rows[:most])
     unknown = tokenizer.unk_token_id
-    if unknown is not None and (ids == unknown).float().mean() > MOST_UNKNOWN:
+    if unknown is not None and (sampled == unknown).float().mean() > MOST_UNKNOWN:
         raise DataError("the tokenizer does not know most of this text; give text in its language")
-    return Sample(ids, before, after, tokenizer.mask_token_id)
+    return Sample(sampled, before, after, tokenizer.mask_token_id)
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
