@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from posembed.checkpoints.files import Checkpoint, open_checkpoint, read_json
+from posembed.checkpoints.files import Checkpoint, is_plain_name, open_checkpoint, read_json
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.rebuild import first_line, quiet
 from posembed.checkpoints.resize import RECORD
@@ -83,8 +84,10 @@ class Runnable:
         """The model in evaluation mode. Raises CheckpointError where weights are missing or cannot be loaded."""
         import transformers
 
-        name = (self.checkpoint.config or {}).get("architectures", [""])[0]
-        kind = transformers.AutoModel if self.kind == "sentences" else getattr(transformers, name)
+        config = self.checkpoint.config
+        assert config is not None
+        sentences = self.kind == "sentences"
+        kind = transformers.AutoModel if sentences else getattr(transformers, config["architectures"][0])
         try:
             with silent():
                 model, loading = kind.from_pretrained(
@@ -93,7 +96,7 @@ class Runnable:
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
         # What a sentence encoder is read from lies before the pooler.
-        missing = [key for key in loading["missing_keys"] if self.kind != "sentences" or "pooler" not in key]
+        missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
         if missing:
             raise CheckpointError(
                 f"{self.name}: its files do not hold {', '.join(sorted(missing)[:3])}, which would be random"
@@ -157,18 +160,23 @@ def length_before(checkpoint: Checkpoint) -> int | None:
 
 def pooling_of(checkpoint: Checkpoint) -> str:
     """How a sentence encoder makes one vector of many: "mean", "cls" or "max"."""
-    modules = read_json(checkpoint.root / "modules.json", expected=list)
+    path = checkpoint.root / "modules.json"
     pooling: Any = "mean"
-    for module in modules:
-        kind = str(module.get("type", "")).rpartition(".")[2]
+    for module in read_json(path, expected=list):
+        described = module if isinstance(module, dict) else {}
+        kind, folder = str(described.get("type", "")).rpartition(".")[2], str(described.get("path", ""))
+        if folder and not is_plain_name(folder):
+            raise CheckpointError(f"{path}: names the folder {folder!r}, outside its own; not followed")
         if kind not in MODULES:
             raise CheckpointError(
                 f"{checkpoint.root}: has the module {kind}; only {', '.join(MODULES)} can be run"
             )
-        settings = checkpoint.root / str(module.get("path", "")) / "config.json"
+        settings = checkpoint.root / folder / "config.json"
         if kind == "Pooling" and settings.exists():
             config = read_json(settings)
-            modes = [name.split("_")[2] for name, on in config.items() if name.startswith("pooling_mode_") and on]
+            # One name, or, as older versions write it, a flag each: pooling_mode_mean_tokens, ..._cls_token.
+            flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
+            modes = [re.sub("^pooling_mode_|_tokens?$", "", flag) for flag in flags]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
     if pooling not in POOLINGS:
         raise CheckpointError(f"{checkpoint.root}: pools by {pooling}; expected one of {', '.join(POOLINGS)}")
