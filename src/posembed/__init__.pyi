@@ -1,5 +1,6 @@
 from . import inputs as inputs
 from . import positions as positions
+from .checkpoints.evaluate import evaluate_checkpoints as evaluate_checkpoints
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
 from .checkpoints.resize import resize_checkpoint as resize_checkpoint

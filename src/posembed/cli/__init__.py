@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posembed._version import __version__
-from posembed.cli import compare, inspect, report, resize
+from posembed.cli import compare, evaluate, inspect, report, resize
 from posembed.errors import PosEmbedError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(compare.app, name="compare")
 app.command()(report.report)
 app.command()(inspect.inspect)
 app.command()(resize.resize)
+app.command()(evaluate.evaluate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from posembed.cli.evaluate import Bar, print_evaluation
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from posembed.checkpoints.evaluate import Evaluation
     from posembed.checkpoints.resize import Resize
 
 
@@ -41,6 +43,10 @@ def resize(
     ] = None,
     table: Annotated[str | None, typer.Option(help="The table's key, where several could be meant.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and write nothing.")] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(help="A text file or a folder of them: evaluate before and after on it.", show_default=False),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is a checkpoint.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -49,6 +55,8 @@ def resize(
 
     from posembed.checkpoints.resize import resize_checkpoint
 
+    if check is not None:
+        refuse_to_check(checkpoint, dry_run=dry_run, length=length)
     resized = resize_checkpoint(
         checkpoint,
         out,
@@ -60,10 +68,37 @@ def resize(
         overwrite=overwrite,
         dry_run=dry_run,
     )
-    if as_json:
-        print(json.dumps({**resized.record, "left_out": list(resized.left_out), "written": not dry_run}, indent=2))
-    else:
+    if not as_json:
         print_resize(resized, "nothing was written (--dry-run)" if dry_run else f"written: {out}")
+    evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
+    if as_json:
+        written = {**resized.record, "left_out": list(resized.left_out), "written": not dry_run}
+        checked = {} if evaluation is None else {"check": evaluation.to_dict()}
+        print(json.dumps({**written, **checked}, indent=2))
+    elif evaluation is not None:
+        from rich.console import Console
+
+        print()
+        print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
+
+
+def refuse_to_check(checkpoint: str, *, dry_run: bool, length: int | None) -> None:
+    """Whatever cannot be evaluated is refused before anything is written."""
+    from posembed.checkpoints.runnable import open_runnable
+
+    if dry_run or length is None:
+        reason = "--dry-run writes none" if dry_run else "it needs --length"
+        raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
+    open_runnable(checkpoint)
+
+
+def before_and_after(checkpoint: str, out: Path, text: Path, resized: Resize) -> Evaluation:
+    """Both checkpoints on the same text, at the old length and at the new one."""
+    from posembed.checkpoints.evaluate import evaluate_checkpoints
+
+    with Bar() as bar:
+        lengths = resized.edit.target.length
+        return evaluate_checkpoints([checkpoint, out], text, lengths=lengths, progress=bar.update)
 
 
 def sides(text: str, option: str) -> tuple[int, int]:

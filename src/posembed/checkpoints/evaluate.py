@@ -1,0 +1,195 @@
+"""Quality by length, several checkpoints side by side on the same text: ``posembed.evaluate_checkpoints``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from posembed.checkpoints.evaluate_plan import SHORTEST, PlannedRow, planned_rows
+from posembed.checkpoints.evaluate_results import Kept
+from posembed.checkpoints.evaluate_run import Progress, Settings, device_named, key_of, run_missing
+from posembed.checkpoints.evaluate_sentences import PLACES
+from posembed.checkpoints.runnable import KINDS, Kind, Runnable, open_runnable
+from posembed.checkpoints.texts import Sample, draw_sample, read_documents
+from posembed.errors import ArgumentError
+
+DEFAULT_LENGTHS = (256, 512, 1024, 2048)
+MEASURES: dict[Kind, tuple[str, ...]] = {
+    "causal": ("perplexity", "perplexity of the last tokens"),
+    "masked": ("masked-token accuracy", "pseudo-perplexity"),
+    "sentences": (
+        "recall at 1",
+        "mean reciprocal rank",
+        *(f"recall at 1, passages of the {place}" for place in PLACES),
+    ),
+}
+# Among fewer texts the right one is found by chance too often for a difference to show.
+FEWEST_TEXTS: dict[Kind, int] = {"causal": 1, "masked": 1, "sentences": 10}
+LAST_TOKENS = 128
+PASSAGE_TOKENS = 48
+
+
+@dataclass(frozen=True)
+class Row:
+    """One checkpoint, or one baseline of a checkpoint, over all lengths.
+
+    baseline: what is done to texts longer than the old length, such as "chopped at 512"; "" for the checkpoint.
+    length: how many tokens the checkpoint takes; None where no table limits that.
+    values: by measure and length; None where there is no figure: the table has no row, or it is not finite.
+    """
+
+    checkpoint: str
+    baseline: str
+    length: int | None
+    values: Mapping[str, Mapping[int, float | None]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures by length. texts: how many there were. notes: what a reader must know, a line each."""
+
+    kind: Kind
+    measures: tuple[str, ...]
+    lengths: tuple[int, ...]
+    texts: int
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def evaluate_checkpoints(
+    sources: Sequence[str | Path],
+    text: str | Path | Sequence[str | Path],
+    *,
+    lengths: Sequence[int] = DEFAULT_LENGTHS,
+    texts: int = 100,
+    seed: int = 0,
+    device: str | None = None,
+    results: str | Path | None = None,
+    progress: Progress = lambda name, done, total: None,
+) -> Evaluation:
+    """Measure models by length of text, beside the baselines of cutting and chopping it at the old length.
+
+    Causal language models: perplexity over all tokens, fed in pieces of each length, and over the last tokens of
+    every text. Masked ones: a seeded 15 % of the tokens hidden, how many are found, and pseudo-perplexity.
+    Sentence encoders: whether the embedding of a text of that length is found among those of the others by a
+    passage from its beginning, middle or end (recall at 1, mean reciprocal rank).
+
+    The old length is the shortest that any of the checkpoints has, or had before it was resized; the baselines are
+    run with that one. All texts hold the longest length, so that each length is measured on the same ones.
+
+    Args:
+        sources: folders as transformers or sentence-transformers write them, or hub names; all of one kind.
+        text: a file, several, or a folder. A file is split into documents at WikiText's titles, or else at blank
+            lines; each file of a folder is one document.
+        lengths: in tokens, special ones included.
+        texts: at most this many, the first that are long enough.
+        seed: draws the hidden tokens of masked models.
+        device: where to run; an accelerator if there is one.
+        results: a file that keeps every figure; what stands there is not measured again.
+        progress: called after each batch.
+
+    Raises:
+        ArgumentError: lengths that cannot be used, or checkpoints of different kinds.
+        CheckpointError: a checkpoint that cannot be run, or whose kind is not known.
+        DataError: text that cannot be read, or too little of it.
+    """
+    lengths = checked_lengths(lengths)
+    where = device_named(device)
+    kept = Kept(results)
+    runnables = checked_runnables(sources)
+    kind = runnables[0].kind
+    documents = read_documents(text)
+    samples = {
+        runnable.name: draw_sample(
+            runnable.tokenizer(),
+            documents,
+            length=lengths[-1],
+            most=texts,
+            fewest=FEWEST_TEXTS[kind],
+            one_each=kind == "sentences",
+        )
+        for runnable in runnables
+    }
+    settings = Settings(min(LAST_TOKENS, lengths[0] // 2), min(PASSAGE_TOKENS, lengths[0] // 4), seed)
+    plan = planned_rows(runnables, lengths)
+    run_missing(plan, samples, settings, kept, device=where, progress=progress)
+    rows = tuple(finished_row(row, samples[row.runnable.name], settings, kept) for row in plan)
+    sample = samples[runnables[0].name]
+    notes = tuple(notes_on(runnables, samples, rows, lengths, settings))
+    return Evaluation(kind, MEASURES[kind], lengths, len(sample.ids), rows, notes)
+
+
+def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
+    if not lengths or not all(type(length) is int and length >= SHORTEST for length in lengths):
+        raise ArgumentError(f"lengths are whole numbers of tokens from {SHORTEST}; got {list(lengths)}")
+    return tuple(sorted(set(lengths)))
+
+
+def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
+    """Checkpoints that can stand side by side."""
+    if not sources or isinstance(sources, str):
+        raise ArgumentError(f"expected a list of checkpoints, one or more; got {sources!r}")
+    if len(set(map(str, sources))) < len(sources):
+        raise ArgumentError(f"a checkpoint is named twice: {', '.join(map(str, sources))}; name each once")
+    runnables = [open_runnable(source) for source in sources]
+    first = runnables[0]
+    for other in runnables[1:]:
+        if other.kind != first.kind:
+            raise ArgumentError(
+                f"expected models of one kind; {first.name} is {KINDS[first.kind]}, {other.name} is "
+                f"{KINDS[other.kind]}; evaluate them apart"
+            )
+    return runnables
+
+
+def finished_row(planned: PlannedRow, sample: Sample, settings: Settings, kept: Kept) -> Row:
+    figures = {
+        length: {} if task is None else kept[key_of(planned.runnable, sample, task, settings)]
+        for length, task in planned.tasks.items()
+    }
+    values = {
+        measure: {length: figure.get(measure) for length, figure in figures.items()}
+        for measure in MEASURES[planned.runnable.kind]
+    }
+    return Row(planned.runnable.name, planned.baseline, planned.runnable.length, values)
+
+
+def notes_on(
+    runnables: Sequence[Runnable],
+    samples: Mapping[str, Sample],
+    rows: Sequence[Row],
+    lengths: Sequence[int],
+    settings: Settings,
+) -> Iterator[str]:
+    """What a reader must know to read the figures, a line each."""
+    first, longest = runnables[0], lengths[-1]
+    sample = samples[first.name]
+    what = {
+        "causal": f"the last tokens are the last {settings.last} of each text",
+        "masked": f"15 % of the tokens hidden, drawn with the seed {settings.seed}",
+        "sentences": f"{len(PLACES)} passages of {settings.passage} tokens from each, sought among all of them",
+    }[first.kind]
+    yield f"Texts: {len(sample.ids):,} that hold {longest:,} tokens; {what}."
+    for runnable in runnables:
+        if runnable.length is not None and runnable.length < longest:
+            yield f"{runnable.name} holds {runnable.length:,} positions: it has no row beyond."
+    if len({sample.sha256 for sample in samples.values()}) > 1:
+        yield "The tokenizers differ, and so do the texts: figures of different checkpoints cannot be compared."
+    if not any(row.baseline for row in rows):
+        yield "No baseline: no checkpoint is known to have been shorter than these lengths."
+    for row in rows:
+        odd = [
+            length for length in lengths if fits(row, length) and None in [v[length] for v in row.values.values()]
+        ]
+        if odd:
+            yield f"{row.checkpoint}: its answers at {', '.join(map(str, odd))} tokens are not finite numbers."
+
+
+def fits(row: Row, length: int) -> bool:
+    return bool(row.baseline) or row.length is None or length <= row.length

@@ -1,0 +1,130 @@
+"""posembed evaluate: quality by length of text, several checkpoints side by side."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posembed.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from posembed.checkpoints.evaluate import Evaluation, Row
+
+LOWER_IS_BETTER = "perplexity"
+
+
+def evaluate(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False
+        ),
+    ],
+    text: Annotated[
+        list[Path], typer.Option(help="A text file or a folder of them; may be given again.", show_default=False)
+    ],
+    lengths: Annotated[str, typer.Option(help="Lengths in tokens, joined by commas.")] = "256,512,1024,2048",
+    texts: Annotated[
+        int, typer.Option(help="At most this many texts, the first that are long enough.", min=1)
+    ] = 100,
+    seed: Annotated[int, typer.Option(help="Draws the hidden tokens of masked models.")] = 0,
+    device: Annotated[str | None, typer.Option(help="Where to run; an accelerator if there is one.")] = None,
+    results: Annotated[
+        Path, typer.Option(help="Keeps every figure; what stands there is not measured again.")
+    ] = Path("runs/evaluations.jsonl"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure models by length of text, beside cutting and chopping the text at the old length."""
+    import json
+
+    from posembed.checkpoints.evaluate import evaluate_checkpoints
+
+    with Bar() as bar:
+        evaluation = evaluate_checkpoints(
+            checkpoints,
+            text,
+            lengths=whole_numbers(lengths),
+            texts=texts,
+            seed=seed,
+            device=device,
+            results=results,
+            progress=bar.update,
+        )
+    if as_json:
+        print(json.dumps(evaluation.to_dict(), indent=2))
+    else:
+        from rich.console import Console
+
+        print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
+
+
+def whole_numbers(text: str) -> list[int]:
+    """ "256,512" -> [256, 512]."""
+    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text) is None:
+        raise ArgumentError(f"--lengths: expected numbers joined by commas, such as 256,512,1024; got {text!r}")
+    return [int(number) for number in text.split(",")]
+
+
+def print_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """One table a measure, all of one form, then what a reader must know."""
+    names = [name_of(row) for row in evaluation.rows]
+    wide = max(map(len, names))
+    for measure in evaluation.measures:
+        better = "lower" if LOWER_IS_BETTER in measure else "higher"
+        console.print(f"{measure}, by tokens of text: {better} is better", style="bold", markup=False)
+        console.print(" " * wide + "".join(f"{length:>10,}" for length in evaluation.lengths))
+        for name, row in zip(names, evaluation.rows, strict=True):
+            cells = (cell(row, measure, length) for length in evaluation.lengths)
+            console.print(f"{name:<{wide}}" + "".join(f"{text:>10}" for text in cells), markup=False)
+        console.print()
+    for note in evaluation.notes:
+        console.print(note, markup=False)
+
+
+def name_of(row: Row) -> str:
+    return f"{row.checkpoint}, {row.baseline}" if row.baseline else row.checkpoint
+
+
+def cell(row: Row, measure: str, length: int) -> str:
+    value = row.values[measure][length]
+    if value is not None:
+        return f"{value:.2f}" if LOWER_IS_BETTER in measure else f"{value:.3f}"
+    return "no row" if not row.baseline and row.length is not None and length > row.length else "-"
+
+
+class Bar:
+    """How far the measuring is, on stderr. It appears with the first batch, so that a mistake stands alone."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=Console(stderr=True, highlight=False),
+            expand=True,
+        )
+        self.task = self.progress.add_task("starting", total=None)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.progress.live.is_started:
+            self.progress.stop()
+
+    def update(self, name: str, done: int, total: int) -> None:
+        self.progress.start()
+        self.progress.update(self.task, description=name, completed=done, total=total)

@@ -1,0 +1,203 @@
+"""Checkpoints side by side: which rows there are, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import posembed
+from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
+from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed.checkpoints.evaluate import Evaluation
+from posembed.checkpoints.runnable import Runnable, open_runnable
+from tiny_models import TEXT, saved, tiny_model
+
+LENGTHS = (32, 64, 128)
+
+
+def longer(folder: Path, **arguments: object) -> Path:
+    out = folder.with_name(folder.name + "-128")
+    posembed.resize_checkpoint(folder, out, length=128, **arguments)  # type: ignore[arg-type]
+    return out
+
+
+def test_causal_models(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    new = longer(tmp_path / "gpt")
+    told: list[tuple[str, int, int]] = []
+    evaluation = evaluate_checkpoints(
+        [tmp_path / "gpt", new],
+        write_texts(tmp_path / "text"),
+        lengths=LENGTHS,
+        texts=5,
+        device="cpu",
+        progress=lambda *at: told.append(at),
+    )
+    assert (evaluation.kind, evaluation.lengths, evaluation.texts) == ("causal", LENGTHS, 5)
+    before, after, baseline = evaluation.rows
+    assert (before.length, before.baseline) == (64, "")
+    assert (after.length, after.baseline) == (128, "")
+    assert (baseline.checkpoint, baseline.baseline) == (before.checkpoint, "cut or chopped at 64")
+    for measure in evaluation.measures:
+        old, new_values, chopped = (row.values[measure] for row in evaluation.rows)
+        assert old[128] is None
+        # Tiling keeps the old rows, so the old lengths have the old figures; chopping repeats those of 64.
+        assert all(old[length] == new_values[length] for length in (32, 64))
+        assert chopped[128] == chopped[64] == old[64]
+        assert new_values[128] not in (None, new_values[64])
+    assert told[-1][1] == told[-1][2] == 5 * (2 + 3) * 128
+    assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["values"]["perplexity"]["128"] is None
+    assert any("holds 64 positions" in note for note in evaluation.notes)
+
+
+def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
+    text = write_texts(tmp_path / "text")
+    save_masked(tmp_path / "bert")
+    masked = evaluate_checkpoints([tmp_path / "bert"], text, lengths=LENGTHS, device="cpu")
+    assert [row.baseline for row in masked.rows] == ["", "chopped at 64"]
+    assert set(masked.rows[0].values) == {"masked-token accuracy", "pseudo-perplexity"}
+
+    save_encoder(tmp_path / "encoder")
+    new = longer(tmp_path / "encoder", method="linear")
+    found = evaluate_checkpoints([new, tmp_path / "encoder"], text, lengths=LENGTHS, device="cpu")
+    assert found.texts == 12
+    assert [row.baseline for row in found.rows] == ["", "", "cut at 64", "chopped at 64"]
+    _, old, cut, chopped = (row.values["mean reciprocal rank"] for row in found.rows)
+    assert [row.checkpoint for row in found.rows[2:]] == [str(tmp_path / "encoder")] * 2
+    assert old[64] == cut[64] == chopped[64]
+    assert None not in (cut[128], chopped[128])
+
+
+def test_a_resized_checkpoint_alone_knows_its_old_length(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    runnable = open_runnable(longer(tmp_path / "gpt"))
+    assert (runnable.length, runnable.old_length) == (128, 64)
+
+
+def test_a_model_without_a_table_runs_at_any_length_and_claims_one(tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    LlamaForCausalLM(LlamaConfig(vocab_size=95, max_position_embeddings=64, **sizes)).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, specials=False)
+    text = write_texts(tmp_path.with_name("text"))
+    evaluation = evaluate_checkpoints([tmp_path], text, lengths=(32, 128), device="cpu", texts=2)
+    assert evaluation.rows[0].values["perplexity"][128] is not None
+    assert (evaluation.rows[0].length, evaluation.rows[1].baseline) == (None, "cut or chopped at 64")
+
+
+def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_causal(tmp_path / "gpt")
+    new, text, results = longer(tmp_path / "gpt"), write_texts(tmp_path / "text"), tmp_path / "a" / "kept.jsonl"
+    loaded: list[str] = []
+    load = Runnable.model
+    monkeypatch.setattr(Runnable, "model", lambda self, device: loaded.append(self.name) or load(self, device))
+
+    def call(*sources: Path, **arguments: object) -> Evaluation:
+        return evaluate_checkpoints(
+            sources, text, **{"lengths": (32, 128), "texts": 3, "device": "cpu", "results": results} | arguments
+        )
+
+    first = call(tmp_path / "gpt")
+    assert loaded == [str(tmp_path / "gpt")]
+    both = call(tmp_path / "gpt", new)
+    assert loaded == [str(tmp_path / "gpt"), str(new)]
+    assert both.rows[0] == first.rows[0]
+    call(new, tmp_path / "gpt")
+    assert len(loaded) == 2
+    call(tmp_path / "gpt", texts=2)
+    assert len(loaded) == 3
+    results.write_text(results.read_text() + "half a li")
+    with pytest.raises(DataError, match="line 7 is no measurement"):
+        call(new)
+
+
+def test_changed_weights_are_measured_again(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    before = open_runnable(tmp_path / "gpt").sha256
+    assert open_runnable(tmp_path / "gpt").sha256 == before
+    model = save_causal(tmp_path / "gpt")
+    model.transformer.wpe.weight.data[0] += 1
+    model.save_pretrained(tmp_path / "gpt")
+    assert open_runnable(tmp_path / "gpt").sha256 != before
+
+
+def test_answers_that_are_not_finite_are_said(tmp_path: Path) -> None:
+    model = save_causal(tmp_path / "gpt")
+    model.transformer.wpe.weight.data[40:] = float("nan")
+    model.save_pretrained(tmp_path / "gpt")
+    text = write_texts(tmp_path / "text")
+    evaluation = evaluate_checkpoints([tmp_path / "gpt"], text, lengths=(32, 64), device="cpu", texts=2)
+    assert evaluation.rows[0].values["perplexity"][32] is not None
+    assert evaluation.rows[0].values["perplexity"][64] is None
+    assert any("at 64 tokens are not finite" in note for note in evaluation.notes)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    text = write_texts(tmp_path / "text")
+    save_causal(tmp_path / "gpt")
+    save_masked(tmp_path / "bert")
+    for lengths in ((), (8,), (32.0,), (True,)):
+        with pytest.raises(ArgumentError, match="whole numbers of tokens from 16"):
+            evaluate_checkpoints([tmp_path / "gpt"], text, lengths=lengths)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="models of one kind"):
+        evaluate_checkpoints([tmp_path / "gpt", tmp_path / "bert"], text)
+    with pytest.raises(ArgumentError, match="named twice"):
+        evaluate_checkpoints([tmp_path / "gpt", tmp_path / "gpt"], text)
+    with pytest.raises(ArgumentError, match="a list of checkpoints"):
+        evaluate_checkpoints(str(tmp_path / "gpt"), text)
+    with pytest.raises(ArgumentError, match="device 'toaster'"):
+        evaluate_checkpoints([tmp_path / "gpt"], text, device="toaster")
+    with pytest.raises(DataError, match="expected 1 texts or more of 2,048 tokens"):
+        evaluate_checkpoints([tmp_path / "gpt"], text)
+    save_encoder(tmp_path / "encoder")
+    with pytest.raises(DataError, match="expected 10 texts or more"):
+        evaluate_checkpoints([tmp_path / "encoder"], write_texts(tmp_path / "few", number=9), lengths=(32,))
+
+
+def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    headless = saved(tiny_model("bert", TEXT), tmp_path / "headless")
+    with pytest.raises(CheckpointError, match="names BertModel; evaluate the checkpoint that has"):
+        open_runnable(headless)
+    with pytest.raises(CheckpointError, match="weights alone cannot be run"):
+        open_runnable(headless / "model.safetensors")
+    config = json.loads((headless / "config.json").read_text())
+    (headless / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(CheckpointError, match="which would be random"):
+        open_runnable(headless).model("cpu")
+    with pytest.raises(CheckpointError, match="expected a tokenizer beside the weights"):
+        open_runnable(headless).tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("settings", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode": "max", "embedding_dimension": 32}, "max"),
+    ],
+)
+def test_poolings(tmp_path: Path, settings: dict[str, object], pooling: str) -> None:
+    save_encoder(tmp_path / "encoder", pooling=settings)
+    assert open_runnable(tmp_path / "encoder").pooling == pooling
+
+
+def test_modules_and_poolings_that_are_not_known_are_refused(tmp_path: Path) -> None:
+    save_encoder(tmp_path / "a", pooling={"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True})
+    with pytest.raises(CheckpointError, match=r"pools by \['cls', 'mean'\]"):
+        open_runnable(tmp_path / "a")
+    save_encoder(
+        tmp_path / "c", pooling={"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True}
+    )
+    with pytest.raises(CheckpointError, match="pools by mean_sqrt_len"):
+        open_runnable(tmp_path / "c")
+    save_encoder(tmp_path / "b")
+    modules = json.loads((tmp_path / "b" / "modules.json").read_text())
+    (tmp_path / "b" / "modules.json").write_text(json.dumps([*modules[:2], {**modules[2], "path": "../a"}]))
+    with pytest.raises(CheckpointError, match="outside its own; not followed"):
+        open_runnable(tmp_path / "b")
+    dense = {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    (tmp_path / "b" / "modules.json").write_text(json.dumps([*modules, dense]))
+    with pytest.raises(CheckpointError, match="the module Dense"):
+        open_runnable(tmp_path / "b")

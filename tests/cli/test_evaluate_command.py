@@ -1,0 +1,75 @@
+"""posembed evaluate: parses, calls the library and prints one table a measure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from evaluated_models import save_causal, write_texts
+from posembed.cli import app
+from posembed.cli.evaluate import whole_numbers
+from posembed.cli.resize import resize
+from posembed.errors import ArgumentError, CheckpointError
+from tiny_models import TEXT, saved, tiny_model
+
+resizing = typer.Typer()
+resizing.command()(resize)
+
+
+def test_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_causal(Path("gpt"))
+    write_texts(Path("text"))
+    words = ["evaluate", "gpt", "--text", "text", "--lengths", "32,64,1024", "--texts", "2", "--device", "cpu"]
+    failed = CliRunner().invoke(app, words)
+    assert "expected 1 texts or more of 1,024 tokens" in str(failed.exception)
+    words[5] = "32,64,128"
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "perplexity, by tokens of text: lower is better"
+    assert lines[1].split() == ["32", "64", "128"]
+    assert lines[2].startswith("gpt ")
+    assert lines[2].endswith("no row")
+    assert lines[3].startswith("gpt, cut or chopped at 64 ")
+    assert "gpt holds 64 positions" in done.stdout
+    assert Path("runs/evaluations.jsonl").exists()
+    printed = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
+    assert printed["rows"][0]["values"]["perplexity"]["128"] is None
+
+
+def test_resize_with_a_check(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    text = write_texts(tmp_path / "text")
+    words = [str(tmp_path / "gpt"), str(tmp_path / "out"), "--length", "128", "--check", str(text)]
+    done = CliRunner().invoke(resizing, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.stdout.index("written: ") < done.stdout.index("perplexity, by tokens of text")
+    assert done.stdout.count("no row\n") == 2  # the old checkpoint, in both tables
+    printed = CliRunner().invoke(resizing, [*words, "--json", "--overwrite"], catch_exceptions=False).stdout
+    before, after, baseline = json.loads(printed)["check"]["rows"]
+    assert before["values"]["perplexity"]["64"] == after["values"]["perplexity"]["64"]
+    assert after["values"]["perplexity"]["128"] != baseline["values"]["perplexity"]["128"]
+
+
+def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
+    words = [str(source), str(tmp_path / "out"), "--length", "128", "--check", str(write_texts(tmp_path / "text"))]
+    with pytest.raises(CheckpointError, match="evaluate the checkpoint that has the model's head"):
+        CliRunner().invoke(resizing, words, catch_exceptions=False)
+    with pytest.raises(ArgumentError, match="--dry-run writes none"):
+        CliRunner().invoke(resizing, [*words, "--dry-run"], catch_exceptions=False)
+    with pytest.raises(ArgumentError, match="it needs --length"):
+        CliRunner().invoke(resizing, [*words[:2], *words[4:]], catch_exceptions=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_whole_numbers() -> None:
+    assert whole_numbers("256,512") == [256, 512]
+    for text in ("", "256,", "a", "-3", "1e3", "256 512"):
+        with pytest.raises(ArgumentError, match="--lengths"):
+            whole_numbers(text)
