@@ -67,6 +67,7 @@ STUDIES = {
     "large": Study("Three layers of width 128, trained at 128, fewer steps", RIVALS, 3, LARGE),
     "short": Study("As the first, 600 steps", RIVALS, 2, SHORT),
     "variants": Study("The ring's size, start and place, 600 steps", tuple(VARIANTS), 2, SHORT),
+    "start": Study("Two starts, 600 steps", ("rolling", "start N(0, 1)"), 3, SHORT),
     "window-8": Study("A window of 8, 600 steps", RIVALS[:2], 2, SHORT | {"window": 8}),
     "window-32": Study("A window of 32, 600 steps", RIVALS[:2], 2, SHORT | {"window": 32}),
 }
