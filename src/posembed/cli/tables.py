@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from posembed.lab.experiments import LengthSummary
+from posembed.lab.experiments import LengthSummary, base_length
 from posembed.lab.statistics import Estimate
 from posembed.report.words import (
     HOLDS,
     REACHES,
-    base_length,
     best_first,
     interval,
     number,

@@ -155,6 +155,6 @@ def bits_per_byte(loss: float | None, measurements: Measurements) -> float | Non
     return None if loss is None else loss / math.log(2) / measurements.bytes_per_token
 
 
-def base_length(spec: RunSpec) -> int | None:
+def base_length(tested: RunSpec | LengthSummary) -> int | None:
     """What ratios are taken against: the training length where it is tested, else the longest below it."""
-    return max((length for length in spec.test_lengths if length <= spec.train_length), default=None)
+    return max((length for length in tested.test_lengths if length <= tested.train_length), default=None)

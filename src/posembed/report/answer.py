@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from posembed.lab.experiments import LengthRow, LengthSummary
+from posembed.lab.experiments import LengthRow, LengthSummary, base_length
 from posembed.report.words import (
-    base_length,
     best_first,
     called,
     interval,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from posembed.lab.experiments import ByLength, LengthRow, LengthSummary
+from posembed.lab.experiments import ByLength, LengthRow, LengthSummary, base_length
 from posembed.lab.results import Measurements, RunResult
 from posembed.lab.statistics import Estimate
-from posembed.report.words import REACHES, base_length, best_first, interval, number, reach_in_words, verdict
+from posembed.report.words import REACHES, best_first, interval, number, reach_in_words, verdict
 
 NO_POSITION = "no position"
 

@@ -56,11 +56,6 @@ def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
     return max([summary.train_length, *there])
 
 
-def base_length(summary: LengthSummary) -> int | None:
-    """What ratios are taken against: the training length where it is tested, else the longest below it."""
-    return max((length for length in summary.test_lengths if length <= summary.train_length), default=None)
-
-
 def longer_ratios(row: LengthRow, summary: LengthSummary) -> dict[int, Estimate]:
     """The ratios to an encoding's own perplexity at ``base_length``, at the lengths past the training length."""
     return {
