@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posembed.cli.progress import ProgressBar
+from posembed.cli.compare.progress import ProgressBar
 from posembed.lab import presets
 from posembed.lab.data import Corpus, load_corpus
 from posembed.lab.encodings import ENCODINGS, Entry
 from posembed.lab.environment import make_accelerator
-from posembed.lab.experiments import LengthSummary, length_runs, summarise_lengths
-from posembed.lab.results import RunFolder, RunResult, RunSpec
+from posembed.lab.questions.lengths import LengthSummary, length_runs, summarise_lengths
+from posembed.lab.results import RunFolder, RunResult
 from posembed.lab.statistics import Estimate, paired_difference
 from posembed.lab.sweep import sweep
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
 
@@ -36,7 +37,7 @@ SHORT: dict[str, Any] = SMALL | {"steps": 600}
 def rolling(**changed: Any) -> Entry:
     """An entry of the lab for the rolling table with something changed."""
 
-    def build(spec: RunSpec) -> PositionEncoding:
+    def build(spec: LanguageSpec) -> PositionEncoding:
         return RollingPositionalEmbedding(spec.window, spec.width, **changed)
 
     return Entry(build, f"rolling with {changed}", "posembed")
@@ -84,18 +85,18 @@ def main() -> None:
     for name in arguments.studies:
         specs = specs_of(STUDIES[name], corpus, arguments.data)
         with ProgressBar(specs) as bar:
-            sweep(specs, corpus, folder_of(arguments.name, name), accelerator, bar)
+            sweep(specs, LanguageModelling(corpus), folder_of(arguments.name, name), accelerator, bar)
     page = write_page(arguments.name, corpus)
     print(page.read_text(encoding="utf-8"))
 
 
-def specs_of(study: Study, corpus: Corpus, data: str) -> list[RunSpec]:
+def specs_of(study: Study, corpus: Corpus, data: str) -> list[LanguageSpec]:
     settings = presets.settings(**study.settings, data=data, data_sha256=corpus.sha256)
     return length_runs(settings, study.encodings, study.seeds)
 
 
 def folder_of(text: str, study: str) -> RunFolder:
-    return RunFolder(Path("runs") / f"length-{text}" / study)
+    return RunFolder(Path("runs") / f"length-{text}" / study, LanguageModelling)
 
 
 def write_page(text: str, corpus: Corpus) -> Path:

@@ -8,7 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from posembed.lab.results import Measurements, RunFolder, RunResult, RunSpec
+from posembed.lab.measure import Measurements
+from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)
@@ -24,7 +26,7 @@ TYPICAL: dict[str, tuple[float | None, ...]] = {
 NO_REACH = (0.004, 0.001, 0.0, 0.001)
 
 
-def spec(encoding: str, seed: int = 0, **others: object) -> RunSpec:
+def spec(encoding: str, seed: int = 0, **others: object) -> LanguageSpec:
     settings: dict[str, object] = {
         "data": "stdlib",
         "data_sha256": "0" * 64,
@@ -46,7 +48,7 @@ def spec(encoding: str, seed: int = 0, **others: object) -> RunSpec:
         "precision": "no",
         "test_tokens": 32_768,
     }
-    return RunSpec(encoding=encoding, seed=seed, **(settings | others))  # type: ignore[arg-type]
+    return LanguageSpec(encoding=encoding, seed=seed, **(settings | others))  # type: ignore[arg-type]
 
 
 def run(
@@ -99,7 +101,7 @@ def runs(seeds: int = 1, names: tuple[str, ...] = tuple(TYPICAL)) -> list[RunRes
 
 def save(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, and tables for the encodings that have one."""
-    there = RunFolder(folder)
+    there = RunFolder(folder, LanguageModelling)
     there.prepare(results[0].spec)
     generator = torch.Generator().manual_seed(0)
     for result in results:

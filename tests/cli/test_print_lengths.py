@@ -7,7 +7,7 @@ from rich.console import Console
 
 from made_up_runs import run, runs
 from posembed.cli.tables import length_columns, print_lengths, that_fit
-from posembed.lab.experiments import LengthSummary, summarise_lengths
+from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
 
 SUMMARY = summarise_lengths(runs(3), reference="alibi")
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"

@@ -5,7 +5,7 @@ from accelerate import Accelerator
 
 from posembed.lab.data import Corpus, load_corpus
 from posembed.lab.presets import settings
-from posembed.lab.results import RunSpec
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +17,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.fixture(scope="session")
+def task(corpus: Corpus) -> LanguageModelling:
+    return LanguageModelling(corpus)
+
+
+@pytest.fixture(scope="session")
 def accelerator() -> Accelerator:
     return Accelerator(cpu=True)
 
 
 @pytest.fixture
-def spec(corpus: Corpus) -> RunSpec:
+def spec(corpus: Corpus) -> LanguageSpec:
     return settings(
         "quick",
         data="text.txt",

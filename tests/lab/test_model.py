@@ -8,15 +8,14 @@ import torch
 from posembed import ArgumentError, NoPosition, PositionEncoding
 from posembed.lab.encodings import ENCODINGS, build_encoding
 from posembed.lab.model import Decoder
-from posembed.lab.results import RunSpec
-from posembed.lab.train import build_model
+from posembed.lab.tasks.language import LanguageSpec, build_decoder
 
 NAMES = [*ENCODINGS, *(f"{name}+window" for name in ENCODINGS)]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_sees_the_future(spec: RunSpec, name: str) -> None:
-    model = build_model(dataclasses.replace(spec, encoding=name), 50).double().eval()
+def test_nothing_sees_the_future(spec: LanguageSpec, name: str) -> None:
+    model = build_decoder(dataclasses.replace(spec, encoding=name), 50).double().eval()
     ids = torch.randint(50, (2, 16))
     changed = ids.clone()
     changed[:, 9:] = torch.randint(50, (2, 7))
@@ -24,9 +23,9 @@ def test_nothing_sees_the_future(spec: RunSpec, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "window" in name or name == "rolling"])
-def test_nothing_is_seen_beyond_the_windows_reach(spec: RunSpec, name: str) -> None:
+def test_nothing_is_seen_beyond_the_windows_reach(spec: LanguageSpec, name: str) -> None:
     spec = dataclasses.replace(spec, encoding=name, window=4, ring=4)
-    model = build_model(spec, 50).double().eval()
+    model = build_decoder(spec, 50).double().eval()
     reach = spec.layers * (4 - 1) + 1
     ids = torch.randint(50, (1, 16))
     changed = ids.clone()
@@ -37,9 +36,9 @@ def test_nothing_is_seen_beyond_the_windows_reach(spec: RunSpec, name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_that_is_not_the_encoding_starts_the_same(spec: RunSpec, name: str) -> None:
-    model = build_model(dataclasses.replace(spec, encoding=name), 50)
-    plain = build_model(dataclasses.replace(spec, encoding="none"), 50)
+def test_all_that_is_not_the_encoding_starts_the_same(spec: LanguageSpec, name: str) -> None:
+    model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
+    plain = build_decoder(dataclasses.replace(spec, encoding="none"), 50)
     for key, weight in plain.state_dict().items():
         assert torch.equal(model.state_dict()[key], weight)
     assert sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in plain.parameters()) == sum(
@@ -85,6 +84,6 @@ def test_heads_that_do_not_divide_the_width() -> None:
         Decoder(5, 10, layers=1, heads=4, encoding=NoPosition())
 
 
-def test_an_unknown_encoding_names_the_known(spec: RunSpec) -> None:
+def test_an_unknown_encoding_names_the_known(spec: LanguageSpec) -> None:
     with pytest.raises(ArgumentError, match=r"unknown encoding 'roap'; known are learned, rolling.*\+window"):
         build_encoding(dataclasses.replace(spec, encoding="roap"))

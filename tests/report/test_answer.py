@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from made_up_runs import TYPICAL, run, runs
-from posembed.lab.experiments import summarise_lengths
+from posembed.lab.questions.lengths import summarise_lengths
 from posembed.lab.results import RunResult
 from posembed.report.answer import answer
 

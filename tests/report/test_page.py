@@ -10,8 +10,9 @@ import pytest
 
 from made_up_runs import run, runs, save, spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.experiments import summarise_lengths
+from posembed.lab.questions.lengths import summarise_lengths
 from posembed.lab.results import RunFolder
+from posembed.lab.tasks.language import LanguageModelling
 from posembed.report.answer import answer
 from posembed.report.lengths import write_report
 from posembed.report.tables import result_tables
@@ -149,7 +150,7 @@ def test_text_is_escaped(tmp_path: Path) -> None:
 
 def save_as_it_is(path: Path, results: list) -> RunFolder:
     """A folder that somebody else wrote."""
-    folder = RunFolder(path)
+    folder = RunFolder(path, LanguageModelling)
     folder.prepare(results[0].spec)
     for result in results:
         folder.add(result)
@@ -179,7 +180,7 @@ def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
         write_report(folder.path, tmp_path / "nowhere" / "report.html")
     with pytest.raises(RunFolderError, match="is not a run folder"):
         write_report(tmp_path / "nowhere")
-    empty = RunFolder(tmp_path / "empty")
+    empty = RunFolder(tmp_path / "empty", LanguageModelling)
     empty.prepare(spec("rope"))
     with pytest.raises(ArgumentError, match="no run is finished yet"):
         write_report(empty.path)

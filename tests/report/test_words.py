@@ -5,7 +5,7 @@ import math
 import pytest
 
 from made_up_runs import NO_REACH, run, runs
-from posembed.lab.experiments import LengthSummary, summarise_lengths
+from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
 from posembed.lab.statistics import Estimate
 from posembed.report.words import (
     best_first,

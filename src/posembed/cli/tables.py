@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from posembed.lab.experiments import LengthSummary, base_length
+from posembed.lab.questions.lengths import LengthSummary, base_length
 from posembed.lab.statistics import Estimate
 from posembed.report.words import (
     HOLDS,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
-from posembed.lab.results import RunSpec
+from posembed.lab.spec import TrainingSpec
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -22,7 +22,7 @@ TOKEN_STD = 0.02
 
 @dataclass(frozen=True)
 class Entry:
-    build: Callable[[RunSpec], PositionEncoding]
+    build: Callable[[TrainingSpec], PositionEncoding]
     line: str
     """What it is, in one line."""
     paper: str
@@ -75,7 +75,7 @@ def split_name(name: str) -> tuple[str, bool]:
     return base, base != name
 
 
-def build_encoding(spec: RunSpec) -> PositionEncoding:
+def build_encoding(spec: TrainingSpec) -> PositionEncoding:
     base, windowed = split_name(spec.encoding)
     encoding = ENCODINGS[base].build(spec)
     if windowed:

@@ -9,19 +9,36 @@ training length, and a probe that asks whether a passage seen before is recognis
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import DataError, PositionError
-from posembed.lab.results import Measurements
 
 TOKENS_AT_ONCE = 16384
 PROBES = 64
 
 LossOfTokens = Callable[[Tensor], Tensor]
 """Token ids (N, c + 1) -> the losses (N, c) of all but the first given those before."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Mean losses in nats a token on held-out text, by test length; None where the encoding has no position."""
+
+    nonoverlapping: dict[int, float | None]
+    """Over non-overlapping windows of each length (as the ALiBi paper reports perplexity)."""
+    same_tokens: dict[int, float | None]
+    """Of the same tokens, the last of every longest window, seen with that many tokens of context."""
+    chopped: dict[int, float]
+    """Over the same windows as ``nonoverlapping``, each fed in pieces of the training length."""
+    chopped_same_tokens: dict[int, float]
+    """Of the same tokens as ``same_tokens``, fed likewise."""
+    repeat_gain: dict[int, float | None]
+    """By the number of tokens between: how much lower the loss of a passage is for having been seen before."""
+    bytes_per_token: float
 
 
 def everything(

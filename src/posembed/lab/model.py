@@ -50,7 +50,13 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
-class Decoder(nn.Module):
+class PositionedModel(nn.Module):
+    """A model whose positions are an encoding's."""
+
+    encoding: PositionEncoding
+
+
+class Decoder(PositionedModel):
     """Token ids (B, L) -> logits (B, L, V). The encoding is called at its three places, its window applied.
 
     Args:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from posembed.lab import measure
-from posembed.lab.data import Corpus
-from posembed.lab.results import RunSpec
-from posembed.lab.train import build_model, check, draw_batch, make_optimizer, training_loss
+from posembed.lab.spec import TrainingSpec
+from posembed.lab.tasks.task import MeasuredT, SpecT, Task
+from posembed.lab.train import check, make_optimizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -20,30 +20,35 @@ STEPS_TO_TIME = 4
 
 @dataclass(frozen=True)
 class PlannedRun:
-    spec: RunSpec
+    spec: TrainingSpec
     parameters: int
     position_parameters: int
     seconds: float
     """Estimated: to train, and to measure."""
 
 
-def plan(specs: Sequence[RunSpec], corpus: Corpus, accelerator: Accelerator) -> list[PlannedRun]:
-    """One entry a spec; each encoding is timed once. Raises what ``sweep`` would before it trains."""
+def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
+    """One entry a spec; those that differ in nothing but the seed are timed once.
+
+    Raises:
+        ArgumentError, DataError: what ``sweep`` would raise before it trains.
+    """
     for spec in specs:
-        check(spec, corpus, accelerator.num_processes)
-    timed = {spec.encoding: _plan_one(spec, corpus, accelerator) for spec in reversed(specs)}
-    return [PlannedRun(spec, *timed[spec.encoding]) for spec in specs]
+        check(spec, task, accelerator.num_processes)
+    any_seed = [dataclasses.replace(spec, seed=0) for spec in specs]
+    timed = {spec: _plan_one(spec, task, accelerator) for spec in dict.fromkeys(any_seed)}
+    return [PlannedRun(spec, *timed[alike]) for spec, alike in zip(specs, any_seed, strict=True)]
 
 
-def _plan_one(spec: RunSpec, corpus: Corpus, accelerator: Accelerator) -> tuple[int, int, float]:
+def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> tuple[int, int, float]:
     """(parameters, parameters of the encoding, seconds)."""
-    model = build_model(spec, corpus.vocabulary).to(accelerator.device)
+    model = task.build(spec).to(accelerator.device)
     optimizer = make_optimizer(spec, model)
     times = []
     for step in range(STEPS_TO_TIME):
         started = time.perf_counter()
-        ids, position_ids = (tensor.to(accelerator.device) for tensor in draw_batch(spec, corpus, model, step))
-        loss = training_loss(model, ids, position_ids)
+        batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, slice(None))]
+        loss = task.loss(model, *batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -51,8 +56,7 @@ def _plan_one(spec: RunSpec, corpus: Corpus, accelerator: Accelerator) -> tuple[
         times.append(time.perf_counter() - started)
     one_step = min(times)
     # A forward pass is about a third of a step, and a token costs about the same in measuring as in training.
-    measured = measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
-    measuring = one_step / 3 * measured / (spec.batch * spec.train_length)
+    measuring = one_step / 3 * task.tokens_measured(spec) / (spec.batch * spec.train_length)
     parameters = sum(p.numel() for p in model.parameters())
     of_positions = sum(p.numel() for p in model.encoding.parameters())
     return parameters, of_positions, spec.steps * one_step + measuring

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from posembed.errors import ArgumentError
-from posembed.lab.results import RunSpec
+from posembed.lab.tasks.language import LanguageSpec
 
 COMMON: dict[str, Any] = {
     "data": "stdlib",
@@ -58,8 +58,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings(preset: str, *, data_sha256: str, **overrides: Any) -> RunSpec:
-    """A RunSpec without encoding and seed. Overrides that are None leave the preset's value.
+def settings(preset: str, *, data_sha256: str, **overrides: Any) -> LanguageSpec:
+    """A LanguageSpec without encoding and seed. Overrides that are None leave the preset's value.
 
     Raises ArgumentError for a preset that is not known, or values that no run can have.
     """
@@ -81,7 +81,7 @@ def settings(preset: str, *, data_sha256: str, **overrides: Any) -> RunSpec:
         )
     chosen.setdefault("window", default_window(chosen["layers"], chosen["train_length"]))
     chosen.setdefault("ring", chosen["window"])
-    return RunSpec(encoding="", seed=0, data_sha256=data_sha256, **chosen)
+    return LanguageSpec(encoding="", seed=0, data_sha256=data_sha256, **chosen)
 
 
 def default_window(layers: int, train_length: int) -> int:

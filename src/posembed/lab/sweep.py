@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from posembed.lab.data import Corpus
-from posembed.lab.results import RunFolder, RunResult, RunSpec
+from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.spec import TrainingSpec
+from posembed.lab.tasks.task import MeasuredT, SpecT, Task
 from posembed.lab.train import Progress, check, run
 
 if TYPE_CHECKING:
@@ -16,26 +17,26 @@ if TYPE_CHECKING:
 class Watcher(Protocol):
     """Told how a sweep goes. All in the main process."""
 
-    def started(self, spec: RunSpec) -> None: ...
+    def started(self, spec: TrainingSpec) -> None: ...
     def stepped(self, progress: Progress) -> None: ...
-    def finished(self, result: RunResult) -> None: ...
+    def finished(self, result: RunResult[Any, Any]) -> None: ...
 
 
 class Silent:
     """A watcher for programs that want none."""
 
-    def started(self, spec: RunSpec) -> None: ...
+    def started(self, spec: TrainingSpec) -> None: ...
     def stepped(self, progress: Progress) -> None: ...
-    def finished(self, result: RunResult) -> None: ...
+    def finished(self, result: RunResult[Any, Any]) -> None: ...
 
 
 def sweep(
-    specs: Sequence[RunSpec],
-    corpus: Corpus,
-    folder: RunFolder,
+    specs: Sequence[SpecT],
+    task: Task[SpecT, MeasuredT],
+    folder: RunFolder[SpecT, MeasuredT],
     accelerator: Accelerator,
     watcher: Watcher | None = None,
-) -> list[RunResult]:
+) -> list[RunResult[SpecT, MeasuredT]]:
     """Every spec's result, in the order of the specs, trained now or found in the folder.
 
     A run whose loss is not finite is kept as failed, and the others go on. Interrupted, or killed, the sweep goes
@@ -47,7 +48,7 @@ def sweep(
     if watcher is None or not accelerator.is_main_process:
         watcher = Silent()
     for spec in specs:
-        check(spec, corpus, accelerator.num_processes)
+        check(spec, task, accelerator.num_processes)
     if accelerator.is_main_process:
         folder.prepare(specs[0])
     accelerator.wait_for_everyone()
@@ -57,7 +58,7 @@ def sweep(
         if spec in done:
             continue
         watcher.started(spec)
-        done[spec] = run(spec, corpus, accelerator, folder, watcher.stepped)
+        done[spec] = run(spec, task, accelerator, folder, watcher.stepped)
         if accelerator.is_main_process:
             folder.add(done[spec])
             folder.checkpoint(spec).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""One run: RunSpec -> RunResult.
+"""One run: a spec and its task -> RunResult.
 
 All that is drawn at random is drawn from (seed, step) alone: which text, which positions, which dropout. So a
 run has no state but its weights and its optimizer's, and one that was cut off ends bit for bit as if it had not.
@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from posembed.errors import ArgumentError, DataError
-from posembed.lab import checkpoint, measure
-from posembed.lab.data import Corpus
-from posembed.lab.encodings import build_encoding
+from posembed.errors import ArgumentError
+from posembed.lab import checkpoint
 from posembed.lab.environment import describe_environment
-from posembed.lab.model import Decoder
-from posembed.lab.results import RunFolder, RunResult, RunSpec
+from posembed.lab.model import PositionedModel
+from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.spec import TrainingSpec
+from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -44,12 +43,12 @@ class Progress:
 
 
 def run(
-    spec: RunSpec,
-    corpus: Corpus,
+    spec: SpecT,
+    task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
-    folder: RunFolder | None = None,
+    folder: RunFolder[SpecT, MeasuredT] | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
-) -> RunResult:
+) -> RunResult[SpecT, MeasuredT]:
     """Train and measure. With a folder: go on from this spec's checkpoint if there is one, and write them.
 
     Called in every process that the accelerator knows: each takes its share of every batch and of the text to
@@ -59,25 +58,17 @@ def run(
         ArgumentError, DataError: settings that cannot work; before anything trains.
         KeyboardInterrupt: after the step at which the signal came, with its checkpoint written.
     """
-    check(spec, corpus, accelerator.num_processes)
-    model = build_model(spec, corpus.vocabulary).to(accelerator.device)
+    check(spec, task, accelerator.num_processes)
+    model = task.build(spec).to(accelerator.device)
     initial_rows = learned_rows(model)
     failure = None
     state = checkpoint.State()
     try:
-        failure = _train(spec, corpus, accelerator, model, state, folder, on_step)
+        failure = _train(spec, task, accelerator, model, state, folder, on_step)
         model.eval()
         measurements = None
         if failure is None:
-            loss = _shared_loss(model, accelerator)
-            measurements = measure.everything(
-                loss,
-                corpus.held_out,
-                train_length=spec.train_length,
-                test_lengths=spec.test_lengths,
-                tokens=spec.test_tokens,
-                bytes_per_token=corpus.bytes_per_token,
-            )
+            measurements = task.measure(spec, model, accelerator)
     finally:
         accelerator.free_memory()
     final_rows = learned_rows(model)
@@ -98,40 +89,25 @@ def run(
     )
 
 
-def check(spec: RunSpec, corpus: Corpus, processes: int = 1) -> None:
+def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None:
     """Refuse, before anything trains, what could not be trained or measured."""
     if spec.batch % processes:
         raise ArgumentError(
             f"batch={spec.batch} cannot be shared evenly by {processes} processes; "
             f"use a multiple of {processes}, such as {max(spec.batch // processes, 1) * processes}"
         )
-    if len(corpus.train) <= spec.train_length:
-        raise DataError(
-            f"the text to train on has {len(corpus.train):,} tokens, and a training length of "
-            f"{spec.train_length:,} needs at least {spec.train_length + 1:,}; give more text, or a shorter length"
-        )
-    measure.check(corpus.held_out, train_length=spec.train_length, test_lengths=spec.test_lengths)
+    task.check(spec)
     with torch.device("meta"):
-        build_model(spec, corpus.vocabulary)
+        task.build(spec)
 
 
-def build_model(spec: RunSpec, vocabulary: int) -> Decoder:
-    """The seed decides the weights; those that are not the encoding's are the same for every encoding."""
-    torch.manual_seed(spec.seed)
-    encoding = build_encoding(spec)
-    torch.manual_seed(spec.seed)
-    return Decoder(
-        vocabulary, spec.width, layers=spec.layers, heads=spec.heads, encoding=encoding, dropout=spec.dropout
-    )
-
-
-def learned_rows(model: Decoder) -> Tensor | None:
+def learned_rows(model: PositionedModel) -> Tensor | None:
     """A copy of the encoding's table (N, D) on the CPU, if it has one."""
     weight = getattr(model.encoding, "weight", None)
     return None if weight is None else weight.detach().cpu().clone()
 
 
-def learning_rate(spec: RunSpec, step: int) -> float:
+def learning_rate(spec: TrainingSpec, step: int) -> float:
     """Linear warm-up, then a cosine from the peak down to a tenth of it at the last step."""
     if step < spec.warmup:
         return spec.learning_rate * (step + 1) / spec.warmup
@@ -140,7 +116,7 @@ def learning_rate(spec: RunSpec, step: int) -> float:
     return spec.learning_rate * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
 
 
-def make_optimizer(spec: RunSpec, model: Decoder) -> torch.optim.Optimizer:
+def make_optimizer(spec: TrainingSpec, model: PositionedModel) -> torch.optim.Optimizer:
     """AdamW. Only matrices decay: not biases, not norms, not the rows or scales of an encoding."""
     positions = set(model.encoding.parameters())
     decayed = [p for p in model.parameters() if p.dim() > 1 and p not in positions]
@@ -149,31 +125,13 @@ def make_optimizer(spec: RunSpec, model: Decoder) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=spec.learning_rate, betas=(0.9, 0.95), fused=True)
 
 
-def draw_batch(spec: RunSpec, corpus: Corpus, model: Decoder, step: int) -> tuple[Tensor, Tensor]:
-    """The step's token ids (B, L + 1) and position ids (L,) or (B, L), on the CPU."""
-    generator = torch.Generator().manual_seed(_draw(spec, step))
-    starts = torch.randint(len(corpus.train) - spec.train_length, (spec.batch, 1), generator=generator)
-    ids = corpus.train[starts + torch.arange(spec.train_length + 1)].long()
-    return ids, model.encoding.training_positions(spec.batch, spec.train_length, generator)
-
-
-def training_loss(model: nn.Module, ids: Tensor, position_ids: Tensor) -> Tensor:
-    """ids (B, L + 1) -> the mean cross-entropy of all but the first, in nats."""
-    logits = model(ids[:, :-1], position_ids)
-    return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
-
-
-def _draw(spec: RunSpec, step: int) -> int:
-    return spec.seed * 2**32 + step
-
-
 def _train(
-    spec: RunSpec,
-    corpus: Corpus,
+    spec: SpecT,
+    task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
-    model: Decoder,
+    model: PositionedModel,
     state: checkpoint.State,
-    folder: RunFolder | None,
+    folder: RunFolder[SpecT, MeasuredT] | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
     """Train up to spec.steps, keeping ``state``. Returns why it failed, or None."""
@@ -190,13 +148,11 @@ def _train(
     started = saved = time.perf_counter()
     with checkpoint.Interrupt() as interrupt:
         for step in range(first_step, spec.steps):
-            ids, position_ids = draw_batch(spec, corpus, model, step)
-            ids, position_ids = ids[mine], position_ids if position_ids.dim() == 1 else position_ids[mine]
-            ids, position_ids = ids.to(accelerator.device), position_ids.to(accelerator.device)
-            torch.manual_seed(_draw(spec, step) + accelerator.process_index * 2**31)  # for dropout
+            batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, mine)]
+            torch.manual_seed(draw_seed(spec, step) + accelerator.process_index * 2**31)  # for dropout
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(spec, step)
-            loss = training_loss(wrapped, ids, position_ids)
+            loss = task.loss(wrapped, *batch)
             loss_value = accelerator.reduce(loss.detach(), "mean").item()
             if not math.isfinite(loss_value):
                 return f"the loss was {loss_value} at step {step + 1} of {spec.steps}; try a lower learning rate"
@@ -217,18 +173,3 @@ def _train(
                 saved = now
             interrupt.stop_if_it_came()
     return None
-
-
-def _shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """measure.loss_of_tokens with the rows shared out over the processes, the same result in each."""
-    processes, index = accelerator.num_processes, accelerator.process_index
-
-    def loss(ids: Tensor) -> Tensor:
-        if processes == 1:
-            return measure.loss_of_tokens(model, ids, accelerator.device)
-        each = -(-len(ids) // processes)
-        rows = torch.arange(index * each, (index + 1) * each) % len(ids)  # the last process may repeat some
-        part = measure.loss_of_tokens(model, ids[rows], accelerator.device)
-        return accelerator.gather(part.to(accelerator.device)).cpu()[: len(ids)]
-
-    return loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from posembed.lab.experiments import LengthRow, LengthSummary, base_length
+from posembed.lab.questions.lengths import LengthRow, LengthSummary, base_length
 from posembed.report.words import (
     best_first,
     called,

@@ -7,7 +7,7 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posembed.lab.experiments import LengthRow, LengthSummary
+from posembed.lab.questions.lengths import LengthRow, LengthSummary
 from posembed.report.drawing import (
     MARKERS,
     MUTED,

@@ -15,8 +15,10 @@ from safetensors.torch import load_file
 
 from posembed._version import __version__
 from posembed.errors import RunFolderError
-from posembed.lab.experiments import LengthSummary, summarise_lengths
-from posembed.lab.results import RunFolder, RunResult, RunSpec, write_whole
+from posembed.lab.measure import Measurements
+from posembed.lab.questions.lengths import LengthResult, LengthSummary, summarise_lengths
+from posembed.lab.results import RunFolder, write_whole
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.report.answer import answer
 from posembed.report.drawing import styles, svg_for_page
 from posembed.report.length_curve import is_cut, length_figure
@@ -44,7 +46,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
         ArgumentError: no run is finished, or none of the reference.
         RunFolderError: the folder cannot be read, or the page not written.
     """
-    runs = RunFolder(folder)
+    runs = RunFolder(folder, LanguageModelling)
     runs.settings()  # raises where the folder is not one of runs
     page = render(runs, runs.results(), reference=reference)
     path = runs.path / "report.html" if out is None else Path(out)
@@ -59,7 +61,9 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
     return path
 
 
-def render(runs: RunFolder, results: Sequence[RunResult], *, reference: str | None) -> str:
+def render(
+    runs: RunFolder[LanguageSpec, Measurements], results: Sequence[LengthResult], *, reference: str | None
+) -> str:
     """The page as text: the same for the same results and tables."""
     summary = summarise_lengths(results, reference=reference)
     spec = results[0].spec
@@ -96,7 +100,7 @@ def _svg(figure: Figure, name: str, described: str) -> Markup:
     return Markup(svg_for_page(figure, name=name, described=escape(described)))
 
 
-def _about(spec: RunSpec, summary: LengthSummary) -> str:
+def _about(spec: LanguageSpec, summary: LengthSummary) -> str:
     unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
     return (
         f"The same small Transformer ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained on "
@@ -128,14 +132,14 @@ def _intervals(summary: LengthSummary) -> str:
     return "Below each mean stands its 95% interval over seeds (Student's t); ratios are paired by seed."
 
 
-def _training_caption(results: Sequence[RunResult]) -> str:
+def _training_caption(results: Sequence[LengthResult]) -> str:
     failed = any(result.failure is not None for result in results)
     return "A line a run; names stand at the mean of the last losses." + (
         " A cross marks where a run failed." if failed else ""
     )
 
 
-def _pictures(runs: RunFolder, results: Sequence[RunResult]) -> list[Picture]:
+def _pictures(runs: RunFolder[LanguageSpec, Measurements], results: Sequence[LengthResult]) -> list[Picture]:
     """Of each encoding that has a table, in its first finished run."""
     pictures: dict[str, Picture] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
@@ -157,7 +161,7 @@ def _pictures(runs: RunFolder, results: Sequence[RunResult]) -> list[Picture]:
     return list(pictures.values())
 
 
-def _environments(results: Sequence[RunResult]) -> list[tuple[str, str]]:
+def _environments(results: Sequence[LengthResult]) -> list[tuple[str, str]]:
     """What the runs were made with; where they differ, all of it."""
     names = dict.fromkeys(name for result in results for name in result.environment)
     return [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from posembed.lab.experiments import ByLength, LengthRow, LengthSummary, base_length
-from posembed.lab.results import Measurements, RunResult
+from posembed.lab.measure import Measurements
+from posembed.lab.questions.lengths import ByLength, LengthResult, LengthRow, LengthSummary, base_length
 from posembed.lab.statistics import Estimate
 from posembed.report.words import REACHES, best_first, interval, number, reach_in_words, verdict
 
@@ -148,7 +148,7 @@ def _what_was_trained(summary: LengthSummary) -> Table:
     )
 
 
-def raw_tables(results: Sequence[RunResult]) -> list[Table]:
+def raw_tables(results: Sequence[LengthResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
     runs = Table(
         "Runs",
@@ -233,5 +233,5 @@ def _gain(value: float) -> str:
     return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _run_name(result: RunResult) -> str:
+def _run_name(result: LengthResult) -> str:
     return f"{result.spec.encoding}, seed {result.spec.seed}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -12,7 +13,7 @@ from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
 
 
-def training_figure(results: Sequence[RunResult]) -> Figure:
+def training_figure(results: Sequence[RunResult[Any, Any]]) -> Figure:
     """Smoothed training loss by step, both on logarithmic axes; a line a run, a cross where one failed."""
     drawn = styles([result.spec.encoding for result in results])
     figure, axes = lines_sheet(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from posembed.lab.experiments import LengthRow, LengthSummary
+    from posembed.lab.questions.lengths import LengthRow, LengthSummary
     from posembed.lab.statistics import Estimate
 
 HOLDS = 1.02

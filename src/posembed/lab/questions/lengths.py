@@ -1,4 +1,4 @@
-"""Questions to the lab: the runs that each takes, and what their results say together."""
+"""How far does each encoding carry past its training length? The runs that it takes, and what they say together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.encodings import split_name
-from posembed.lab.results import Measurements, RunResult, RunSpec
+from posembed.lab.measure import Measurements
+from posembed.lab.results import RunResult
 from posembed.lab.statistics import Estimate, estimate, paired_difference
+from posembed.lab.tasks.language import LanguageSpec
 
 USUAL_REFERENCE = "alibi"
 
@@ -20,8 +22,8 @@ ByLength: TypeAlias = dict[int, Estimate | None]
 
 
 def length_runs(
-    settings: RunSpec, encodings: Sequence[str], seeds: int, *, reference: str | None = None
-) -> list[RunSpec]:
+    settings: LanguageSpec, encodings: Sequence[str], seeds: int, *, reference: str | None = None
+) -> list[LanguageSpec]:
     """How far does each encoding carry? A run for every encoding and seed; all of a seed first, so that a whole
     comparison is there as early as can be. The encoding and seed of ``settings`` do not matter.
 
@@ -41,6 +43,9 @@ def length_runs(
         for seed in range(seeds)
         for name in dict.fromkeys(encodings)
     ]
+
+
+LengthResult: TypeAlias = RunResult[LanguageSpec, Measurements]
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class LengthSummary:
     rows: tuple[LengthRow, ...]
 
 
-def summarise_lengths(results: Sequence[RunResult], *, reference: str | None = None) -> LengthSummary:
+def summarise_lengths(results: Sequence[LengthResult], *, reference: str | None = None) -> LengthSummary:
     """One row an encoding, in the order of the results.
 
     Args:
@@ -101,7 +106,7 @@ def summarise_lengths(results: Sequence[RunResult], *, reference: str | None = N
     return LengthSummary(spec.train_length, spec.test_lengths, tuple(gaps), reference, rows)
 
 
-def _row(results: Sequence[RunResult], reference: Sequence[RunResult]) -> LengthRow:
+def _row(results: Sequence[LengthResult], reference: Sequence[LengthResult]) -> LengthRow:
     spec = results[0].spec
     lengths = spec.test_lengths
     ours = {r.spec.seed: r.measurements for r in results if r.measurements is not None}
@@ -155,6 +160,6 @@ def bits_per_byte(loss: float | None, measurements: Measurements) -> float | Non
     return None if loss is None else loss / math.log(2) / measurements.bytes_per_token
 
 
-def base_length(tested: RunSpec | LengthSummary) -> int | None:
+def base_length(tested: LanguageSpec | LengthSummary) -> int | None:
     """What ratios are taken against: the training length where it is tested, else the longest below it."""
     return max((length for length in tested.test_lengths if length <= tested.train_length), default=None)

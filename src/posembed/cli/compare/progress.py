@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from posembed.lab.results import RunResult, RunSpec
+    from posembed.lab.results import RunResult
+    from posembed.lab.spec import TrainingSpec
     from posembed.lab.train import Progress as StepProgress
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -19,7 +20,7 @@ SECONDS_BETWEEN_LINES = 30.0
 class ProgressBar:
     """One bar over the steps of all runs, with the name, loss and speed of the one that trains."""
 
-    def __init__(self, specs: Sequence[RunSpec], *, quiet: bool = False) -> None:
+    def __init__(self, specs: Sequence[TrainingSpec], *, quiet: bool = False) -> None:
         self.specs = list(specs)
         self.steps_before = 0
         self.steps = sum(spec.steps for spec in specs)
@@ -45,11 +46,11 @@ class ProgressBar:
         if self.bar.live.is_started:
             self.bar.stop()
 
-    def started(self, spec: RunSpec) -> None:
+    def started(self, spec: TrainingSpec) -> None:
         self.bar.start()
         # Runs that were finished before are passed over.
         self.steps_before = sum(s.steps for s in self.specs[: self.specs.index(spec)])
-        self.bar.update(self.task, completed=self.steps_before, description=_name(spec), now="")
+        self.bar.update(self.task, completed=self.steps_before, description=spec.name, now="")
 
     def stepped(self, progress: StepProgress) -> None:
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
@@ -59,14 +60,10 @@ class ProgressBar:
             self.console.print(f"{self.bar.tasks[0].description}: {done / self.steps:.0%} of all, {now}")
             self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
-    def finished(self, result: RunResult) -> None:
-        name = _name(result.spec)
+    def finished(self, result: RunResult[Any, Any]) -> None:
+        name = result.spec.name
         if result.failure:
             self.console.print(f"{name}: failed: {result.failure}", style="red")
         else:
             self.console.print(f"{name}: training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s")
         self.bar.update(self.task, completed=self.steps_before + result.spec.steps, now="")
-
-
-def _name(spec: RunSpec) -> str:
-    return f"{spec.encoding}, seed {spec.seed}"

@@ -7,22 +7,19 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Column, Table
 
-from posembed.lab.data import Corpus
 from posembed.lab.plan import PlannedRun
 
 
-def print_plan(runs: Sequence[PlannedRun], corpus: Corpus) -> None:
+def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
     """The runs, their sizes and their time."""
     console = Console(highlight=False)
-    console.print(f"text: {corpus.description}")
-    console.print(f"      {len(corpus.train):,} tokens to train on, {len(corpus.held_out):,} held out\n")
+    console.print(description + "\n", markup=False)
     table = Table(
         "run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time"))
     )
     for run in runs:
-        name = f"{run.spec.encoding}, seed {run.spec.seed}"
         numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
-        table.add_row(name, *numbers, duration(run.seconds))
+        table.add_row(run.spec.name, *numbers, duration(run.seconds))
     console.print(table)
     console.print(
         f"about {duration(sum(run.seconds for run in runs))} in all on this machine; nothing was trained"

@@ -1,0 +1,48 @@
+"""The options that several questions share, each written once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def option(text: str, panel: str | None = None) -> Any:
+    return typer.Option(help=text, rich_help_panel=panel)
+
+
+MODEL, TRAINING = "Model (a preset sets these)", "Training (a preset sets these)"
+
+Data = Annotated[str, option("stdlib, text files, a folder, or hf:NAME[:CONFIG].")]
+Tokenizer = Annotated[str, option("bytes, a tokenizer.json, or a name on the Hugging Face hub.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the runs, their sizes and the time.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for machines.")]
+
+TrainLength = Annotated[int | None, option("Tokens a training sequence.", MODEL)]
+Layers = Annotated[int | None, option("Layers.", MODEL)]
+Width = Annotated[int | None, option("Width of the model.", MODEL)]
+Heads = Annotated[int | None, option("Attention heads.", MODEL)]
+Window = Annotated[int | None, option("Window, of encodings that use one.", MODEL)]
+Ring = Annotated[int | None, option("Rows of the rolling table; at least the window.", MODEL)]
+
+Steps = Annotated[int | None, option("Training steps.", TRAINING)]
+Batch = Annotated[int | None, option("Sequences a step, over all processes.", TRAINING)]
+LearningRate = Annotated[float | None, option("Peak of the cosine.", TRAINING)]
+Warmup = Annotated[int | None, option("Steps of linear warm-up.", TRAINING)]
+WeightDecay = Annotated[float | None, option("Of the matrices.", TRAINING)]
+Dropout = Annotated[float | None, option("After each sublayer and each position sum.", TRAINING)]
+Precision = Annotated[str | None, option("no (float32), bf16 or fp16.", TRAINING)]
+Device = Annotated[str | None, option("cpu, cuda, mps; default: what there is.", TRAINING)]
+
+
+def names(text: str) -> list[str]:
+    """ "rope, alibi" -> ["rope", "alibi"]."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def numbers(text: str | None) -> tuple[int, ...] | None:
+    """ "128,256" -> (128, 256)."""
+    try:
+        return None if text is None else tuple(int(number) for number in names(text))
+    except ValueError:
+        raise typer.BadParameter(f"expected whole numbers with commas between, as 128,256; got {text!r}") from None

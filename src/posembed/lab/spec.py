@@ -1,0 +1,59 @@
+"""What a run is asked: everything that decides its outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec:
+    """Of one training of the lab's model, whatever it learns; two equal specs give the same numbers.
+
+    Each task adds its own fields, and says which question its runs answer and what that question compares.
+    """
+
+    QUESTION: ClassVar[str]
+    COMPARED: ClassVar[tuple[str, ...]] = ("encoding", "seed")
+    """What may differ between runs that share a folder."""
+
+    encoding: str
+    seed: int
+    train_length: int
+    """In tokens."""
+    layers: int
+    width: int
+    heads: int
+    window: int
+    """Of the encodings that need one, and of those named with "+window"."""
+    ring: int
+    """Rows of the rolling table."""
+    dropout: float
+    steps: int
+    batch: int
+    learning_rate: float
+    warmup: int
+    weight_decay: float
+    clip: float
+    precision: str
+
+    @property
+    def name(self) -> str:
+        """What tells this run from the others of its folder, as people read it: "rope, seed 0"."""
+        others = [str(getattr(self, field)) for field in self.COMPARED if field != "seed"]
+        return ", ".join([*others, f"seed {self.seed}"])
+
+    def key(self) -> str:
+        """A short name, safe in a file system, that no other spec has."""
+        asked = {"question": self.QUESTION, **dataclasses.asdict(self)}
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
+
+    def shared_settings(self) -> dict[str, Any]:
+        """What all runs of a folder have in common."""
+        settings = dataclasses.asdict(self)
+        return {name: value for name, value in settings.items() if name not in self.COMPARED}
