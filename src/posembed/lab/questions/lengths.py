@@ -1,4 +1,4 @@
-"""How far does each encoding carry past its training length? The runs that it takes, and what they say together."""
+"""How far does each encoding carry past its training length? Its runs, and what they say together."""
 
 from __future__ import annotations
 
