@@ -15,24 +15,38 @@ if TYPE_CHECKING:
 
 
 def answers(
-    specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], out: Path, *, device: str | None, dry_run: bool
+    specs: Sequence[SpecT],
+    task: Task[SpecT, MeasuredT],
+    out: Path,
+    *,
+    device: str | None,
+    dry_run: bool,
+    on: str = "here",
+    cpus_per_run: int = 1,
 ) -> list[RunResult[SpecT, MeasuredT]]:
     """Train what is not in the folder yet. Ends the command where there is nothing to print after it: a dry run,
     a Ctrl-C, a process that is not the main one."""
     from posembed.cli.compare.plan import print_plan
     from posembed.cli.compare.progress import ProgressBar
+    from posembed.lab.cluster import sweep_on_ray
     from posembed.lab.environment import make_accelerator
     from posembed.lab.plan import plan
     from posembed.lab.results import RunFolder
     from posembed.lab.sweep import sweep
 
+    folder = RunFolder(out, type(task))
     accelerator = make_accelerator(specs[0].precision, device)
     if dry_run:
         print_plan(plan(specs, task, accelerator), task.description)
         raise typer.Exit
     try:
         with ProgressBar(specs, quiet=not accelerator.is_main_process) as bar:
-            results = sweep(specs, task, RunFolder(out, type(task)), accelerator, bar)
+            if on == "here":
+                results = sweep(specs, task, folder, accelerator, bar)
+            else:
+                results = sweep_on_ray(
+                    specs, task, folder, address=on, device=device, cpus_per_run=cpus_per_run, watcher=bar
+                )
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command goes on from {out}", file=sys.stderr)
         raise typer.Exit(130) from None
