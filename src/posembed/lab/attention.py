@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from posembed.layers.base import PositionEncoding, ScoreMod
 
 # Measured on two CPU cores, forward and backward: a dense (L, L) mask costs less up to about 8 windows
 # (2.6 times less at L = 4 w), blocks beyond (5 times less at L = 32 w).
 DENSE_UP_TO_WINDOWS = 8
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None, window: int | None) -> Tensor:
-    """q, k, v (B, H, L, d), bias (H, L, L) or (B, H, L, L) or None -> (B, H, L, d)."""
+SMALLEST_FLEX_HEAD = 16
+"""FlexAttention has no kernel for narrower heads."""
+
+
+class FlexBias(NamedTuple):
+    """A bias as FlexAttention takes it, computed inside the kernel: no (H, L, L) tensor."""
+
+    score_mod: ScoreMod
+    visible: Any
+    """The BlockMask of the tokens that each one sees."""
+
+
+def bias_of(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> Tensor | FlexBias | None:
+    """What the encoding adds to the scores, for all layers: through FlexAttention on a GPU, dense on a CPU."""
+    if position_ids.is_cuda and head_dim >= SMALLEST_FLEX_HEAD:
+        score_mod = encoding.score_mod(position_ids, position_ids)
+        if score_mod is None:
+            return None
+        return FlexBias(score_mod, visible_blocks(position_ids.size(-1), encoding.window, position_ids.device))
+    return encoding.at_scores(position_ids, position_ids)
+
+
+def visible_blocks(length: int, window: int | None, device: torch.device) -> Any:
+    """causal_mask as FlexAttention's BlockMask, which leaves out whole blocks that see nothing."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        distance = query - key
+        return distance >= 0 if window is None else (distance >= 0) & (distance < window)
+
+    return create_block_mask(visible, None, None, length, length, device=device)
+
+
+@cache
+def compiled_flex_attention() -> Any:
+    """Only compiled does it keep its scores inside a kernel; compiled when first used, and once."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | FlexBias | None, window: int | None) -> Tensor:
+    """q, k (B, H, L, d'), v (B, H, L, d), bias (H, L, L), (B, H, L, L), FlexBias or None -> (B, H, L, d)."""
+    if isinstance(bias, FlexBias):
+        return compiled_flex_attention()(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
     length = q.size(-2)
     if window is not None and window >= length:
         window = None

@@ -7,6 +7,8 @@ length; up to the learned threshold L it is divided by L, so that short texts ke
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -63,7 +65,9 @@ class Fire(ScoreBias):
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         # The same numbers as the formula, all hidden units of a pair in one product.
-        with torch.autocast(q_positions.device.type, enabled=False):
+        device = q_positions.device.type
+        autocast = torch.amp.is_autocast_available(device)
+        with torch.autocast(device, enabled=False) if autocast else nullcontext():  # bfloat16 blurs distances
             x = fire_interpolation(*self.c_and_threshold(), q_positions.unsqueeze(-1), k_positions.unsqueeze(-2))
             x = F.linear(x.unsqueeze(-1), wide(self.hidden.weight), wide(self.hidden.bias)).relu()
             return F.linear(x, wide(self.output.weight), wide(self.output.bias)).movedim(-1, -3)
