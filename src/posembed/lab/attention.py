@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -30,37 +31,37 @@ class FlexBias(NamedTuple):
 
 def bias_of(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> Tensor | FlexBias | None:
     """What the encoding adds to the scores, for all layers: through FlexAttention on a GPU, dense on a CPU."""
+    flex = None
     if position_ids.is_cuda and head_dim >= SMALLEST_FLEX_HEAD:
-        score_mod = encoding.score_mod(position_ids, position_ids)
-        if score_mod is None:
-            return None
-        return FlexBias(score_mod, visible_blocks(position_ids.size(-1), encoding.window, position_ids.device))
-    return encoding.at_scores(position_ids, position_ids)
+        flex = flex_bias_of(encoding, position_ids)
+    return encoding.at_scores(position_ids, position_ids) if flex is None else flex
 
 
-def visible_blocks(length: int, window: int | None, device: torch.device) -> Any:
-    """causal_mask as FlexAttention's BlockMask, which leaves out whole blocks that see nothing."""
-    from torch.nn.attention.flex_attention import create_block_mask
+def flex_bias_of(encoding: PositionEncoding, position_ids: Tensor) -> FlexBias | None:
+    """None where the encoding has no bias, or gives it in dense form alone."""
+    score_mod = encoding.score_mod(position_ids, position_ids)
+    if score_mod is None:
+        return None
+    window, length = encoding.window, position_ids.size(-1)
 
     def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = query - key
         return distance >= 0 if window is None else (distance >= 0) & (distance < window)
 
-    return create_block_mask(visible, None, None, length, length, device=device)
+    blocks = compiled("create_block_mask")(visible, None, None, length, length, device=position_ids.device)
+    return FlexBias(score_mod, blocks)
 
 
 @cache
-def compiled_flex_attention() -> Any:
-    """Only compiled does it keep its scores inside a kernel; compiled when first used, and once."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return torch.compile(flex_attention)
+def compiled(name: str) -> Any:
+    """A function of torch.nn.attention.flex_attention; without compiling it would make (L, L) tensors."""
+    return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | FlexBias | None, window: int | None) -> Tensor:
     """q, k (B, H, L, d'), v (B, H, L, d), bias (H, L, L), (B, H, L, L), FlexBias or None -> (B, H, L, d)."""
     if isinstance(bias, FlexBias):
-        return compiled_flex_attention()(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
+        return compiled("flex_attention")(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
     length = q.size(-2)
     if window is not None and window >= length:
         window = None
