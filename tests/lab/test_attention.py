@@ -68,10 +68,10 @@ def test_flex_attention_is_the_dense_path(
     encoding = T5Bias(3, std=1.0, bidirectional=False).double()
     encoding.window = window
     positions = torch.stack((torch.arange(20), 3 * torch.arange(20))) if by_row else torch.arange(20)
-    flex = flex_bias_of(encoding, positions)
     dense = bias_of(encoding, positions, head_dim=64)
     assert isinstance(dense, Tensor)
-    with torch.no_grad():
+    with torch.no_grad():  # FlexAttention has no gradients on a CPU
+        flex = flex_bias_of(encoding, positions)
         y = attend(*heads(20), bias=flex, window=window)
         torch.testing.assert_close(y, attend(*heads(20), bias=dense, window=window), atol=1e-6, rtol=0)
 
