@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from posembed.layers.base import PositionEncoding, ScoreMod
 
 # Measured on two CPU cores, forward and backward: a dense (L, L) mask costs less up to about 8 windows
 # (2.6 times less at L = 4 w), blocks beyond (5 times less at L = 32 w).
 DENSE_UP_TO_WINDOWS = 8
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None, window: int | None) -> Tensor:
-    """q, k, v (B, H, L, d), bias (H, L, L) or (B, H, L, L) or None -> (B, H, L, d)."""
+SMALLEST_FLEX_HEAD = 16
+"""FlexAttention has no kernel for narrower heads."""
+
+
+class FlexBias(NamedTuple):
+    """A bias as FlexAttention takes it, computed inside the kernel: no (H, L, L) tensor."""
+
+    score_mod: ScoreMod
+    visible: Any
+    """The BlockMask of the tokens that each one sees."""
+
+
+def bias_of(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> Tensor | FlexBias | None:
+    """What the encoding adds to the scores, for all layers: through FlexAttention on a GPU, dense on a CPU."""
+    flex = None
+    if position_ids.is_cuda and head_dim >= SMALLEST_FLEX_HEAD:
+        flex = flex_bias_of(encoding, position_ids)
+    return encoding.at_scores(position_ids, position_ids) if flex is None else flex
+
+
+def flex_bias_of(encoding: PositionEncoding, position_ids: Tensor) -> FlexBias | None:
+    """None where the encoding has no bias, or gives it in dense form alone."""
+    score_mod = encoding.score_mod(position_ids, position_ids)
+    if score_mod is None:
+        return None
+    window, length = encoding.window, position_ids.size(-1)
+
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        distance = query - key
+        return distance >= 0 if window is None else (distance >= 0) & (distance < window)
+
+    blocks = compiled("create_block_mask")(visible, None, None, length, length, device=position_ids.device)
+    return FlexBias(score_mod, blocks)
+
+
+@cache
+def compiled(name: str) -> Any:
+    """A function of torch.nn.attention.flex_attention; without compiling it would make (L, L) tensors."""
+    return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | FlexBias | None, window: int | None) -> Tensor:
+    """q, k (B, H, L, d'), v (B, H, L, d), bias (H, L, L), (B, H, L, L), FlexBias or None -> (B, H, L, d)."""
+    if isinstance(bias, FlexBias):
+        return compiled("flex_attention")(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
     length = q.size(-2)
     if window is not None and window >= length:
         window = None

@@ -6,14 +6,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from posembed.errors import ArgumentError
 from posembed.lab.spec import TrainingSpec
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
+from posembed.layers.fire import Fire
+from posembed.layers.kerple import KerpleLog, KerplePower
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
+from posembed.layers.pope import PolarEmbedding
+from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
+from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, NTKScaling, YarnScaling
 from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
 
 TOKEN_STD = 0.02
@@ -54,6 +61,55 @@ ENCODINGS: dict[str, Entry] = {
         "a penalty on the scores that grows with distance",
         "Press et al. 2021, arXiv:2108.12409",
     ),
+    "t5": Entry(
+        # 1 / sqrt(D), as T5 starts.
+        lambda s: T5Bias(s.heads, bidirectional=False, std=s.width**-0.5),
+        "a learned number on the scores for each head and bucket of distances",
+        "Raffel et al. 2020, arXiv:1910.10683",
+    ),
+    "kerple-log": Entry(
+        lambda s: KerpleLog(s.heads),
+        "a penalty on the scores, the logarithm of the distance, with two learned numbers a head",
+        "Chi et al. 2022, arXiv:2205.09921",
+    ),
+    "kerple-power": Entry(
+        lambda s: KerplePower(s.heads),
+        "a penalty on the scores, a power of the distance, with two learned numbers a head",
+        "Chi et al. 2022, arXiv:2205.09921",
+    ),
+    "fire": Entry(
+        # The authors' 512 is a quarter of their training length.
+        lambda s: Fire(s.heads, threshold=s.train_length / 4),
+        "a small network on the scores, reading the distance as a share of the query's position",
+        "Li et al. 2024, arXiv:2310.04418",
+    ),
+    "pope": Entry(
+        lambda s: PolarEmbedding(s.width // s.heads, s.heads),
+        "queries and keys as lengths, their angles from the position alone",
+        "Gopalakrishnan et al. 2025, arXiv:2509.10534",
+    ),
+    # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the length at hand
+    # to it. LongRoPE is not among them: its factors come from a search of their own.
+    "rope-linear": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=LinearScaling(original_length=s.train_length)),
+        "RoPE; at test positions are divided by how many times longer the text is",
+        "Chen et al. 2023, arXiv:2306.15595",
+    ),
+    "rope-ntk": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=NTKScaling(original_length=s.train_length)),
+        "RoPE; at test its base grows with the text, so that fast turns stay and slow ones are interpolated",
+        "Peng et al. 2024, arXiv:2309.00071",
+    ),
+    "rope-yarn": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=YarnScaling(s.train_length)),
+        "RoPE; at test slow turns are interpolated, fast ones stay, and attention is sharpened",
+        "Peng et al. 2024, arXiv:2309.00071",
+    ),
+    "rope-llama3": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=Llama3Scaling(s.train_length)),
+        "RoPE; at test slow turns are interpolated and fast ones stay, with Llama 3's bounds",
+        "Llama team 2024, arXiv:2407.21783",
+    ),
     "none": Entry(
         lambda s: NoPosition(),
         "no position; the causal mask alone tells how many tokens came before",
@@ -81,3 +137,9 @@ def build_encoding(spec: TrainingSpec) -> PositionEncoding:
     if windowed:
         encoding.window = spec.window
     return encoding
+
+
+def position_parameters(spec: RunSpec) -> int:
+    """How many numbers the encoding of this spec learns. Nothing is drawn."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build_encoding(spec).parameters())

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.attention import attend
+from posembed.lab.attention import FlexBias, attend, bias_of
 from posembed.layers.base import PositionEncoding
 
 
@@ -25,7 +25,9 @@ class Attention(nn.Module):
         """(N, D) -> (N, 2 D): W_q and W_k side by side."""
         return F.linear(rows, self.queries_keys_values.weight[: 2 * rows.size(-1)])
 
-    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
+    ) -> Tensor:
         B, L, D = x.shape
         q, k, v = self.queries_keys_values(x).split(D, dim=-1)
         added = encoding.before_queries_keys(self.project_queries_keys, position_ids)
@@ -45,7 +47,9 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
 
-    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
+    ) -> Tensor:
         x = x + self.attention(self.attention_norm(x), encoding, position_ids, bias)
         return x + self.mlp(self.mlp_norm(x))
 
@@ -82,6 +86,7 @@ class Decoder(PositionedModel):
             raise ArgumentError(
                 f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
             )
+        self.head_dim = dim // heads
         self.tokens = nn.Embedding(vocabulary, dim)
         self.blocks = nn.ModuleList(Block(dim, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
@@ -96,7 +101,7 @@ class Decoder(PositionedModel):
         if position_ids is None:
             position_ids = torch.arange(ids.size(1), device=ids.device)
         x = self.encoding.at_input(self.tokens(ids), position_ids)
-        bias = self.encoding.at_scores(position_ids, position_ids)
+        bias = bias_of(self.encoding, position_ids, head_dim=self.head_dim)
         for block in self.blocks:
             x = block(x, self.encoding, position_ids, bias)
         return F.linear(self.norm(x), self.tokens.weight)
