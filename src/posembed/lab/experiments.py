@@ -11,7 +11,7 @@ from typing import TypeAlias
 from posembed.errors import ArgumentError
 from posembed.lab.encodings import split_name
 from posembed.lab.results import Measurements, RunResult, RunSpec
-from posembed.lab.statistics import Estimate, estimate, paired_difference
+from posembed.statistics import Estimate, estimate, paired_difference
 
 USUAL_REFERENCE = "alibi"
 

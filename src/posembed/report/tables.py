@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from posembed.lab.experiments import ByLength, LengthRow, LengthSummary, base_length
 from posembed.lab.results import Measurements, RunResult
-from posembed.lab.statistics import Estimate
 from posembed.report.words import REACHES, best_first, interval, number, reach_in_words, verdict
+from posembed.statistics import Estimate
 
 NO_POSITION = "no position"
 
