@@ -139,7 +139,7 @@ def build_encoding(spec: TrainingSpec) -> PositionEncoding:
     return encoding
 
 
-def position_parameters(spec: RunSpec) -> int:
+def position_parameters(spec: TrainingSpec) -> int:
     """How many numbers the encoding of this spec learns. Nothing is drawn."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in build_encoding(spec).parameters())
