@@ -166,7 +166,7 @@ def _growth(result: CostResult) -> str:
     for row in rows:
         if row.growth.stopped is not None:
             parts.append(
-                f"That of {called(row.encoding)} grows as length to the power {row.growth.time_exponent:.1f}; it was "
-                f"followed to {max(row.growth.lengths):,} ({row.growth.stopped})."
+                f"That of {called(row.encoding)} grows as length to the power {row.growth.time_exponent:.1f}; it "
+                f"was followed to {max(row.growth.lengths):,} ({row.growth.stopped})."
             )
     return " ".join(parts)
