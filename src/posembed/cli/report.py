@@ -19,6 +19,12 @@ def report(
     ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
+    from posembed.lab.cost.results import FILE
+    from posembed.report.cost import write_cost_report
     from posembed.report.lengths import write_report
 
-    print(f"report: {write_report(folder, out, reference=reference)}")
+    if (folder / FILE).exists():
+        page = write_cost_report(folder, out)
+    else:
+        page = write_report(folder, out, reference=reference)
+    print(f"report: {page}")
