@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+PAGES = {
+    "lengths": "posembed.report.lengths",
+    "cost": "posembed.report.cost",
+    "algorithms": "posembed.report.algorithms",
+}
+"""The question that the runs of a folder answer -> where its ``write_report`` is."""
 
 
 def report(
@@ -19,12 +27,17 @@ def report(
     ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
+    from posembed.errors import ArgumentError, RunFolderError
     from posembed.lab.cost.results import FILE
-    from posembed.report.cost import write_cost_report
-    from posembed.report.lengths import write_report
+    from posembed.lab.results import read_settings
 
-    if (folder / FILE).exists():
-        page = write_cost_report(folder, out)
-    else:
-        page = write_report(folder, out, reference=reference)
-    print(f"report: {page}")
+    question = "cost" if (folder / FILE).exists() else read_settings(folder).get("question")
+    if question not in PAGES:
+        raise RunFolderError(
+            f"{folder} holds runs of the question {question!r}, of which this version has no page"
+        )
+    chosen = {} if reference is None else {"reference": reference}
+    if chosen and question != "lengths":
+        raise ArgumentError(f"--reference is for runs of lengths; {folder} holds runs of {question}")
+    write_report = importlib.import_module(PAGES[question]).write_report
+    print(f"report: {write_report(folder, out, **chosen)}")

@@ -17,7 +17,7 @@ from posembed.report.cost_words import answer, machine, sizes_in_words
 from posembed.report.drawing import styles, svg_for_page
 
 
-def write_cost_report(folder: str | Path, out: str | Path | None = None) -> Path:
+def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Write cost.json of a folder as one self-contained HTML file, whole or not at all; returns its path.
 
     Raises:
