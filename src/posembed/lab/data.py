@@ -148,6 +148,16 @@ def _not_text(text: bytes) -> str | None:
 
 def _read_hugging_face(name: str) -> tuple[list[Document], list[Document], str]:
     """The dataset's own split where it has one, else ours by rows."""
+    parts = load_hugging_face(name)
+    train = _rows(parts["train"], name)
+    for held_out in ("validation", "test"):
+        if held_out in parts:
+            return train, _rows(parts[held_out], name), f"{name} (its own train and {held_out} splits)"
+    return *split(train), f"{name} ({len(train)} rows)"
+
+
+def load_hugging_face(name: str) -> Any:
+    """The splits of NAME[:CONFIG], one named train among them, as the datasets library gives them."""
     try:
         import datasets
     except ImportError:
@@ -161,11 +171,7 @@ def _read_hugging_face(name: str) -> tuple[list[Document], list[Document], str]:
         raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
     if "train" not in parts:
         raise DataError(f"the dataset {name} has no split named train, only {', '.join(parts)}")
-    train = _rows(parts["train"], name)
-    for held_out in ("validation", "test"):
-        if held_out in parts:
-            return train, _rows(parts[held_out], name), f"{name} (its own train and {held_out} splits)"
-    return *split(train), f"{name} ({len(train)} rows)"
+    return parts
 
 
 def _rows(rows: Any, name: str) -> list[Document]:

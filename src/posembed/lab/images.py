@@ -69,3 +69,8 @@ def enlarged(images: Tensor, size: int) -> Tensor:
     if size == images.size(1):
         return images
     return F.interpolate(images.unsqueeze(1), (size, size), mode="bilinear", antialias=True).squeeze(1)
+
+
+def cut_patches(images: Tensor, patch: int) -> Tensor:
+    """(B, H p, W p) -> (B, H W, p * p), the patches row by row, the pixels of each row by row."""
+    return images.unfold(1, patch, patch).unfold(2, patch, patch).flatten(3).flatten(1, 2)
