@@ -1,4 +1,4 @@
-"""Causal attention with an optional bias and an optional window, at the price of what it sees."""
+"""Attention: causal, with an optional bias and an optional window, at the price of what it sees; or both ways."""
 
 from __future__ import annotations
 
@@ -103,3 +103,25 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
     y = F.scaled_dot_product_attention(q, with_block_before(k), with_block_before(v), attn_mask=visible)
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def attend_both_ways(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None) -> Tensor:
+    """Every token sees every other, as in an encoder. q, k, v (B, H, L, d) -> (B, H, L, d).
+
+    bias: what broadcasts to (B, H, L, L), such as hide_padding makes, or None.
+    """
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=None if bias is None else bias.to(q.dtype))
+
+
+def hide_padding(bias: Tensor | None, present: Tensor | None) -> Tensor | None:
+    """The bias of attend_both_ways under which no token sees a key that is not there.
+
+    bias (H, L, L) or (B, H, L, L) or None; present, boolean (B, L), at least one True in each row, or None for
+    all -> the bias, or (B, 1, 1, L) where there was none.
+    """
+    if present is None:
+        return bias
+    hidden = ~present[:, None, None, :]
+    if bias is None:
+        bias = torch.zeros((), device=present.device)
+    return torch.where(hidden, float("-inf"), bias)

@@ -1,4 +1,5 @@
-"""One short Transformer decoder that takes any PositionEncoding: pre-norm, GELU, tied head."""
+"""One short Transformer decoder that takes any PositionEncoding: pre-norm, GELU, tied head. Its blocks also serve
+the encoder (encoder.py)."""
 
 from __future__ import annotations
 
@@ -9,14 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.attention import FlexBias, attend, bias_of
+from posembed.lab.attention import FlexBias, attend, attend_both_ways, bias_of
 from posembed.layers.base import PositionEncoding
 
 
 class Attention(nn.Module):
-    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, heads: int, dropout: float, *, causal: bool = True) -> None:
         super().__init__()
+        if dim % heads:
+            raise ArgumentError(
+                f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
+            )
         self.heads = heads
+        self.causal = causal
         self.queries_keys_values = nn.Linear(dim, 3 * dim, bias=False)
         self.output = nn.Linear(dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
@@ -35,15 +41,19 @@ class Attention(nn.Module):
             q, k = q + added[..., :D], k + added[..., D:]
         q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
         q, k = encoding.at_queries_keys(q, k, position_ids, position_ids)
-        y = attend(q, k, v, bias=bias, window=encoding.window)
+        if self.causal:
+            y = attend(q, k, v, bias=bias, window=encoding.window)
+        else:
+            assert not isinstance(bias, FlexBias)
+            y = attend_both_ways(q, k, v, bias=bias)
         return self.dropout(self.output(y.transpose(1, 2).reshape(B, L, D)))
 
 
 class Block(nn.Module):
-    def __init__(self, dim: int, heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, heads: int, dropout: float, *, causal: bool = True) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(dim)
-        self.attention = Attention(dim, heads, dropout)
+        self.attention = Attention(dim, heads, dropout, causal=causal)
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
 
@@ -82,18 +92,11 @@ class Decoder(PositionedModel):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if dim % heads:
-            raise ArgumentError(
-                f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
-            )
         self.head_dim = dim // heads
         self.tokens = nn.Embedding(vocabulary, dim)
         self.blocks = nn.ModuleList(Block(dim, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
-        self.apply(_initialise)
-        for name, weight in self.named_parameters():
-            if name.endswith(("output.weight", "mlp.2.weight")):  # GPT-2: 2 n sublayers add to the residual stream
-                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * layers))
+        initialise(self, layers)
         self.encoding = encoding  # after the others are drawn: it brings its own initial values
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
@@ -107,8 +110,13 @@ class Decoder(PositionedModel):
         return F.linear(self.norm(x), self.tokens.weight)
 
 
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
+def initialise(model: nn.Module, layers: int) -> None:
+    """GPT-2's start: N(0, .02), and less for what the 2 n sublayers add to the residual stream."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for name, weight in model.named_parameters():
+        if name.endswith(("output.weight", "mlp.2.weight")):
+            nn.init.normal_(weight, std=0.02 / math.sqrt(2 * layers))
