@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from posembed.cli.compare import lengths
+from posembed.cli.compare import inits, lengths
 
 app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
 app.command()(lengths.lengths)
+app.command()(inits.inits)

@@ -1,0 +1,1 @@
+def print_inits(summary): print(summary)
