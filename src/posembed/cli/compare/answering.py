@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def answers(
-    specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], out: Path, *, device: str | None, dry_run: bool
+    specs: Sequence[SpecT],
+    task: Task[SpecT, MeasuredT],
+    out: Path,
+    *,
+    device: str | None,
+    dry_run: bool,
+    track: str | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
     """Train what is not in the folder yet. Ends the command where there is nothing to print after it: a dry run,
     a Ctrl-C, a process that is not the main one."""
@@ -25,14 +32,18 @@ def answers(
     from posembed.lab.plan import plan
     from posembed.lab.results import RunFolder
     from posembed.lab.sweep import sweep
+    from posembed.lab.tracking import Tracked, check_tracker, tracking_folder
 
-    accelerator = make_accelerator(specs[0].precision, device)
+    if track:
+        check_tracker(track)
+    accelerator = make_accelerator(specs[0].precision, device, track=track, tracking=tracking_folder(out))
     if dry_run:
         print_plan(plan(specs, task, accelerator), task.description)
         raise typer.Exit
     try:
         with ProgressBar(specs, quiet=not accelerator.is_main_process) as bar:
-            results = sweep(specs, task, RunFolder(out, type(task)), accelerator, bar)
+            with closing(Tracked(accelerator, track, out, bar)) if track else nullcontext(bar) as watcher:
+                results = sweep(specs, task, RunFolder(out, type(task)), accelerator, watcher)
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command goes on from {out}", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -32,6 +32,7 @@ def inits(
         option("Count the steps to this training loss, in nats. Default: the highest that any run ended at."),
     ] = None,
     preset: Annotated[str, option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
+    track: options.Track = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
     train_length: options.TrainLength = None,
@@ -75,7 +76,7 @@ def inits(
         precision=precision,
     )
     specs = init_runs(settings, options.names(inits), seeds, reference=reference)
-    results = answers(specs, InitialValues(corpus), out, device=device, dry_run=dry_run)
+    results = answers(specs, InitialValues(corpus), out, device=device, dry_run=dry_run, track=track)
     summary = summarise_inits(results, reference=reference, loss=loss)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))

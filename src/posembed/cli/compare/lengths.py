@@ -26,6 +26,7 @@ def lengths(
         str | None, option("The encoding that the others are held against. Default: alibi, if it is run.")
     ] = None,
     preset: Annotated[str, option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
+    track: options.Track = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
     train_length: options.TrainLength = None,
@@ -75,7 +76,7 @@ def lengths(
         precision=precision,
     )
     specs = length_runs(settings, options.names(encodings), seeds, reference=reference)
-    results = answers(specs, LanguageModelling(corpus), out, device=device, dry_run=dry_run)
+    results = answers(specs, LanguageModelling(corpus), out, device=device, dry_run=dry_run, track=track)
     summary = summarise_lengths(results, reference=reference)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))
