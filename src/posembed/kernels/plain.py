@@ -30,7 +30,9 @@ class Norm:
         """What a module of PyTorch's does."""
         if isinstance(module, nn.LayerNorm):
             return cls("layer", module.weight, module.bias, module.eps)
-        return cls("rms", module.weight, None, torch.finfo(torch.float32).eps if module.eps is None else module.eps)
+        return cls(
+            "rms", module.weight, None, torch.finfo(torch.float32).eps if module.eps is None else module.eps
+        )
 
 
 @dataclass(frozen=True, eq=False)

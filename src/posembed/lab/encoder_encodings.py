@@ -23,7 +23,9 @@ def require_both_ways(name: str) -> None:
         return
     choose = f"choose among {', '.join(BOTH_WAYS)}"
     if name in IMAGE_ENCODINGS:
-        raise ArgumentError(f"{name!r} places the patches of an image in a grid, and a text is a sequence; {choose}")
+        raise ArgumentError(
+            f"{name!r} places the patches of an image in a grid, and a text is a sequence; {choose}"
+        )
     if base not in ENCODINGS:
         raise ArgumentError(f"unknown encoding {name!r}; {choose}")
     if base != name or base == "rolling":

@@ -61,7 +61,9 @@ def labelled(
         for side, others, said in ((train, held_out, "held out"), (held_out, train, "to train on")):
             missing = sorted({e.label for e in side} - {e.label for e in others})
             if missing:
-                raise DataError(f"{name} has no example of {missing[0]!r} {said}; leave that label out, or add some")
+                raise DataError(
+                    f"{name} has no example of {missing[0]!r} {said}; leave that label out, or add some"
+                )
     digest = hashlib.sha256()
     for side, examples in (("train", train), ("held out", held_out)):
         for e in examples:

@@ -14,7 +14,18 @@ from posembed.errors import DataError
 from posembed.lab.data import NOT_SOURCE, load_hugging_face
 from posembed.lab.labelled import Example, Labelled, labelled
 
-TEXT_COLUMNS = ("text", "sentence", "content", "review", "document", "question", "comment", "body", "message", "tweet")
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "content",
+    "review",
+    "document",
+    "question",
+    "comment",
+    "body",
+    "message",
+    "tweet",
+)
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "genre")
 
 PART_FILES = 10
@@ -128,7 +139,11 @@ def _column(columns: Sequence[str], wanted: str | None, usual: Sequence[str], wh
 
 
 def _examples(
-    rows: Sequence[tuple[int, Row]], texts: Sequence[str], label: str, name: str, names: Sequence[str] | None = None
+    rows: Sequence[tuple[int, Row]],
+    texts: Sequence[str],
+    label: str,
+    name: str,
+    names: Sequence[str] | None = None,
 ) -> list[Example]:
     """One of each row that has a text; the same text twice is one document. names: of labels that are numbers."""
     examples = []

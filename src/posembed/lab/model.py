@@ -31,22 +31,40 @@ class Attention(nn.Module):
         """(N, D) -> (N, 2 D): W_q and W_k side by side."""
         return F.linear(rows, self.queries_keys_values.weight[: 2 * rows.size(-1)])
 
-    def forward(
-        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
-    ) -> Tensor:
+    def heads_of(
+        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, L, D) -> queries and keys as the encoding makes them, and values, each (B, H, L, D/H)."""
         B, L, D = x.shape
         q, k, v = self.queries_keys_values(x).split(D, dim=-1)
         added = encoding.before_queries_keys(self.project_queries_keys, position_ids)
         if added is not None:
             q, k = q + added[..., :D], k + added[..., D:]
         q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
-        q, k = encoding.at_queries_keys(q, k, position_ids, position_ids)
+        return *encoding.at_queries_keys(q, k, position_ids, position_ids), v
+
+    def forward(
+        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
+    ) -> Tensor:
+        q, k, v = self.heads_of(x, encoding, position_ids)
+        return self.dropout(self.output(self.attend(q, k, v, bias, encoding.window).transpose(1, 2).flatten(2)))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | FlexBias | None, window: int | None
+    ) -> Tensor:
         if self.causal:
-            y = attend(q, k, v, bias=bias, window=encoding.window)
-        else:
-            assert not isinstance(bias, FlexBias)
-            y = attend_both_ways(q, k, v, bias=bias)
-        return self.dropout(self.output(y.transpose(1, 2).reshape(B, L, D)))
+            return attend(q, k, v, bias=bias, window=window)
+        assert not isinstance(bias, FlexBias)
+        return attend_both_ways(q, k, v, bias=bias)
+
+    def weights(
+        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
+    ) -> Tensor:
+        """What ``forward`` weighs the values by, (B, H, L, L): row i is token i's, over all tokens."""
+        q, k, _ = self.heads_of(x, encoding, position_ids)
+        # Attention to values that are the columns of the identity is the weights: the same code, all it applies.
+        identity = torch.eye(x.size(1), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
+        return self.attend(q, k, identity, bias, encoding.window)
 
 
 class Block(nn.Module):

@@ -17,6 +17,7 @@ Data = Annotated[str, option("stdlib, text files, a folder, or hf:NAME[:CONFIG].
 Tokenizer = Annotated[str, option("bytes, a tokenizer.json, or a name on the Hugging Face hub.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the runs, their sizes and the time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for machines.")]
+Track = Annotated[str | None, option("Follow the runs in tensorboard or wandb (Weights & Biases).")]
 
 
 def _answering(address: str) -> str:

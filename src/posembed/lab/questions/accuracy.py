@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
-from posembed.lab.statistics import CONFIDENCE, Estimate, paired_difference
 from posembed.lab.tasks.task import SpecT
+from posembed.statistics import CONFIDENCE, Estimate, paired_difference
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ def clustered(sums: Sequence[float], sizes: Sequence[int]) -> Estimate:
     from scipy.stats import t  # half a second to import
 
     squares = math.fsum((of - mean * size) ** 2 for of, size in zip(sums, sizes, strict=True))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, clusters - 1)) * math.sqrt(squares * clusters / (clusters - 1)) / total
+    half = (
+        float(t.ppf((1 + CONFIDENCE) / 2, clusters - 1)) * math.sqrt(squares * clusters / (clusters - 1)) / total
+    )
     return Estimate(mean, mean - half, mean + half, ())
 
 
@@ -85,7 +87,9 @@ def choose_reference(names: Sequence[str], wanted: str | None, usual: str) -> st
     if not names:
         raise ArgumentError("no run is finished yet; there is nothing to summarise")
     if wanted not in (None, *names):
-        raise ArgumentError(f"the reference {wanted!r} is not among those to run, {', '.join(names)}; add it to them")
+        raise ArgumentError(
+            f"the reference {wanted!r} is not among those to run, {', '.join(names)}; add it to them"
+        )
     if wanted is not None:
         return wanted
     return usual if usual in names else names[0]
