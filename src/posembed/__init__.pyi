@@ -12,11 +12,13 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.alibi import Alibi as Alibi
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.rolling import RollingPositionalEmbedding as RollingPositionalEmbedding
 from .layers.rotary import RotaryEmbedding as RotaryEmbedding
+from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
 from .tables.health import Finding as Finding
 from .tables.health import check_table as check_table

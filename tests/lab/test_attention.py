@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from posembed.lab.attention import attend, causal_mask
+from posembed.lab.attention import attend, causal_mask, scale_by_log_length
 from posembed.layers.alibi import Alibi
 
 
@@ -52,3 +54,18 @@ def test_a_bias_by_row() -> None:
     q, k, v = heads(6)
     bias = torch.randn(2, 3, 6, 6, dtype=torch.float64)
     torch.testing.assert_close(attend(q, k, v, bias=bias, window=4), oracle(q, k, v, bias, 4), atol=1e-12, rtol=0)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.integers(1, 30), st.integers(2, 12), st.one_of(st.none(), st.integers(1, 30)))
+def test_logits_grow_with_the_logarithm_of_what_is_seen(length: int, trained: int, window: int | None) -> None:
+    q, k, v = heads(length)
+    scaled = scale_by_log_length(q, trained, window)
+    for i in range(length):
+        seen = min(i + 1, window or length)
+        times = math.log(seen) / math.log(trained) if seen > trained else 1.0
+        torch.testing.assert_close(scaled[:, :, i], times * q[:, :, i])
+    shown = min(length, trained)
+    assert torch.equal(scaled[:, :, :shown], q[:, :, :shown])
+    y = attend(scaled, k, v, bias=None, window=window)
+    assert torch.equal(attend(q, k, v, bias=None, window=window)[:, :, :shown], y[:, :, :shown])

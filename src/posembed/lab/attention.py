@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -54,3 +56,16 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
     y = F.scaled_dot_product_attention(q, with_block_before(k), with_block_before(v), attn_mask=visible)
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def scale_by_log_length(q: Tensor, trained: int, window: int | None) -> Tensor:
+    """Queries (..., L, d) -> those that see n > trained tokens times ln n / ln trained, the others as they are.
+
+    A softmax over more keys is flatter; multiplied so, its logits keep up (Su 2021, kexue.fm/archives/8823; Chiang
+    and Cholak 2022, arXiv:2202.12172). The first query sees one token, each next one more, up to the window. A
+    bias is not multiplied.
+    """
+    if window is not None and window <= trained:
+        return q
+    seen = torch.arange(1, q.size(-2) + 1, device=q.device).clamp(min=trained, max=window)
+    return q * (seen.log() / math.log(trained)).to(q.dtype).unsqueeze(-1)

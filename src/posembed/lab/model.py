@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.attention import attend
+from posembed.lab.attention import attend, scale_by_log_length
 from posembed.layers.base import PositionEncoding
 
 
@@ -33,6 +33,8 @@ class Attention(nn.Module):
             q, k = q + added[..., :D], k + added[..., D:]
         q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
         q, k = encoding.at_queries_keys(q, k, position_ids, position_ids)
+        if encoding.log_length is not None:
+            q = scale_by_log_length(q, encoding.log_length, encoding.window)
         y = attend(q, k, v, bias=bias, window=encoding.window)
         return self.dropout(self.output(y.transpose(1, 2).reshape(B, L, D)))
 
