@@ -12,6 +12,7 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.alibi import Alibi as Alibi
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .layers.fire import Fire as Fire
 from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.kerple import KerpleLog as KerpleLog
@@ -27,6 +28,7 @@ from .layers.rotary_scaling import Llama3Scaling as Llama3Scaling
 from .layers.rotary_scaling import LongRopeScaling as LongRopeScaling
 from .layers.rotary_scaling import NTKScaling as NTKScaling
 from .layers.rotary_scaling import YarnScaling as YarnScaling
+from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
 from .tables.health import Finding as Finding
 from .tables.health import check_table as check_table

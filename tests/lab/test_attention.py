@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from torch.nn.attention import flex_attention
 
 from posembed import NoPosition, PositionEncoding, T5Bias
 from posembed.lab import attention
-from posembed.lab.attention import attend, bias_of, causal_mask, flex_bias_of
+from posembed.lab.attention import attend, bias_of, causal_mask, flex_bias_of, scale_by_log_length
 from posembed.layers.alibi import Alibi
 
 
@@ -93,3 +95,18 @@ def test_queries_and_keys_may_be_wider_than_values(length: int, window: int | No
     q, k = torch.cat((q, k), dim=-1), torch.cat((k, q), dim=-1)
     y = attend(q, k, v, bias=None, window=window)
     torch.testing.assert_close(y, oracle(q, k, v, None, window), atol=1e-12, rtol=0)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.integers(1, 30), st.integers(2, 12), st.one_of(st.none(), st.integers(1, 30)))
+def test_logits_grow_with_the_logarithm_of_what_is_seen(length: int, trained: int, window: int | None) -> None:
+    q, k, v = heads(length)
+    scaled = scale_by_log_length(q, trained, window)
+    for i in range(length):
+        seen = min(i + 1, window or length)
+        times = math.log(seen) / math.log(trained) if seen > trained else 1.0
+        torch.testing.assert_close(scaled[:, :, i], times * q[:, :, i])
+    shown = min(length, trained)
+    assert torch.equal(scaled[:, :, :shown], q[:, :, :shown])
+    y = attend(scaled, k, v, bias=None, window=window)
+    assert torch.equal(attend(q, k, v, bias=None, window=window)[:, :, :shown], y[:, :, :shown])

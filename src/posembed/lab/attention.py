@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -125,3 +126,16 @@ def hide_padding(bias: Tensor | None, present: Tensor | None) -> Tensor | None:
     if bias is None:
         bias = torch.zeros((), device=present.device)
     return torch.where(hidden, float("-inf"), bias)
+
+
+def scale_by_log_length(q: Tensor, trained: int, window: int | None) -> Tensor:
+    """Queries (..., L, d) -> those that see n > trained tokens times ln n / ln trained, the others as they are.
+
+    A softmax over more keys is flatter; multiplied so, its logits keep up (Su 2021, kexue.fm/archives/8823; Chiang
+    and Cholak 2022, arXiv:2202.12172). The first query sees one token, each next one more, up to the window. A
+    bias is not multiplied.
+    """
+    if window is not None and window <= trained:
+        return q
+    seen = torch.arange(1, q.size(-2) + 1, device=q.device).clamp(min=trained, max=window)
+    return q * (seen.log() / math.log(trained)).to(q.dtype).unsqueeze(-1)

@@ -12,6 +12,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.spec import TrainingSpec
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
+from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.fire import Fire
 from posembed.layers.kerple import KerpleLog, KerplePower
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -21,6 +22,7 @@ from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, NTKScaling, YarnScaling
+from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
 
 TOKEN_STD = 0.02
@@ -117,25 +119,71 @@ ENCODINGS: dict[str, Entry] = {
     ),
 }
 
-WINDOW_SUFFIX = "+window"
+
+def extended(method: str) -> Callable[[TrainingSpec], PositionEncoding]:
+    return lambda s: ExtendedPositionalEmbedding(s.train_length, s.width, method=method, dropout=s.dropout)
 
 
-def split_name(name: str) -> tuple[str, bool]:
-    """ "rope+window" -> ("rope", True). Raises ArgumentError for a name that is not known."""
-    base = name.removesuffix(WINDOW_SUFFIX)
-    if base not in ENCODINGS:
-        raise ArgumentError(
-            f"unknown encoding {name!r}; known are {', '.join(ENCODINGS)}, "
-            f"each also with {WINDOW_SUFFIX} (the same under a causal window)"
-        )
-    return base, base != name
+def sampled(sampler: str) -> Callable[[TrainingSpec], PositionEncoding]:
+    return lambda s: SampledPositionalEmbedding(s.longest, s.width, sampler=sampler, dropout=s.dropout)
+
+
+ENCODINGS |= {
+    "learned-interpolated": Entry(
+        extended("linear"),
+        "the learned table, stretched to a longer text when it is read",
+        "Chen et al. 2023, arXiv:2306.15595",
+    ),
+    "learned-hierarchical": Entry(
+        extended("hierarchical"),
+        "the learned table, row a N + b made of rows a and b when it is read",
+        "Su 2020, kexue.fm/archives/7947",
+    ),
+    "learned-tiled": Entry(
+        extended("tile"),
+        "the learned table, read over and over",
+        "Beltagy et al. 2020, arXiv:2004.05150",
+    ),
+    "learned-shifted": Entry(
+        sampled("shifted"),
+        "a learned table for the longest text, each training sequence starting anywhere in it",
+        "Kiyono et al. 2021, arXiv:2109.05644",
+    ),
+    "learned-randomized": Entry(
+        sampled("randomized"),
+        "a learned table for the longest text, trained at any of its positions in order",
+        "Ruoss et al. 2023, arXiv:2305.16843",
+    ),
+    "learned-skipped": Entry(
+        sampled("skipped"),
+        "a learned table for the longest text, trained with a gap in each sequence",
+        "Zhu et al. 2023, arXiv:2309.10400",
+    ),
+}
+
+SUFFIXES = {
+    "+window": "the same under a causal window",
+    "+logn": "the same with logits that grow with the logarithm of the length",
+}
+
+
+def split_name(name: str) -> tuple[str, frozenset[str]]:
+    """ "rope+window" -> ("rope", {"+window"}). Raises ArgumentError for a name that is not known."""
+    base, *words = name.split("+")
+    suffixes = frozenset(f"+{word}" for word in words)
+    if base not in ENCODINGS or not suffixes <= SUFFIXES.keys() or len(suffixes) < len(words):
+        also = "; ".join(f"{suffix} ({line})" for suffix, line in SUFFIXES.items())
+        raise ArgumentError(f"unknown encoding {name!r}; known are {', '.join(ENCODINGS)}, each also with {also}")
+    return base, suffixes
 
 
 def build_encoding(spec: TrainingSpec) -> PositionEncoding:
-    base, windowed = split_name(spec.encoding)
+    base, suffixes = split_name(spec.encoding)
     encoding = ENCODINGS[base].build(spec)
-    if windowed:
+    if "+window" in suffixes:
         encoding.window = spec.window
+    if "+logn" in suffixes:
+        encoding.log_length = max(spec.train_length, 2)
     return encoding
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.attention import FlexBias, attend, attend_both_ways, bias_of
+from posembed.lab.attention import FlexBias, attend, attend_both_ways, bias_of, scale_by_log_length
 from posembed.layers.base import PositionEncoding
 
 
@@ -41,7 +41,10 @@ class Attention(nn.Module):
         if added is not None:
             q, k = q + added[..., :D], k + added[..., D:]
         q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
-        return *encoding.at_queries_keys(q, k, position_ids, position_ids), v
+        q, k = encoding.at_queries_keys(q, k, position_ids, position_ids)
+        if encoding.log_length is not None:
+            q = scale_by_log_length(q, encoding.log_length, encoding.window)
+        return q, k, v
 
     def forward(
         self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None

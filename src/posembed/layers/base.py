@@ -26,6 +26,9 @@ class PositionEncoding(nn.Module):
     window: int | None = None
     """The causal window that the model must apply: token i attends to tokens i - window + 1 .. i. None: all."""
 
+    log_length: int | None = None
+    """Queries that see more tokens than this, the model must multiply by ln tokens / ln log_length. None: none."""
+
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """Position ids, int64 on the CPU, to train on: (L,), or (B, L) where each sequence draws its own.
 
