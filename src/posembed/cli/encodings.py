@@ -50,4 +50,4 @@ def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
         table.add_row(row["name"], f"{row['parameters']:,}", row["line"], row["paper"])
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling table's window.")
+    console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling window.")
