@@ -1,8 +1,8 @@
 """The last step after a resize: a few hundred steps of tuning, with transformers' own Trainer.
 
-A small GPT-2 is trained on the source of Python's standard library, 64 bytes at a time, and resized to 256. Then the
-table alone is tuned on texts of that length, and the whole model, each for a few hundred steps. They stand beside
-chopping the text at 64, and beside a model that was trained at 256 from the start, for as many steps:
+A small GPT-2 is trained on the source of Python's standard library, 64 bytes at a time, and resized to 256. Then
+the table alone is tuned on texts of that length, and the whole model, each for a few hundred steps. They stand
+beside chopping the text at 64, and beside a model that was trained at 256 from the start, for as many steps:
 
     python examples/tune_resized.py
 """
