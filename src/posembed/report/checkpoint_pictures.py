@@ -6,6 +6,7 @@ Large tables are drawn thinned, every k-th row of them; all figures are computed
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -203,7 +204,7 @@ def grid_components_figure(spectrum: Spectrum, grid: tuple[int, int]) -> Figure:
 
 
 def grid_maps(
-    maps: list[tuple[str, Tensor, tuple[int, int] | None]], grid: tuple[int, int], *, largest: float | None
+    maps: Sequence[tuple[str, Tensor, tuple[int, int] | None]], grid: tuple[int, int], *, largest: float | None
 ) -> Figure:
     """(title, values (H * W,), the cell to mark) of each, three beside each other."""
     side, between = 118, 28
