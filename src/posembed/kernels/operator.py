@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,13 +78,16 @@ def lookup(
 
 
 def _needs_the_definition(request: Request) -> bool:
-    """Where what is traced or transformed must be PyTorch's own operators.
+    """Where PyTorch's own operators serve better than one of ours.
 
-    An exported program has no Python to call, and torch.func and tensor subclasses (DTensor) know how to treat
-    PyTorch's operators and not this one.
+    An exported program has no Python to call; torch.func and tensor subclasses (DTensor) know how to treat PyTorch's
+    operators and not this one; and a lookup that fits in one piece, such as that of a decoding step, gains nothing
+    that would pay for calling Python from the dispatcher.
     """
     if torch.compiler.is_compiling():
         return torch.compiler.is_exporting()
+    if request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
+        return True
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     return torch._C._are_functorch_transforms_active() or any(
         type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None
@@ -109,8 +113,8 @@ def _require_shapes(r: Request) -> None:
             continue
         if table is None:
             raise ArgumentError(f"{name}_ids were given without {name}s, the table that they read")
-        shared = name == "position" and ids.shape == (length,)
-        if not shared and ids.shape != (batch, length):
+        fits = ids.shape[-1] == length and (ids.shape[0] == batch if ids.dim() == 2 else ids.dim() == 1)
+        if not fits or (name == "type" and ids.dim() == 1):
             raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
     if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
@@ -209,6 +213,11 @@ def _five(gradients: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 def _body_for(request: Request) -> Any:
     """The module whose ``forward`` and ``backward`` compute it."""
+    if request.tokens.is_cuda and importlib.util.find_spec("triton"):
+        from posembed.kernels import triton_rows
+
+        if request.tokens.shape[1] <= triton_rows.MAX_WIDTH:
+            return triton_rows
     return pieces
 
 
