@@ -15,7 +15,7 @@ def looked_up(request: Request, tables: dict[str, Tensor], keep: Tensor | None =
     r = request
     batch, length, dim = r.shape
     rows = [
-        _one(r, tables, b, l) if keep is None else _one(r, tables, b, l).where(keep[b, l], 0.0) / (1 - r.dropout)
+        _one(r, tables, b, l) if keep is None else _one(r, tables, b, l) * keep[b, l].double() / (1 - r.dropout)
         for b in range(batch)
         for l in range(length)
     ]
@@ -50,7 +50,8 @@ def with_gradients(
         if getattr(request, name) is not None
     }
     out = looked_up(request, tables, keep)
-    gradients = dict(zip(tables, torch.autograd.grad(out, list(tables.values()), upstream.double()), strict=True))
+    found = torch.autograd.grad(out, list(tables.values()), upstream.double())
+    gradients = {name: gradient.clone() for name, gradient in zip(tables, found, strict=True)}
     if request.padding_idx is not None:
         gradients["tokens"][request.padding_idx] = 0
     if request.position_padding_idx is not None:
@@ -78,11 +79,11 @@ def request_of(
 
     tokens = torch.randint(6, (batch, length))
     tokens[:, ::2] = 2
-    ids = {"shared": torch.randint(length + 2, (length,)), "own": torch.randint(length + 2, (batch, length))}
+    ids = {"shared": torch.randint(length + 3, (length,)), "own": torch.randint(length + 3, (batch, length))}
     return Request(
         token_ids=tokens,
         tokens=rows(9, dim),
-        positions=None if position_ids == "no table" else rows(length + 2, dim),
+        positions=None if position_ids == "no table" else rows(length + 3, dim),
         position_ids=ids.get(position_ids),
         types=None if type_ids == "no table" else rows(2, dim),
         type_ids=torch.randint(2, (batch, length)) if type_ids == "own" else None,

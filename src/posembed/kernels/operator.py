@@ -237,12 +237,17 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     else:
         gradients = _lookup_backward(grad, wanted, *saved, *ctx.settings)
         if sparse and wanted[0]:
-            rows, size = gradients[0].flatten(0, 1), request.tokens.shape
-            gradients = (torch.sparse_coo_tensor(request.token_ids.flatten()[None], rows, size), *gradients[1:])
+            gradients = (_sparse(request.token_ids, gradients[0], request.tokens), *gradients[1:])
     results: list[Tensor | None] = [None] * (len(saved) + len(ctx.settings))
     for place, want, gradient in zip(places, wanted, gradients, strict=True):
         results[place] = gradient if want else None
     return tuple(results)
+
+
+def _sparse(token_ids: Tensor, rows: Tensor, table: Tensor) -> Tensor:
+    """The gradients of rows (B, L, D) as that of the table. The ids were good for reading it."""
+    ids, rows = token_ids.flatten()[None], rows.flatten(0, 1)
+    return torch.sparse_coo_tensor(ids, rows, table.shape, check_invariants=False)
 
 
 def _differentiable_gradients(
@@ -255,7 +260,7 @@ def _differentiable_gradients(
             torch.zeros_like(request.token_ids), torch.ones_like(request.tokens[:1]),
             seed=request.seed, dropout=request.dropout,
         )  # fmt: skip
-        keep = _body_for(ones).forward(ones) != 0
+        keep = (_body_for(ones).forward(ones) != 0).to(request.dtype)
     inputs = [table for table, want in zip(tables, wanted, strict=True) if want and table is not None]
     found = iter(torch.autograd.grad(plain(request, keep), inputs, grad, create_graph=True))
     return [next(found) if want else None for want in wanted]
