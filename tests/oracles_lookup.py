@@ -15,22 +15,24 @@ def looked_up(request: Request, tables: dict[str, Tensor], keep: Tensor | None =
     r = request
     batch, length, dim = r.shape
     rows = [
-        _one(r, tables, b, l) if keep is None else _one(r, tables, b, l) * keep[b, l].double() / (1 - r.dropout)
+        _one(r, tables, b, place)
+        if keep is None
+        else _one(r, tables, b, place) * keep[b, place].double() / (1 - r.dropout)
         for b in range(batch)
-        for l in range(length)
+        for place in range(length)
     ]
     empty = sum(table.sum() for table in tables.values()).reshape(1, 1).expand(0, dim)
     return torch.cat([empty, *(row[None] for row in rows)]).view(batch, length, dim)
 
 
-def _one(r: Request, tables: dict[str, Tensor], b: int, l: int) -> Tensor:  # noqa: E741
-    x = tables["tokens"][r.token_ids[b, l]] * r.scale
+def _one(r: Request, tables: dict[str, Tensor], b: int, place: int) -> Tensor:
+    x = tables["tokens"][r.token_ids[b, place]] * r.scale
     if "positions" in tables:
         shared = r.position_ids is None or r.position_ids.dim() == 1
         ids = torch.arange(r.token_ids.shape[1]) if r.position_ids is None else r.position_ids
-        x = x + tables["positions"][ids[l] if shared else ids[b, l]]
+        x = x + tables["positions"][ids[place] if shared else ids[b, place]]
     if "types" in tables:
-        x = x + tables["types"][0 if r.type_ids is None else r.type_ids[b, l]]
+        x = x + tables["types"][0 if r.type_ids is None else r.type_ids[b, place]]
     if r.norm == "layer":
         x = x - x.mean()
     if r.norm != "none":

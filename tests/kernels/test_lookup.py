@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import oracles_lookup as oracle
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import oracles_lookup as oracle
 from posembed.errors import ArgumentError
 from posembed.kernels import Norm, lookup, pieces
 from posembed.kernels.dropout import draw_keep, generator_of

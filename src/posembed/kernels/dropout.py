@@ -22,7 +22,7 @@ def generator_of(seed: Tensor) -> torch.Generator:
 def draw_keep(
     generator: torch.Generator, shape: tuple[int, int, int], dropout: float, dtype: torch.dtype
 ) -> Tensor:
-    """The next mask (B, L, D), 1 where an element is kept and 0 elsewhere; not bool, as products with bool are slow.
+    """The next mask (B, L, D): 1 where an element is kept, 0 elsewhere. (Products with bool are far slower.)
 
     Rows are drawn in order, so the masks of parts are the parts of the mask.
     """

@@ -70,19 +70,16 @@ def lookup(
     _require_shapes(request)
     if _needs_the_definition(request):
         return plain(request, sparse=sparse)
-    if request.dropout:
-        seed = torch.randint(1 << 31, (1,), device=tokens.device)
-    else:
-        seed = None
+    seed = torch.randint(1 << 31, (1,), device=tokens.device) if request.dropout else None
     return _lookup(*_tables_and_ids(request), seed, *_settings(request), sparse)
 
 
 def _needs_the_definition(request: Request) -> bool:
     """Where PyTorch's own operators serve better than one of ours.
 
-    An exported program has no Python to call; torch.func and tensor subclasses (DTensor) know how to treat PyTorch's
-    operators and not this one; and a lookup that fits in one piece, such as that of a decoding step, gains nothing
-    that would pay for calling Python from the dispatcher.
+    An exported program has no Python to call; torch.func and tensor subclasses (DTensor) know what to do with
+    PyTorch's operators and not with this one; and a lookup that fits in one piece, such as that of a decoding
+    step, gains nothing that would pay for calling Python from the dispatcher.
     """
     if torch.compiler.is_compiling():
         return torch.compiler.is_exporting()

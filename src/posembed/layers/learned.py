@@ -117,7 +117,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
         return F.embedding(self.row_ids(position_ids), self.weight, padding_idx=self.layout.pad_row)
 
     def row_ids(self, position_ids: Tensor) -> Tensor:
-        """position_ids (...) -> where in ``weight`` their rows are, int64 (...), with the same errors as ``rows``."""
+        """position_ids (...) -> the numbers of their rows, int64 (...). Raises what ``rows`` does."""
         if self.check_ids:
             lowest = 0 if self.layout.pad_row is None else PADDING
             position_ids = check_positions(position_ids, self.max_len, lowest=lowest)
