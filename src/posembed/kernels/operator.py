@@ -81,10 +81,10 @@ def _needs_the_definition(request: Request) -> bool:
     PyTorch's operators and not with this one; and a lookup that fits in one piece, such as that of a decoding
     step, gains nothing that would pay for calling Python from the dispatcher.
     """
-    if torch.compiler.is_compiling():
-        return torch.compiler.is_exporting()
-    if request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
+    if torch.compiler.is_exporting() or request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
         return True
+    if torch.compiler.is_compiling():
+        return False
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     return torch._C._are_functorch_transforms_active() or any(
         type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None

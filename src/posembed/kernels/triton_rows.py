@@ -1,8 +1,8 @@
 """The body for CUDA, in Triton: a row is read, added up, normalized, dropped and written without leaving the chip.
 
 The backward pass makes each row again and writes the gradient of its sum once. Tables collect those gradients
-sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is contended
-for and every run gives the same bits. Sums are in float32, or float64 for float64.
+sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is
+contended for and every run gives the same bits. Sums are in float32, or float64 for float64.
 """
 
 from __future__ import annotations
