@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from posembed.lab.cost.results import CostResult, CostRow
@@ -107,10 +106,10 @@ def _time(result: CostResult) -> str:
         return ""
     layer = milliseconds(result.attention.backward.median)
     lead = f"In training, beside a layer of attention of {layer} ms ({sizes_in_words(result)}),"
-    limit = next((x for x in CHEAP if rows[0].alone_share.backward.median < x), math.inf)
-    cheap = [row for row in rows if row.alone_share.backward.median < limit]
+    limit = next((x for x in CHEAP if rows[0].alone_share.backward.median < x), None)
+    cheap = [row for row in rows if limit is not None and row.alone_share.backward.median < limit]
     dear = [f"{called(row.encoding)} {percent(row.alone_share.backward.median)}" for row in rows[len(cheap) :]]
-    if limit == math.inf:
+    if limit is None:
         return f"{lead} the cheapest takes more than all of its time: {listed(dear)}."
     takes = f"{_names(cheap)} {'take' if len(cheap) > 1 else 'takes'} less than {limit:.0%} of its time"
     return f"{lead} {takes}{'; ' if dear else ''}{listed(dear) if dear else ''}."
