@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from posembed.errors import RunFolderError
+from posembed.errors import ArgumentError
 from posembed.lab.cost.measure import cost_spec
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import CostResult, CostRow, Growth, Passes, save
 from posembed.lab.cost.turns import spread
-from posembed.report.cost import render, write_cost_report
+from posembed.report.cost import render, write_report
 from posembed.report.cost_tables import cost_tables
 from posembed.report.cost_words import MINUS, answer, between, in_bytes, milliseconds, percent
 
@@ -149,7 +149,7 @@ def test_the_page_is_whole_escaped_and_the_same_each_time() -> None:
 
 def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
     save(RESULT, tmp_path)
-    assert write_cost_report(tmp_path) == tmp_path / "report.html"
-    assert write_cost_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == render(RESULT)
-    with pytest.raises(RunFolderError, match="name another file with --out"):
-        write_cost_report(tmp_path, tmp_path)
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == render(RESULT)
+    with pytest.raises(ArgumentError, match="name another file with --out"):
+        write_report(tmp_path, tmp_path)

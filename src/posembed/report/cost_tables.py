@@ -21,7 +21,7 @@ from posembed.report.cost_words import (
     sizes_in_words,
     yours,
 )
-from posembed.report.tables import Cell, Row, Table
+from posembed.report.page import Cell, Row, Table
 
 NOT_TRIED = "not tried"
 
