@@ -127,6 +127,11 @@ def verdicts(step: dict[tuple[str, str], Spread], attention: dict[tuple[str, str
     for name in OURS:
         quoted, ours = quoted_share(name), attention[("posembed", name)]
         if quoted is not None:
+            extra = ratio(step[("posembed", name)], step[("-", NONE)]).median - 1
+            word = "holds" if extra <= quoted else "DOES NOT HOLD"
+            lines.append(
+                f"- {name}: adds {percent(extra)} to a step, at most the table's {percent(quoted)}: {word}."
+            )
             share = ratio(ours, attention[("-", NONE)]).median
             word = "holds" if share <= quoted else "DOES NOT HOLD"
             lines.append(

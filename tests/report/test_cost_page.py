@@ -53,7 +53,7 @@ def row(
 
 
 def made_up(*rows: CostRow) -> CostResult:
-    spec = cost_spec(tuple(r.encoding for r in rows))
+    spec = dataclasses.replace(cost_spec(("learned",)), encodings=tuple(r.encoding for r in rows))
     environment = {"processor": "A <Processor>", "threads": "1", "torch": "2.9", "device": "cpu"}
     return CostResult(spec, passes(0.1), rows, 128, 2, 60.0, environment)
 
@@ -72,15 +72,24 @@ def test_the_answer_is_made_from_the_numbers() -> None:
     assert "learned takes less than 1% of its time; alibi 1.5%, rope 2.6% and rolling 4.0%." in time
     assert "none" not in time
     assert "rope adds 3.0%; alibi adds 30%, since a bias (H, L, L) takes the place of a causal mask" in inside
-    assert "rolling saves 12%, by its window" in inside
+    assert "rolling saves 12%, by a window" in inside
     assert "what learned adds cannot be told from nothing" in inside
     assert "512 x 768 holds 393,216 parameters: 1.0% of the embeddings with 50,257 tokens" in parameters
-    assert "With rolling it is 24,576. With alibi and rope there are none." in parameters
+    assert "Beside it, rolling 24,576. 2 of 4 encodings hold none." in parameters
     assert (
         "Followed to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0"
         in growth
     )
-    assert "alibi grows as length to the power 2.0; it was followed to 4,096 (8,192 tokens would need" in growth
+    assert "alibi grows as length to the power 2.0; the next doubling after 4,096 tokens was not tried" in growth
+
+
+def test_many_encodings_are_not_listed_twice() -> None:
+    many = [row(f"rope-{n}", 0.02 + 0.01 * n, 0.05, Writes(0, 8, 0), parameters=n) for n in range(1, 7)]
+    time, inside, parameters, growth = answer(made_up(RESULT.rows[0], *many))
+    assert "learned takes less than 1% of its time; the others from 3.0% (rope-1) to 8.0% (rope-6)." in time
+    assert inside.endswith("add 5.0%; what learned adds cannot be told from nothing.")
+    assert "Beside it, the others that learn at most 6." in parameters
+    assert "the time of 7 encodings grows" in growth
 
 
 def test_dear_encodings_are_said_to_be_dear() -> None:
