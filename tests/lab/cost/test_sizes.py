@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
@@ -51,3 +54,14 @@ def test_every_known_model_has_its_source() -> None:
 def test_what_is_not_there_has_no_share() -> None:
     table = Size("a table alone", 7, 5)
     assert (table.table, table.share_of_embeddings, table.model, table.share_of_model) == (35, None, None, None)
+
+
+def test_the_table_of_the_page_is_computed() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) ?\| ([\d,]+ x [\d,]+) \| ([\d,]+) \| ([\d.]+%)? ?\|$", page, flags=re.MULTILINE)
+    assert len(rows) == 8
+    for name, table, parameters, share in rows:
+        size = BY_NAME[name or table]
+        assert table == f"{size.rows:,} x {size.width:,}"
+        assert parameters == f"{size.table:,}"
+        assert share == ("" if size.share_of_embeddings is None else f"{size.share_of_embeddings:.2%}")

@@ -89,7 +89,7 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
 
 def _growth(found: Sequence[Point], stopped: str | None) -> Growth:
     fitted = [point for point in found if point.length >= FIT_FROM]
-    fitted = fitted if len(fitted) >= FEWEST_TO_FIT else found[-FEWEST_TO_FIT:]
+    fitted = fitted if len(fitted) >= FEWEST_TO_FIT else list(found[-FEWEST_TO_FIT:])
     lengths = [point.length for point in fitted]
     return Growth(
         lengths=tuple(point.length for point in found),
