@@ -87,11 +87,11 @@ def _svg(figure: Figure, name: str, described: str) -> Markup:
 
 
 def _about(spec: AlgorithmSpec, summary: AlgorithmSummary) -> str:
+    sizes = f"{spec.layers} layers, width {spec.width}, {spec.heads} heads"
     return (
-        f"The same small Transformer decoder ({spec.layers} layers, width {spec.width}, {spec.heads} heads) learns to "
-        f"{PROBLEMS[spec.problem].line} on problems of 1 to {spec.train_size:,} {summary.unit}, for {spec.steps:,} "
-        f"steps, and is then given up to {max(spec.test_sizes):,}. Only positions differ. "
-        f"{runs_of_each(summary).capitalize()}."
+        f"The same small Transformer decoder ({sizes}), trained for {spec.steps:,} steps on problems of 1 to "
+        f"{spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
+        f"{max(spec.test_sizes):,}. Only positions differ. {runs_of_each(summary).capitalize()}."
     )
 
 
