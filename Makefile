@@ -33,7 +33,7 @@ bench-length: .venv/dev
 
 # timm asks for torchvision, which its code for position tables, a peer of our tests, does without.
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets,ray]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm
 	@touch $@ .venv/base
 

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from posembed.cli.tables import BETWEEN, WIDTH_OF_A_FILE, Column, that_fit
 from posembed.lab.questions.algorithms import SOLVED, AlgorithmSummary
-from posembed.lab.statistics import Estimate
 from posembed.report.algorithm_words import answer, best_first, interval, percent, solves_in_words
+from posembed.statistics import Estimate
 
 
 def print_algorithm(summary: AlgorithmSummary, console: Console | None = None) -> None:

@@ -10,6 +10,7 @@ import typer
 
 PAGES = {
     "lengths": "posembed.report.lengths",
+    "cost": "posembed.report.cost",
     "algorithms": "posembed.report.algorithms",
 }
 """The question that the runs of a folder answer -> where its ``write_report`` is."""
@@ -27,9 +28,10 @@ def report(
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
     from posembed.errors import ArgumentError, RunFolderError
+    from posembed.lab.cost.results import FILE
     from posembed.lab.results import read_settings
 
-    question = read_settings(folder).get("question")
+    question = "cost" if (folder / FILE).exists() else read_settings(folder).get("question")
     if question not in PAGES:
         raise RunFolderError(
             f"{folder} holds runs of the question {question!r}, of which this version has no page"

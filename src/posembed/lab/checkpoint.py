@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
 
@@ -23,6 +23,8 @@ class State:
     step: int = 0
     seconds: float = 0.0
     losses: list[tuple[int, float]] = field(default_factory=list)
+    tables: dict[int, Tensor] = field(default_factory=dict)
+    """The encoding's rows after some steps."""
 
 
 def save(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:

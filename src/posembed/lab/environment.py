@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def make_accelerator(precision: str = "no", device: str | None = None) -> Accelerator:
+def make_accelerator(
+    precision: str = "no", device: str | None = None, *, track: str | None = None, tracking: Path | None = None
+) -> Accelerator:
     """Where runs happen: the device that Accelerate finds, or the CPU if it is asked for.
+
+    With ``track``, "tensorboard" or "wandb", it has that tracker, which writes into the folder ``tracking``.
 
     Raises ArgumentError for a precision or device that this machine does not have.
     """
@@ -28,7 +32,9 @@ def make_accelerator(precision: str = "no", device: str | None = None) -> Accele
     if device not in (None, "cpu", "cuda", "mps", "xpu"):
         raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
     try:
-        accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu")
+        accelerator = Accelerator(
+            mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking
+        )
     except ValueError as error:  # fp16 without a GPU, say
         raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
     if device is not None and accelerator.device.type != device:

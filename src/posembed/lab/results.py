@@ -73,7 +73,8 @@ class RunFolder(Generic[SpecT, MeasuredT]):
     settings.json        the question, and what they share
     results.jsonl        one line a finished run
     checkpoints/KEY.pt   of a run that is not finished
-    tables/KEY.safetensors   the learned rows of a finished run, "initial" and "final"
+    tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
+    attention/KEY.safetensors   of a finished run: the mean weight of each head by distance
     """
 
     def __init__(self, path: str | Path, task: type[Task[SpecT, MeasuredT]]) -> None:
@@ -88,12 +89,15 @@ class RunFolder(Generic[SpecT, MeasuredT]):
     def table(self, spec: SpecT) -> Path:
         return self.path / "tables" / f"{spec.key()}.safetensors"
 
+    def attention(self, spec: SpecT) -> Path:
+        return self.path / "attention" / f"{spec.key()}.safetensors"
+
     def prepare(self, spec: SpecT) -> None:
         """Make the folder, or check that it was made for runs like this one."""
         asked = {"question": spec.QUESTION, **spec.shared_settings()}
         settings = json.loads(json.dumps(asked))
         try:
-            for folder in ("checkpoints", "tables"):
+            for folder in ("checkpoints", "tables", "attention"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
                 write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n")

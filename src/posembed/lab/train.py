@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.lab import checkpoint
 from posembed.lab.environment import describe_environment
+from posembed.lab.looking import save_attention
 from posembed.lab.model import PositionedModel
 from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.snapshots import save_tables, snapshot_steps
 from posembed.lab.spec import TrainingSpec
 from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
 
@@ -61,19 +62,22 @@ def run(
     check(spec, task, accelerator.num_processes)
     model = task.build(spec).to(accelerator.device)
     initial_rows = learned_rows(model)
-    failure = None
+    failure = measurements = attention = None
     state = checkpoint.State()
     try:
         failure = _train(spec, task, accelerator, model, state, folder, on_step)
         model.eval()
-        measurements = None
         if failure is None:
             measurements = task.measure(spec, model, accelerator)
+            if folder is not None and accelerator.is_main_process:
+                attention = task.attention(spec, model, accelerator.device)
     finally:
         accelerator.free_memory()
     final_rows = learned_rows(model)
     if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
-        save_file({"initial": initial_rows, "final": final_rows}, folder.table(spec))
+        save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
+    if folder is not None and attention is not None:
+        save_attention(folder.attention(spec), attention)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec=spec,
@@ -144,6 +148,7 @@ def _train(
     share = spec.batch // accelerator.num_processes
     mine = slice(accelerator.process_index * share, (accelerator.process_index + 1) * share)
     keep_loss_every = max(spec.steps // LOSSES_KEPT, 1)
+    keep_rows_after = snapshot_steps(spec.steps)
     first_step, seconds_before = state.step, state.seconds
     started = saved = time.perf_counter()
     with checkpoint.Interrupt() as interrupt:
@@ -165,6 +170,8 @@ def _train(
             state.step, state.seconds = step + 1, seconds_before + now - started
             if state.step % keep_loss_every == 0 or state.step == spec.steps:
                 state.losses.append((state.step, loss_value))
+            if state.step in keep_rows_after and (rows := learned_rows(model)) is not None:
+                state.tables[state.step] = rows
             tokens = (state.step - first_step) * spec.batch * spec.train_length
             on_step(Progress(state.step, loss_value, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from posembed.lab.questions.algorithms import AlgorithmResult, AlgorithmRow, AlgorithmSummary, BySize
-from posembed.lab.statistics import Estimate
 from posembed.report.algorithm_words import best_first, interval, percent, solves_in_words
 from posembed.report.tables import NO_POSITION, Cell, Row, Table
+from posembed.statistics import Estimate
 
 
 def result_tables(summary: AlgorithmSummary) -> list[Table]:

@@ -8,7 +8,7 @@ from posembed.report.words import called, listed
 
 if TYPE_CHECKING:
     from posembed.lab.questions.algorithms import AlgorithmRow, AlgorithmSummary
-    from posembed.lab.statistics import Estimate
+    from posembed.statistics import Estimate
 
 SOLVED_IN_WORDS = "95 % of its problems answered without a mistake, and so at every smaller size tested"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from posembed.lab.curves import smoothed
 from posembed.lab.results import RunResult
 from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
@@ -37,13 +38,3 @@ def training_figure(results: Sequence[RunResult[Any, Any]]) -> Figure:
     tick_heights(axes)
     label_line_ends(axes, [(math.fsum(ends) / len(ends), name, drawn[name].colour) for name, ends in last.items()])
     return figure
-
-
-def smoothed(losses: Sequence[float], *, each_side: int = 3) -> list[float]:
-    """The mean of each loss and its neighbours, as many before as after: fewer towards the ends."""
-    means = []
-    for index in range(len(losses)):
-        side = min(each_side, index, len(losses) - 1 - index)
-        near = losses[index - side : index + side + 1]
-        means.append(math.fsum(near) / len(near))
-    return means

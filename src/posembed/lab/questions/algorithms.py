@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.results import RunResult
-from posembed.lab.statistics import Estimate, estimate
 from posembed.lab.tasks.algorithms.problems import PROBLEMS
 from posembed.lab.tasks.algorithms.spec import AlgorithmSpec
 from posembed.lab.tasks.algorithms.task import Solved, check_encoding
+from posembed.statistics import Estimate, estimate
 
 SOLVED = 0.95
 """A size is solved where this share of its problems, over all seeds, is answered without a mistake."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import DataError
-from posembed.lab import measure
+from posembed.lab import looking, measure
 from posembed.lab.data import Corpus
 from posembed.lab.encodings import build_encoding
 from posembed.lab.model import Decoder, PositionedModel
@@ -34,6 +34,10 @@ class LanguageSpec(TrainingSpec):
     """Ascending."""
     test_tokens: int
     """How much held-out text each length is measured on."""
+
+    @property
+    def longest(self) -> int:
+        return max(self.train_length, *self.test_lengths)
 
 
 class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
@@ -89,6 +93,12 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
             tokens=spec.test_tokens,
             bytes_per_token=self.corpus.bytes_per_token,
         )
+
+    def attention(self, spec: LanguageSpec, model: PositionedModel, device: torch.device) -> Tensor:
+        """On held-out text at the training length."""
+        length = spec.train_length
+        text = measure.windows(self.corpus.held_out, length, looking.SEQUENCES * length)
+        return looking.attention_by_distance(model, text[:, :-1], device)
 
     def tokens_measured(self, spec: LanguageSpec) -> int:
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from posembed.lab.model import PositionedModel
@@ -55,6 +56,11 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
     @abstractmethod
     def measure(self, spec: SpecT, model: PositionedModel, accelerator: Accelerator) -> MeasuredT:
         """Called in every process, with the trained model in eval mode; the same values in each."""
+
+    def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:
+        """Where the heads of the trained model look, (layers, H, L): the mean weight by distance. Called in the
+        main process alone. None where the task has no text to look at."""
+        return None
 
     @abstractmethod
     def tokens_measured(self, spec: SpecT) -> int:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import answers, finish
+from posembed.cli.compare.answering import How, answers, finish
 from posembed.cli.compare.options import MODEL, TRAINING, option
 from posembed.lab.tasks.algorithms.problems import PROBLEMS
 
@@ -82,7 +82,7 @@ def compare(
     names = default_encodings(problem) if encodings is None else options.names(encodings)
     folder = out or Path("runs") / problem
     specs = algorithm_runs(chosen, names, seeds)
-    results = answers(specs, Algorithm(problem), folder, device=device, dry_run=dry_run)
+    results = answers(specs, Algorithm(problem), folder, How(device=device, dry_run=dry_run))
     summary = summarise_algorithm(results)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))

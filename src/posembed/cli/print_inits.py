@@ -1,0 +1,2 @@
+def print_inits(summary):
+    print(summary)

@@ -1,0 +1,143 @@
+"""Predicting the next token with a learned table at the input, from one start of it or another."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.lab import measure
+from posembed.lab.model import Decoder, PositionedModel
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder, shared_loss
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, xavier_table, zero_table
+from posembed.tables.scale import root_mean_square
+from posembed.tables.similarity import neighbour_cosine
+from posembed.tables.spectrum import table_spectrum
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+SCALED: dict[str, Callable[[int, int, float], Tensor]] = {
+    "normal": lambda length, dim, std: normal_table(length, dim, std=std),
+    "sinusoidal": lambda length, dim, std: scaled_sinusoidal_table(length, dim, std=std),
+}
+PLAIN: dict[str, Callable[[int, int], Tensor]] = {
+    "xavier": xavier_table,
+    "sinusoidal": sinusoidal_table,
+    "zero": zero_table,
+}
+
+
+def start_of(init: str, length: int, dim: int) -> Tensor:
+    """The table (length, dim) of this name: "normal-0.02" and "sinusoidal-0.02" with any scale (the root mean
+    square), "xavier", "zero", and "sinusoidal" as it was published, with an amplitude of 1.
+
+    Raises:
+        ArgumentError: a name that is not known.
+    """
+    if init in PLAIN:
+        return PLAIN[init](length, dim)
+    kind, _, scale = init.partition("-")
+    if kind not in SCALED or not re.fullmatch(r"\d+(\.\d+)?|\.\d+", scale):
+        raise ArgumentError(
+            f"unknown initial values {init!r}; known are {', '.join(PLAIN)}, and "
+            f"{' and '.join(f'{name}-STD' for name in SCALED)} with a number, as normal-0.02"
+        )
+    return SCALED[kind](length, dim, float(scale))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitSpec(LanguageSpec):
+    QUESTION: ClassVar[str] = "inits"
+    COMPARED: ClassVar[tuple[str, ...]] = ("init", "seed")
+
+    init: str
+    """As ``start_of`` reads it."""
+
+
+@dataclass(frozen=True)
+class InitMeasurements:
+    """The loss, and the table before and after training. None where a table of zeros has no direction or scale."""
+
+    loss: float
+    """In nats a token, on held-out text in windows of the training length."""
+    bytes_per_token: float
+    scale_before: float
+    """The root mean square of the rows."""
+    scale_after: float
+    moved: float
+    """The root mean square of what training added to the rows."""
+    cosine: float | None
+    """Of the whole table before and after."""
+    effective_rank_before: float
+    effective_rank_after: float
+    neighbour_cosine_before: float | None
+    """The mean over neighbouring rows."""
+    neighbour_cosine_after: float | None
+
+    @property
+    def moved_times(self) -> float | None:
+        """How far the rows moved, by how long they were."""
+        return self.moved / self.scale_before if self.scale_before else None
+
+
+class InitialValues(LanguageModelling):
+    """corpus: what to train and to measure on."""
+
+    Spec = InitSpec
+    Measured = InitMeasurements  # type: ignore[assignment]
+
+    def check(self, spec: InitSpec) -> None:  # type: ignore[override]
+        start_of(spec.init, 1, spec.width)
+        super().check(spec)
+
+    def build(self, spec: InitSpec) -> Decoder:  # type: ignore[override]
+        return build_decoder(spec, self.corpus.vocabulary, _encoding)
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        with warnings.catch_warnings():  # a table far from the tokens' scale is among what is asked about
+            warnings.filterwarnings("ignore", message="the tokens have scale")
+            return super().loss(model, *batch)
+
+    def measure(  # type: ignore[override]
+        self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator
+    ) -> InitMeasurements:
+        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
+        loss = shared_loss(model, accelerator)(text).mean().item()
+        before, after = (m.encoding.weight.detach().cpu() for m in (self.build(spec), model))
+        return InitMeasurements(loss, self.corpus.bytes_per_token, **table_measures(before, after))
+
+    def tokens_measured(self, spec: LanguageSpec) -> int:
+        return spec.test_tokens
+
+
+def table_measures(before: Tensor, after: Tensor) -> dict[str, float | None]:
+    """Of rows (N, D), what InitMeasurements says of them, by its names."""
+    return {
+        "scale_before": root_mean_square(before),
+        "scale_after": root_mean_square(after),
+        "moved": root_mean_square(after - before),
+        "cosine": F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
+        if before.any() and after.any()
+        else None,
+        "effective_rank_before": table_spectrum(before).effective_rank,
+        "effective_rank_after": table_spectrum(after).effective_rank,
+        "neighbour_cosine_before": _mean_neighbour_cosine(before),
+        "neighbour_cosine_after": _mean_neighbour_cosine(after),
+    }
+
+
+def _mean_neighbour_cosine(rows: Tensor) -> float | None:
+    return neighbour_cosine(rows).mean().item() if rows.any() and len(rows) > 1 else None
+
+
+def _encoding(spec: InitSpec) -> LearnedPositionalEmbedding:
+    start = start_of(spec.init, spec.train_length, spec.width)
+    return LearnedPositionalEmbedding(spec.train_length, spec.width, dropout=spec.dropout, init=start)
