@@ -35,6 +35,9 @@ def compare(
         Path | None, option("The run folder; the same command goes on where it stopped. Default: runs/TASK.")
     ] = None,
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,
+    on: options.On = "here",
+    cpus_per_run: options.CpusPerRun = 1,
+    track: options.Track = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
     train_size: Annotated[int | None, option("The longest problem trained on.", MODEL)] = None,
