@@ -33,7 +33,9 @@ def texts(name: str, size: int, seed: int) -> tuple[str, str]:
 def test_addition_is_pythons_sum(size: int, seed: int) -> None:
     question, answer = texts("addition", size, seed)
     first, second = (number[::-1] for number in question.split("+"))
-    assert (len(first), len(second), len(answer)) == (size, size, size + 1)
+    assert len(str(int(first))) <= size
+    assert (len(first), len(second), len(answer)) == (size + 1, size + 1, size + 1)
+    assert first[0] == second[0] == "0"  # before each number, so that the sum has no digit of its own
     assert int(answer[::-1]) == int(first) + int(second)
     forwards = addition_written_forwards(size, random.Random(seed))
     assert forwards == (f"^{first}+{second}=", answer + "$")

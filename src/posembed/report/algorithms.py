@@ -76,7 +76,7 @@ def _about(spec: AlgorithmSpec, summary: AlgorithmSummary) -> str:
 def _caption(summary: AlgorithmSummary) -> str:
     several = any(len(row.seeds) > 1 for row in summary.rows)
     return (
-        f"Shaded at the left: the sizes trained on. A size is solved above the dotted line, {100 * SOLVED:.0f} %. "
+        f"Shaded at the left: the sizes trained on. A size is solved above the dotted line, {100 * SOLVED:.0f}%. "
         + ("Shaded bands: 95% intervals over seeds." if several else "One run of each, so no interval is known.")
     )
 

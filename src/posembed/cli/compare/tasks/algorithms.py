@@ -28,7 +28,7 @@ def compare(
         str | None,
         option(
             "Names with commas between, NAME+window for a causal window; abacus and coupled where they apply. "
-            "Default: learned,sinusoidal,rope,alibi,none and the ids that apply."
+            "Default: learned,sinusoidal,rope,alibi and the ids that apply."
         ),
     ] = None,
     out: Annotated[
