@@ -24,6 +24,10 @@ class AlgorithmSpec(TrainingSpec):
     test_problems: int
     """Of each size."""
 
+    @property
+    def longest(self) -> int:
+        return tokens_fed(self.problem, max(self.train_size, *self.test_sizes))
+
 
 COMMON: dict[str, Any] = {
     "layers": 2,
