@@ -17,7 +17,9 @@ def images(
         str, option("Names with commas between.")
     ] = "learned-1d,learned-2d,factorized,sinusoidal,sinusoidal-2d,none",
     data: Annotated[str, option("digits: scikit-learn's, 8 x 8 pixels.")] = "digits",
-    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path("runs/images"),
+    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path(
+        "runs/images"
+    ),
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,
     reference: Annotated[
         str | None, option("The encoding that the others are held against. Default: learned-1d, if it is run.")

@@ -1,0 +1,95 @@
+"""The answer about classified texts, in sentences made from the numbers."""
+
+from __future__ import annotations
+
+from posembed.lab.questions.classification import ClassificationRow, ClassificationSummary
+from posembed.report.accuracy_words import accuracy, capitalised, compared, percent, points, runs_in_words
+from posembed.report.words import called, interval, listed
+
+DOCUMENTS = "documents"
+
+
+def best_first(summary: ClassificationSummary) -> list[ClassificationRow]:
+    """By accuracy; the failed last."""
+    return sorted(
+        summary.rows, key=lambda row: (row.accuracy is None, -row.accuracy.mean if row.accuracy else 0.0)
+    )
+
+
+def answer(summary: ClassificationSummary) -> list[str]:
+    """Two paragraphs: learned positions against the reference, then the others; how to take it. Never more than
+    the numbers bear: what two chances, of seeds and of documents, could have made is not called a difference."""
+    paragraphs = [" ".join(_differences(summary)), " ".join(_standing(summary))]
+    return [text for text in paragraphs if text]
+
+
+def _differences(summary: ClassificationSummary) -> list[str]:
+    reference = next(row for row in summary.rows if row.encoding == summary.reference)
+    rows = [(row, row.difference) for row in best_first(summary) if row.difference is not None]
+    rows.sort(key=lambda pair: pair[0].encoding != "learned")
+    if not rows or reference.accuracy is None:
+        there = [f"{called(row.encoding)} {accuracy(row.accuracy)}" for row in best_first(summary) if row.accuracy]
+        return [f"Of {summary.examples:,} held-out examples are told: {listed(there)}."] if there else []
+    first, difference = rows[0]
+    sentences = [capitalised(compared(first.encoding, difference, summary.reference, DOCUMENTS))]
+    for told, better, said in ((True, True, "better"), (True, False, "worse"), (False, None, "")):
+        group = [
+            f"{called(row.encoding)} by {points(of.over_seeds.mean)} ({interval(of.over_documents, points)})"
+            for row, of in rows[1:]
+            if of.told is told and better in (None, of.over_seeds.mean > 0)
+        ]
+        if not group:
+            continue
+        verb = "are" if len(group) > 1 else "is"
+        if told:
+            sentences.append(f"{capitalised(listed(group))} {verb} {said}.")
+        else:
+            sentences.append(
+                f"Nor can {listed(group)} be told from it."
+                if not difference.told
+                else f"{capitalised(listed(group))} cannot be told from it."
+            )
+    return sentences
+
+
+def _standing(summary: ClassificationSummary) -> list[str]:
+    if not any(row.seeds for row in summary.rows):
+        return [failure for row in summary.rows for failure in _failures(row)]
+    reference = next(row for row in summary.rows if row.encoding == summary.reference)
+    sentences = []
+    if reference.accuracy is not None:
+        sentences.append(
+            f"{capitalised(called(summary.reference))} tells {accuracy(reference.accuracy)} of {summary.examples:,} "
+            f"held-out examples; always answering the most frequent of {len(summary.classes)} classes would tell "
+            f"{percent(summary.most_frequent)}%. {capitalised(runs_in_words([row.seeds for row in summary.rows]))}."
+        )
+    smallest = smallest_told(summary)
+    if smallest is not None:
+        sentences.append(f"A difference below about {percent(smallest)} points could not have been told here.")
+    return sentences + [failure for row in summary.rows for failure in _failures(row)]
+
+
+def smallest_told(summary: ClassificationSummary) -> float | None:
+    """The half of the wider of both intervals, in the middle of all encodings: what a difference had to exceed."""
+    halves = sorted(
+        max(
+            estimate.high - estimate.low
+            for estimate in both
+            if estimate.low is not None and estimate.high is not None
+        )
+        / 2
+        for row in summary.rows
+        if row.difference is not None
+        for both in [(row.difference.over_seeds, row.difference.over_documents)]
+        if any(estimate.low is not None for estimate in both)
+    )
+    return halves[len(halves) // 2] if halves else None
+
+
+def _failures(row: ClassificationRow) -> list[str]:
+    if not row.failures:
+        return []
+    what = "A run" if row.seeds else "Training"
+    return [
+        f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."
+    ]
