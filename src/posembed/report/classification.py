@@ -156,9 +156,9 @@ def _cell(estimate: Estimate | None) -> Cell:
 def _about(spec: ClassificationSpec, summary: ClassificationSummary) -> str:
     read = "a token in front" if spec.pooling == "cls" else "the mean over its tokens"
     return (
-        f"The same small Transformer encoder ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained "
-        f"on {spec.data} for {spec.steps:,} steps of {spec.batch} texts of up to {spec.train_length:,} tokens "
-        f"({spec.tokenizer}), the class read from {read}. Tested on {summary.examples:,} examples of "
+        f"The same small Transformer encoder ({spec.layers} layers, width {spec.width}, {spec.heads} heads), "
+        f"trained on {spec.data} for {spec.steps:,} steps of {spec.batch} texts of up to {spec.train_length:,} "
+        f"tokens ({spec.tokenizer}), the class read from {read}. Tested on {summary.examples:,} examples of "
         f"{summary.documents:,} documents that it never saw. Only the position encoding differs. "
         f"{runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
     )
@@ -166,9 +166,9 @@ def _about(spec: ClassificationSpec, summary: ClassificationSummary) -> str:
 
 def _caption(summary: ClassificationSummary) -> str:
     return (
-        f"A dot at the left of the line: worse than {summary.reference}. Thick: the 95% interval over seeds, paired "
-        "by seed (none from a single run). Thin: over the held-out documents. A difference that either of them "
-        "leaves at the line cannot be told from chance."
+        f"The line at 0 is {summary.reference}. Thick: the 95% interval over seeds, paired by seed (none from a "
+        "single run). Thin: over the held-out documents. Where either of them crosses the line, the difference "
+        "cannot be told from chance."
     )
 
 

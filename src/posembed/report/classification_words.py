@@ -59,9 +59,10 @@ def _standing(summary: ClassificationSummary) -> list[str]:
     sentences = []
     if reference.accuracy is not None:
         sentences.append(
-            f"{capitalised(called(summary.reference))} tells {accuracy(reference.accuracy)} of {summary.examples:,} "
-            f"held-out examples; always answering the most frequent of {len(summary.classes)} classes would tell "
-            f"{percent(summary.most_frequent)}%. {capitalised(runs_in_words([row.seeds for row in summary.rows]))}."
+            f"{capitalised(called(summary.reference))} tells {accuracy(reference.accuracy)} of the "
+            f"{summary.examples:,} held-out examples; always answering the most frequent of "
+            f"{len(summary.classes)} classes would tell {percent(summary.most_frequent)}%. "
+            f"{capitalised(runs_in_words([row.seeds for row in summary.rows]))}."
         )
     smallest = smallest_told(summary)
     if smallest is not None:

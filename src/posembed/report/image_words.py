@@ -54,8 +54,8 @@ def _differences(summary: ImageSummary, rows: list[ImageRow], size: int) -> str:
     others = [(row, of) for row, of in there if row not in same]
     others.sort(key=lambda pair: pair[0].encoding != "learned-2d")
     sentences = [
-        f"{capitalised(called(row.encoding))} gives the same answers as {called(summary.reference)}, image by image: "
-        "until the grid changes they are one model."
+        f"{capitalised(called(row.encoding))} gives the same answers as {called(summary.reference)}, image by "
+        "image: until the grid changes they are one model."
         for row in same
     ]
     if others:

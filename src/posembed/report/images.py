@@ -52,7 +52,7 @@ def render(
         Section(
             "What the tables learned",
             tuple(learned_tables(runs, results)),
-            says=f"{HOW_TO_READ} Row 0 is that of the token in front, if there is one; the patches follow row by row.",
+            says=f"{HOW_TO_READ} Row 0 is that of the token in front, if there is one; then patches row by row.",
         ),
         training_section(results),
         evidence_section(results, raw_tables(results)),
@@ -78,8 +78,8 @@ def result_tables(summary: ImageSummary) -> list[Table]:
     )
     differences = Table(
         f"Less {summary.reference}'s, points of percent",
-        "Paired by seed and by image. Below each difference stand its 95% intervals over seeds and, after the bar, over "
-        "images; green or red where neither holds 0, so that it can be told from chance.",
+        "Paired by seed and by image. Below each difference stand its 95% intervals over seeds and, after the "
+        "bar, over images; green or red where neither holds 0, so that it can be told from chance.",
         _sizes(summary),
         tuple(Row(row.encoding, _differences(row, summary)) for row in rows if row.difference),
         first="encoding",
@@ -154,11 +154,11 @@ def _differences(row: ImageRow, summary: ImageSummary) -> tuple[Cell, ...]:
 def _about(spec: ImageSpec, summary: ImageSummary) -> str:
     side = spec.train_size // spec.patch
     return (
-        f"A small ViT ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained for {spec.steps:,} steps "
-        f"of {spec.batch} images of {spec.data}, {spec.train_size} x {spec.train_size} pixels in {side} x {side} "
-        f"patches of {spec.patch} x {spec.patch}. Only positions differ. Tested on {summary.examples:,} held-out images, "
-        "at that size and drawn at others (bilinearly): patches stay as they are in pixels, so that there are more or "
-        f"fewer of them. {runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
+        f"A small ViT ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained for {spec.steps:,} "
+        f"steps of {spec.batch} images of {spec.data}, {spec.train_size} x {spec.train_size} pixels in {side} x "
+        f"{side} patches of {spec.patch} x {spec.patch}. Only positions differ. Tested on {summary.examples:,} "
+        "held-out images, at that size and drawn at others (bilinearly): patches keep their size in pixels, so that "
+        f"there are more or fewer of them. {runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
     )
 
 
@@ -166,8 +166,8 @@ def _caption(summary: ImageSummary) -> str:
     several = any(len(row.seeds) > 1 for row in summary.rows)
     failed = [row.encoding for row in summary.rows if not row.accuracy]
     return (
-        "The dotted line: the size trained on. Away from it tables are resized to the new grid, and nothing is trained "
-        f"again. {'Bars: 95% intervals over seeds.' if several else 'One run of each, so no interval is known.'}"
+        "The dotted line: the size trained on. Away from it tables are resized to the new grid, and nothing "
+        f"is trained again. {'Bars: 95% intervals over seeds.' if several else 'One run of each, no interval.'}"
         + (f" Not drawn, since training failed: {', '.join(failed)}." if failed else "")
     )
 

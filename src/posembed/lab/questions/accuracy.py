@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
-from posembed.statistics import Estimate, estimate, paired_difference, shares
 from posembed.lab.tasks.task import SpecT
+from posembed.statistics import Estimate, estimate, paired_difference, shares
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from posembed.lab.encoder_encodings import require_both_ways
 from posembed.lab.questions.accuracy import Difference, Told, choose_reference, difference, runs_of
 from posembed.lab.results import RunResult
-from posembed.statistics import Estimate, estimate
 from posembed.lab.tasks.classification import ClassificationSpec, Classified
+from posembed.statistics import Estimate, estimate
 
 USUAL_REFERENCE = "sinusoidal"
 UNEVEN = 1.5
-"""Classes are uneven if the largest has this many times the examples of the smallest: then macro F1 is told too."""
+"""Classes are uneven if the largest has more than this many times the examples of the smallest."""
 
 ClassificationResult: TypeAlias = RunResult[ClassificationSpec, Classified]
 

@@ -28,7 +28,7 @@ TEXTS_AT_ONCE = 128
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSpec(TrainingSpec):
-    """``train_length`` is the most tokens of a text, the one in front included if that is pooled; texts are cut."""
+    """``train_length``: the most tokens of a text, the one in front included; longer texts are cut."""
 
     QUESTION: ClassVar[str] = "text"
 
