@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from posembed.errors import ArgumentError
-from posembed.lab.encodings import ENCODINGS, WINDOW_SUFFIX
+from posembed.lab.encodings import ENCODINGS
 from posembed.lab.image_encodings import IMAGE_ENCODINGS
 from posembed.lab.spec import TrainingSpec
 from posembed.layers.base import PositionEncoding
@@ -24,17 +24,15 @@ def require_both_ways(name: str) -> None:
     """Raise ArgumentError for a name that is not known, or of what an encoder of text has no use for."""
     if name in BOTH_WAYS:
         return
-    base = name.removesuffix(WINDOW_SUFFIX)
+    base, *suffixes = name.split("+")
     if name in IMAGE_ENCODINGS:
         reason = f"{name!r} places the patches of an image in a grid, and a text is a sequence"
     elif base not in ENCODINGS:
         reason = f"unknown encoding {name!r}"
-    elif base != name or base == "rolling":
+    elif base == "rolling" or "window" in suffixes:
         reason = f"{name!r} needs a causal window, and an encoder sees all tokens both ways"
-    elif base.startswith("rope-"):
-        reason = f"{name!r} is rope up to the training length, and no text here is longer"
     else:
-        reason = f"{name!r} is for a decoder, whose tokens see none after them"
+        reason = f"{name!r} is for a decoder, or for texts longer than those trained on, of which there are none here"
     raise ArgumentError(f"{reason}; choose among {', '.join(BOTH_WAYS)}")
 
 

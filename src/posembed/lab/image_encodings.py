@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from posembed.errors import ArgumentError
-from posembed.lab.encodings import ENCODINGS, TOKEN_STD, WINDOW_SUFFIX
+from posembed.lab.encodings import ENCODINGS, TOKEN_STD
 from posembed.layers.base import PositionEncoding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -78,7 +78,7 @@ def require_image_encoding(name: str) -> None:
     if name in IMAGE_ENCODINGS:
         return
     choose = f"choose among {', '.join(IMAGE_ENCODINGS)}"
-    if name.removesuffix(WINDOW_SUFFIX) in ENCODINGS:
+    if name.split("+")[0] in ENCODINGS:
         raise ArgumentError(
             f"{name!r} is of places in a sequence, and the patches of an image form a grid; {choose}"
         )
