@@ -102,7 +102,7 @@ def _separated(path: Path, *, tabs: bool) -> Numbered:
                     )
                 yield reader.line_num, row
         except csv.Error as error:
-            raise DataError(f"line {reader.line_num} of {path} cannot be read: {error}; mend it") from error
+            raise DataError(f"line {reader.reader.line_num} of {path} cannot be read: {error}; mend it") from error
 
 
 def _json_lines(path: Path) -> Numbered:

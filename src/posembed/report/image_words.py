@@ -7,6 +7,9 @@ from posembed.report.accuracy_words import capitalised, compared, percent, point
 from posembed.report.words import called, interval, listed
 
 IMAGES = "images"
+TWINS = {"learned-1d", "learned-2d"}
+"""One row a patch from the same start: the same model until the grid changes."""
+TOLD_FIRST = ("learned-2d", "none")
 
 
 def best_first(summary: ImageSummary) -> list[ImageRow]:
@@ -18,79 +21,71 @@ def best_first(summary: ImageSummary) -> list[ImageRow]:
 def grid_in_words(summary: ImageSummary, size: int) -> str:
     """ "4 x 4 patches"."""
     side = size // summary.patch
-    return f"{side}\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}{side}\N{NO-BREAK SPACE}patches"
+    return f"{side}\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}{side} patches"
 
 
 def answer(summary: ImageSummary) -> list[str]:
     """Two paragraphs: the grid trained on; the grid farthest from it."""
     sizes = dict.fromkeys((summary.train_size, summary.farthest))
-    paragraphs = [_at(summary, size) for size in sizes]
+    paragraphs = [f"{_shares(summary, size)} {_differences(summary, size)}".strip() for size in sizes]
     paragraphs[-1] += "".join(f" {failure}" for row in summary.rows for failure in _failures(row))
     return [text.strip() for text in paragraphs if text.strip()]
 
 
-def _at(summary: ImageSummary, size: int) -> str:
-    rows = [row for row in best_first(summary) if row.accuracy]
-    rows.sort(key=lambda row: -row.accuracy[size].mean)
+def are_twins(row: ImageRow, summary: ImageSummary, size: int) -> bool:
+    """Whether a difference is of one model from itself."""
+    if size != summary.train_size or {row.encoding, summary.reference} != TWINS or size not in row.difference:
+        return False
+    return set(row.difference[size].over_seeds.values) == {0.0}
+
+
+def _shares(summary: ImageSummary, size: int) -> str:
+    rows = sorted((row for row in summary.rows if row.accuracy), key=lambda row: -row.accuracy[size].mean)
     if not rows:
         return ""
+    shares = [f"{percent(row.accuracy[size].mean)}% with {called(row.encoding)}" for row in rows]
     if size == summary.train_size:
-        where = f"On the grid that it was trained on, {grid_in_words(summary, size)}, a small ViT tells"
-    else:
-        where = (
-            f"With the same images drawn at {size} x {size} pixels, {grid_in_words(summary, size)}, and the table "
-            "resized, it tells"
+        return (
+            f"On the grid that it was trained on, {grid_in_words(summary, size)}, a small ViT tells "
+            f"{summary.examples:,} held-out images in {listed(shares)} ({runs_in_words([row.seeds for row in rows])})."
         )
-    shares = listed([f"{percent(row.accuracy[size].mean)}% with {called(row.encoding)}" for row in rows])
-    runs = f", {runs_in_words([row.seeds for row in rows])}" if size == summary.train_size else ""
-    held_out = f" of {summary.examples:,} held-out images{runs}" if size == summary.train_size else ""
-    return f"{where} {shares}{held_out}. {_differences(summary, rows, size)}"
+    return (
+        f"On the same images drawn at {size} x {size} pixels, a grid of {grid_in_words(summary, size)}, with nothing "
+        f"trained again and the tables resized, it tells {listed(shares)}."
+    )
 
 
-def _differences(summary: ImageSummary, rows: list[ImageRow], size: int) -> str:
-    """learned-2d first, in full; the others in short."""
-    there = [(row, row.difference[size]) for row in rows if size in row.difference]
-    same = [row for row, of in there if is_same(row, size)]
-    others = [(row, of) for row, of in there if row not in same]
-    others.sort(key=lambda pair: pair[0].encoding != "learned-2d")
-    sentences = [
-        f"{capitalised(called(row.encoding))} gives the same answers as {called(summary.reference)}, image by "
-        "image: until the grid changes they are one model."
-        for row in same
-    ]
-    if others:
-        row, of = others[0]
-        sentences.append(capitalised(compared(row.encoding, of, summary.reference, IMAGES)))
-    for told, said in ((True, ""), (False, " cannot be told from it")):
-        group = [
-            f"{called(row.encoding)} {points(of.over_seeds.mean)} ({interval(of.over_seeds, points)})"
-            if interval(of.over_seeds, points)
-            else f"{called(row.encoding)} {points(of.over_seeds.mean)}"
-            for row, of in others[1:]
-            if of.told is told
-        ]
-        if group:
+def _differences(summary: ImageSummary, size: int) -> str:
+    """Of 2-D and of none in full, of the others in short."""
+    there = [row for row in best_first(summary) if size in row.difference]
+    in_full = [row for name in TOLD_FIRST for row in there if row.encoding == name]
+    sentences = []
+    for row in in_full:
+        if are_twins(row, summary, size):
             sentences.append(
-                f"Against {called(summary.reference)}: {listed(group)}."
-                if told
-                else f"{capitalised(listed(group))}{said}."
+                f"{capitalised(called(row.encoding))} and {called(summary.reference)} are one model until the grid "
+                "changes, and gave the same answers."
             )
+        else:
+            sentences.append(capitalised(compared(row.encoding, row.difference[size], summary.reference, IMAGES)))
+    others = [row for row in there if row not in in_full]
+    apart = [_in_short(row, size) for row in others if row.difference[size].told]
+    alike = [_in_short(row, size) for row in others if not row.difference[size].told]
+    if apart:
+        sentences.append(f"Against {called(summary.reference)}, {listed(apart)}.")
+    if alike:
+        sentences.append(f"Not to be told from {called(summary.reference)}: {listed(alike)}.")
     return " ".join(sentences)
 
 
-def is_same(row: ImageRow, size: int) -> bool:
-    """Whether every run of an encoding told what the reference's told: no seed and no image differs."""
-    difference = row.difference.get(size)
-    if difference is None:
-        return False
-    ends = (difference.over_documents.low, difference.over_documents.high)
-    return set(difference.over_seeds.values) == {0.0} and ends == (0.0, 0.0)
+def _in_short(row: ImageRow, size: int) -> str:
+    of = row.difference[size].over_seeds
+    known = interval(of, points)
+    return f"{called(row.encoding)} {points(of.mean)}" + (f" ({known})" if known else "")
 
 
 def _failures(row: ImageRow) -> list[str]:
     if not row.failures:
         return []
     what = "A run" if row.seeds else "Training"
-    return [
-        f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."
-    ]
+    return [f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."]

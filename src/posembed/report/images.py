@@ -13,7 +13,7 @@ from posembed.report.accuracy_words import percent, points, runs_in_words
 from posembed.report.drawing import styles
 from posembed.report.evidence import HOW_TO_READ, evidence_section, learned_tables, training_section
 from posembed.report.image_curve import image_figure
-from posembed.report.image_words import answer, best_first, is_same
+from posembed.report.image_words import answer, are_twins, best_first
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
 from posembed.report.words import interval
 
@@ -142,7 +142,7 @@ def _differences(row: ImageRow, summary: ImageSummary) -> tuple[Cell, ...]:
     cells = []
     for size in summary.test_sizes:
         of = row.difference[size]
-        if is_same(row, size):
+        if are_twins(row, summary, size):
             cells.append(Cell("the same", kind="muted"))
             continue
         both = [interval(estimate, points) for estimate in (of.over_seeds, of.over_documents)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import answers, finish
+from posembed.cli.compare.answering import How, answers, finish
 from posembed.cli.compare.options import MODEL, option
 
 
@@ -28,6 +28,7 @@ def images(
     as_json: options.AsJson = False,
     on: options.On = "here",
     cpus_per_run: options.CpusPerRun = 1,
+    track: options.Track = None,
     patch: Annotated[int | None, option("Side of a patch in pixels.", MODEL)] = None,
     test_sizes: Annotated[
         str | None, option("Sides in pixels to which held-out images are drawn, commas between.", MODEL)
@@ -70,9 +71,8 @@ def images(
         precision=precision,
     )
     specs = image_runs(settings, options.names(encodings), seeds, reference=reference)
-    results = answers(
-        specs, ImageClassification(there), out, device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run
-    )
+    how = How(device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run, track=track)
+    results = answers(specs, ImageClassification(there), out, how)
     summary = summarise_images(results, reference=reference)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import answers, finish
+from posembed.cli.compare.answering import How, answers, finish
 from posembed.cli.compare.options import MODEL, option
 
 
@@ -33,6 +33,7 @@ def text(
     as_json: options.AsJson = False,
     on: options.On = "here",
     cpus_per_run: options.CpusPerRun = 1,
+    track: options.Track = None,
     train_length: Annotated[int | None, option("Tokens of a text; longer ones are cut.", MODEL)] = None,
     pooling: Annotated[str | None, option("cls (a token in front) or mean.", MODEL)] = None,
     layers: options.Layers = None,
@@ -73,7 +74,8 @@ def text(
         precision=precision,
     )
     specs = classification_runs(settings, options.names(encodings), seeds, reference=reference)
-    results = answers(specs, task, out, device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run)
+    how = How(device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run, track=track)
+    results = answers(specs, task, out, how)
     summary = summarise_classification(results, reference=reference)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))
