@@ -42,7 +42,7 @@ def test_padding_has_no_gradient(text_task: Classification, text_spec: Classific
 
 @pytest.mark.parametrize("encoding", [name for name in BOTH_WAYS if name != "none"])
 def test_order_is_seen_both_ways(text_task: Classification, text_spec: ClassificationSpec, encoding: str) -> None:
-    """Every token's change reaches the class, and so does the order of two; without positions the order does not."""
+    """Every token's change reaches the class, and so does their order; without positions the order does not."""
     model = classifier(text_task, text_spec, encoding=encoding)
     bag = classifier(text_task, text_spec, encoding="none")
     ids, lengths = torch.arange(10).unsqueeze(0), torch.tensor([10])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from posembed.report.words import called, interval
+from posembed.report.words import called, interval, listed
 
 if TYPE_CHECKING:
     from posembed.lab.questions.accuracy import Difference
@@ -29,24 +29,51 @@ def accuracy(estimate: Estimate) -> str:
     return f"{percent(estimate.mean)}%" + (f" ({known})" if known else "")
 
 
-def intervals(difference: Difference, documents: str) -> str:
-    """Both intervals of a difference. documents: what was held out, such as "documents"."""
-    over_documents = f"{interval(difference.over_documents, points)} over {documents}"
-    over_seeds = interval(difference.over_seeds, points)
-    if not over_seeds:
-        return f"95% interval {over_documents}; of seeds none is known, from a single run"
-    return f"95% intervals {over_seeds} over seeds, {over_documents}"
-
-
 def compared(name: str, difference: Difference, reference: str, documents: str) -> str:
-    """A sentence: is one encoding better than the reference?"""
-    gained = difference.over_seeds.mean
-    if difference.told:
-        verdict = "better than" if gained > 0 else "worse than"
-        lead = f"{called(name)} is {verdict} {called(reference)} by {points(abs(gained)).removeprefix('+')} points"
+    """A sentence: is one encoding better than the reference? documents: what was held out, such as "images"."""
+    gained, against = difference.over_seeds.mean, called(reference)
+    over_documents = f"{interval(difference.over_documents, points)} over {documents}"
+    if difference.over_seeds.low is None:
+        return (
+            f"{called(name)} against {against}: {points(gained)} points in a single run of each (95% interval "
+            f"{over_documents}; over seeds none is known)."
+        )
+    if not difference.told:
+        lead = f"{called(name)} cannot be told from {against}: {points(gained)} points"
     else:
-        lead = f"{called(name)} cannot be told from {called(reference)}: {points(gained)} points"
-    return f"{lead} ({intervals(difference, documents)})."
+        lead = f"{called(name)} is {better_or_worse(difference)} than {against}: {points(gained)} points"
+    return f"{lead} (95% intervals {interval(difference.over_seeds, points)} over seeds, {over_documents})."
+
+
+def better_or_worse(difference: Difference) -> str:
+    return "better" if difference.over_seeds.mean > 0 else "worse"
+
+
+def in_short(differences: Mapping[str, Difference], reference: str) -> list[str]:
+    """The same of several encodings, with the wider of each one's intervals: what is better, worse, not told."""
+    if any(of.over_seeds.low is None for of in differences.values()):
+        listed_all = listed([_one_in_short(name, of) for name, of in differences.items()])
+        return [f"Others against {called(reference)}: {listed_all}."]
+    groups: dict[str, list[str]] = {"Better": [], "Worse": [], f"Not to be told from {called(reference)}": []}
+    better, worse, neither = groups.values()
+    for name, of in differences.items():
+        group = neither if not of.told else better if of.over_seeds.mean > 0 else worse
+        group.append(_one_in_short(name, of))
+    return [f"{verdict}: {listed(group)}." for verdict, group in groups.items() if group]
+
+
+def _one_in_short(name: str, difference: Difference) -> str:
+    known = interval(wider(difference), points)
+    return f"{called(name)} {points(difference.over_seeds.mean)}" + (f" ({known})" if known else "")
+
+
+def wider(difference: Difference) -> Estimate:
+    """The interval that says less."""
+
+    def width(estimate: Estimate) -> float:
+        return 0.0 if estimate.low is None or estimate.high is None else estimate.high - estimate.low
+
+    return max(difference.over_seeds, difference.over_documents, key=width)
 
 
 def runs_in_words(seeds: Sequence[Sequence[int]]) -> str:

@@ -80,8 +80,8 @@ def result_tables(summary: ClassificationSummary) -> list[Table]:
     """Accuracy and its difference, macro F1 where classes are uneven, and the classes."""
     heads = [
         Cell("accuracy, %"),
-        Cell(f"less {summary.reference}'s", note="over seeds"),
-        Cell("", "over documents"),
+        Cell(f"less {summary.reference}'s", note="95% interval over seeds"),
+        Cell("95% interval over documents"),
     ]
     heads += [Cell("told?", kind="words")]
     heads += [Cell("macro F1, %")] if summary.uneven else []
@@ -136,7 +136,7 @@ def _cells(row: ClassificationRow, *, uneven: bool) -> tuple[Cell, ...]:
             if difference is None
             else (
                 Cell(points(difference.over_seeds.mean), note=interval(difference.over_seeds, points)),
-                Cell("", note=interval(difference.over_documents, points)),
+                Cell(interval(difference.over_documents, points), kind="muted"),
             )
         ),
         told,

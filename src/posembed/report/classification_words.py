@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from posembed.lab.questions.classification import ClassificationRow, ClassificationSummary
-from posembed.report.accuracy_words import accuracy, capitalised, compared, percent, points, runs_in_words
-from posembed.report.words import called, interval, listed
+from posembed.report.accuracy_words import accuracy, capitalised, compared, in_short, percent, runs_in_words, wider
+from posembed.report.words import called, listed
 
 DOCUMENTS = "documents"
 
@@ -27,28 +27,14 @@ def _differences(summary: ClassificationSummary) -> list[str]:
     reference = next(row for row in summary.rows if row.encoding == summary.reference)
     rows = [(row, row.difference) for row in best_first(summary) if row.difference is not None]
     rows.sort(key=lambda pair: pair[0].encoding != "learned")
-    if not rows or reference.accuracy is None:
-        there = [f"{called(row.encoding)} {accuracy(row.accuracy)}" for row in best_first(summary) if row.accuracy]
-        return [f"Of {summary.examples:,} held-out examples are told: {listed(there)}."] if there else []
+    if not rows:  # it stands alone, or all its runs failed
+        others = [row for row in best_first(summary) if row.accuracy and row is not reference]
+        there = listed([f"{called(row.encoding)} {accuracy(row.accuracy)}" for row in others if row.accuracy])
+        return [f"Told of {summary.examples:,} held-out examples: {there}."] if there else []
     first, difference = rows[0]
     sentences = [capitalised(compared(first.encoding, difference, summary.reference, DOCUMENTS))]
-    for told, better, said in ((True, True, "better"), (True, False, "worse"), (False, None, "")):
-        group = [
-            f"{called(row.encoding)} by {points(of.over_seeds.mean)} ({interval(of.over_documents, points)})"
-            for row, of in rows[1:]
-            if of.told is told and better in (None, of.over_seeds.mean > 0)
-        ]
-        if not group:
-            continue
-        verb = "are" if len(group) > 1 else "is"
-        if told:
-            sentences.append(f"{capitalised(listed(group))} {verb} {said}.")
-        else:
-            sentences.append(
-                f"Nor can {listed(group)} be told from it."
-                if not difference.told
-                else f"{capitalised(listed(group))} cannot be told from it."
-            )
+    if rows[1:]:
+        sentences += in_short({row.encoding: of for row, of in rows[1:]}, summary.reference)
     return sentences
 
 
@@ -71,19 +57,11 @@ def _standing(summary: ClassificationSummary) -> list[str]:
 
 
 def smallest_told(summary: ClassificationSummary) -> float | None:
-    """The half of the wider of both intervals, in the middle of all encodings: what a difference had to exceed."""
-    halves = sorted(
-        max(
-            estimate.high - estimate.low
-            for estimate in both
-            if estimate.low is not None and estimate.high is not None
-        )
-        / 2
-        for row in summary.rows
-        if row.difference is not None
-        for both in [(row.difference.over_seeds, row.difference.over_documents)]
-        if any(estimate.low is not None for estimate in both)
-    )
+    """Half of the wider interval, in the middle of all encodings: what a difference had to exceed to be
+    told. None where there is a single run of each."""
+    there = [row.difference for row in summary.rows if row.difference is not None]
+    both = [wider(of) for of in there if of.over_seeds.low is not None]
+    halves = sorted((of.high - of.low) / 2 for of in both if of.low is not None and of.high is not None)
     return halves[len(halves) // 2] if halves else None
 
 

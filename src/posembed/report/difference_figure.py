@@ -42,10 +42,12 @@ def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str,
     axes.axvline(0, color=MUTED, linewidth=1)
     for place, name in enumerate(best_first):
         style, difference = drawn[name], differences[name]
-        for estimate, width in ((difference.over_documents, 1.2), (difference.over_seeds, 4.0)):
+        for estimate, width, end in ((difference.over_documents, 1.2, "|"), (difference.over_seeds, 4.0, "")):
             if estimate.low is not None and estimate.high is not None:
                 ends = (100 * estimate.low, 100 * estimate.high)
-                axes.plot(ends, (place, place), color=style.colour, linewidth=width, solid_capstyle="butt")
+                axes.plot(
+                    ends, (place, place), color=style.colour, linewidth=width, solid_capstyle="butt", marker=end
+                )
         mean = difference.over_seeds.mean
         axes.plot(
             100 * mean, place, color=style.colour, marker=MARKERS[style.index], markersize=7, markeredgecolor=PAPER
@@ -66,7 +68,9 @@ def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str,
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, -0.5), max(high, 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}".replace("-", "\N{MINUS SIGN}")))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:+g}".replace("-", "\N{MINUS SIGN}") if value else "0")
+    )
     axes.grid(axis="x", color=RULE, linewidth=0.5)
     axes.set_xlabel("worse ← → better", fontsize=TEXT, color=MUTED)
     return figure

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from posembed.lab.questions.images import ImageRow, ImageSummary
-from posembed.report.accuracy_words import capitalised, compared, percent, points, runs_in_words
-from posembed.report.words import called, interval, listed
+from posembed.report.accuracy_words import capitalised, compared, in_short, percent, runs_in_words
+from posembed.report.words import called, listed
 
 IMAGES = "images"
 TWINS = {"learned-1d", "learned-2d"}
@@ -43,15 +43,17 @@ def _shares(summary: ImageSummary, size: int) -> str:
     rows = sorted((row for row in summary.rows if row.accuracy), key=lambda row: -row.accuracy[size].mean)
     if not rows:
         return ""
-    shares = [f"{percent(row.accuracy[size].mean)}% with {called(row.encoding)}" for row in rows]
+    first, *rest = rows
+    held_out = f" of {summary.examples:,} held-out images" if size == summary.train_size else ""
+    shares = [f"{percent(first.accuracy[size].mean)}%{held_out} with {called(first.encoding)}"]
+    shares += [f"{percent(row.accuracy[size].mean)}% with {called(row.encoding)}" for row in rest]
     if size == summary.train_size:
-        return (
-            f"On the grid that it was trained on, {grid_in_words(summary, size)}, a small ViT tells "
-            f"{summary.examples:,} held-out images in {listed(shares)} ({runs_in_words([row.seeds for row in rows])})."
-        )
+        runs = runs_in_words([row.seeds for row in rows])
+        where = f"On the grid that it was trained on, {grid_in_words(summary, size)}, a small ViT tells"
+        return f"{where} {listed(shares)} ({runs})."
     return (
-        f"On the same images drawn at {size} x {size} pixels, a grid of {grid_in_words(summary, size)}, with nothing "
-        f"trained again and the tables resized, it tells {listed(shares)}."
+        f"On the same images drawn at {size} x {size} pixels, a grid of {grid_in_words(summary, size)}, with "
+        f"nothing trained again and the tables resized, it tells {listed(shares)}."
     )
 
 
@@ -63,29 +65,21 @@ def _differences(summary: ImageSummary, size: int) -> str:
     for row in in_full:
         if are_twins(row, summary, size):
             sentences.append(
-                f"{capitalised(called(row.encoding))} and {called(summary.reference)} are one model until the grid "
-                "changes, and gave the same answers."
+                f"{capitalised(called(row.encoding))} and {called(summary.reference)} are one model until the "
+                "grid changes, and gave the same answers."
             )
         else:
             sentences.append(capitalised(compared(row.encoding, row.difference[size], summary.reference, IMAGES)))
-    others = [row for row in there if row not in in_full]
-    apart = [_in_short(row, size) for row in others if row.difference[size].told]
-    alike = [_in_short(row, size) for row in others if not row.difference[size].told]
-    if apart:
-        sentences.append(f"Against {called(summary.reference)}, {listed(apart)}.")
-    if alike:
-        sentences.append(f"Not to be told from {called(summary.reference)}: {listed(alike)}.")
+    others = {row.encoding: row.difference[size] for row in there if row not in in_full}
+    if others:
+        sentences += in_short(others, summary.reference)
     return " ".join(sentences)
-
-
-def _in_short(row: ImageRow, size: int) -> str:
-    of = row.difference[size].over_seeds
-    known = interval(of, points)
-    return f"{called(row.encoding)} {points(of.mean)}" + (f" ({known})" if known else "")
 
 
 def _failures(row: ImageRow) -> list[str]:
     if not row.failures:
         return []
     what = "A run" if row.seeds else "Training"
-    return [f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."]
+    return [
+        f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."
+    ]

@@ -9,7 +9,7 @@ from posembed.lab.image_encodings import IMAGE_ENCODINGS
 from posembed.lab.questions.images import ImageResult, ImageRow, ImageSummary, summarise_images
 from posembed.lab.results import RunFolder
 from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
-from posembed.report.accuracy_words import percent, points, runs_in_words
+from posembed.report.accuracy_words import percent, points, runs_in_words, wider
 from posembed.report.drawing import styles
 from posembed.report.evidence import HOW_TO_READ, evidence_section, learned_tables, training_section
 from posembed.report.image_curve import image_figure
@@ -78,8 +78,8 @@ def result_tables(summary: ImageSummary) -> list[Table]:
     )
     differences = Table(
         f"Less {summary.reference}'s, points of percent",
-        "Paired by seed and by image. Below each difference stand its 95% intervals over seeds and, after the "
-        "bar, over images; green or red where neither holds 0, so that it can be told from chance.",
+        "Paired by seed and by image. Below each difference stands the wider of its 95% intervals over seeds and "
+        "over images; it is green or red where neither holds 0, so that it can be told from chance.",
         _sizes(summary),
         tuple(Row(row.encoding, _differences(row, summary)) for row in rows if row.difference),
         first="encoding",
@@ -145,9 +145,8 @@ def _differences(row: ImageRow, summary: ImageSummary) -> tuple[Cell, ...]:
         if are_twins(row, summary, size):
             cells.append(Cell("the same", kind="muted"))
             continue
-        both = [interval(estimate, points) for estimate in (of.over_seeds, of.over_documents)]
         kind = ("good" if of.over_seeds.mean > 0 else "bad") if of.told else ""
-        cells.append(Cell(points(of.over_seeds.mean), note=" | ".join(filter(None, both)), kind=kind))
+        cells.append(Cell(points(of.over_seeds.mean), note=interval(wider(of), points), kind=kind))
     return tuple(cells)
 
 
@@ -157,8 +156,8 @@ def _about(spec: ImageSpec, summary: ImageSummary) -> str:
         f"A small ViT ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained for {spec.steps:,} "
         f"steps of {spec.batch} images of {spec.data}, {spec.train_size} x {spec.train_size} pixels in {side} x "
         f"{side} patches of {spec.patch} x {spec.patch}. Only positions differ. Tested on {summary.examples:,} "
-        "held-out images, at that size and drawn at others (bilinearly): patches keep their size in pixels, so that "
-        f"there are more or fewer of them. {runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
+        "held-out images, at that size and drawn at others (bilinearly): patches keep their size in pixels, so "
+        f"that there are more or fewer of them. {runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
     )
 
 
