@@ -167,16 +167,16 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
 
     folder.add(run("none", (4.0, 4.0, 4.0, 4.0)))
     monkeypatch.setattr(os, "fsync", no_room)
-    with pytest.raises(RunFolderError, match=r"report\.html cannot be written: No space left on device"):
+    with pytest.raises(ArgumentError, match=r"report\.html cannot be written: No space left on device"):
         write_report(folder.path)
     assert path.read_bytes() == before
 
 
 def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(1, ("learned", "alibi")))
-    with pytest.raises(RunFolderError, match="it is a folder; name another file with --out"):
+    with pytest.raises(ArgumentError, match="it is a folder; name another file with --out"):
         write_report(folder.path, tmp_path)
-    with pytest.raises(RunFolderError, match="cannot be written: No such file or directory"):
+    with pytest.raises(ArgumentError, match="cannot be written: No such file or directory"):
         write_report(folder.path, tmp_path / "nowhere" / "report.html")
     with pytest.raises(RunFolderError, match="is not a run folder"):
         write_report(tmp_path / "nowhere")

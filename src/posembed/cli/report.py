@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+WRITERS = {
+    "inits": "posembed.report.inits",
+    "lengths": "posembed.report.lengths",
+}
+"""The module whose write_report makes the page of a question."""
 
 
 def report(
@@ -15,10 +22,12 @@ def report(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="The encoding that the others are held against. Default: alibi, if it was run."),
+        typer.Option(help="What the others are held against. Default: the question's own, if it was run."),
     ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
-    from posembed.report.lengths import write_report
+    from posembed.lab.results import read_settings
 
-    print(f"report: {write_report(folder, out, reference=reference)}")
+    question = read_settings(folder)["question"]
+    page = import_module(WRITERS[question]).write_report(folder, out, reference=reference)
+    print(f"report: {page}")

@@ -39,7 +39,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | None) -> Tensor:
         q, k, v = self.heads_of(x, encoding, position_ids)
-        y = attend(q, k, v, bias=bias, window=encoding.window)
+        y = self.attended(q, k, v, encoding, bias)
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
     def weights(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | None) -> Tensor:
@@ -47,7 +47,11 @@ class Attention(nn.Module):
         q, k, _ = self.heads_of(x, encoding, position_ids)
         # Attention to values that are the columns of the identity is the weights: the same code, all it applies.
         identity = torch.eye(x.size(1), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
-        return attend(q, k, identity, bias=bias, window=encoding.window)
+        return self.attended(q, k, identity, encoding, bias)
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, encoding: PositionEncoding, bias: Tensor | None) -> Tensor:
+        """q, k (B, H, L, d), v (B, H, L, e) -> (B, H, L, e)."""
+        return attend(q, k, v, bias=bias, window=encoding.window)
 
 
 class Block(nn.Module):

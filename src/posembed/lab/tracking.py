@@ -94,7 +94,7 @@ class Tracked:
         self.watcher.finished(result)
 
     def close(self) -> None:
-        """Write what is still to be written. Not Accelerate's end_training, which ends the processes' group too."""
+        """End the run. Not by Accelerate's end_training, which would end the group of processes too."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
         self.accelerator.trackers = []

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
-from matplotlib.figure import Figure
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
-from posembed._version import __version__
-from posembed.errors import RunFolderError
 from posembed.lab.measure import Measurements
 from posembed.lab.questions.lengths import LengthResult, LengthSummary, summarise_lengths
-from posembed.lab.results import RunFolder, write_whole
+from posembed.lab.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.report.answer import answer
-from posembed.report.drawing import styles, svg_for_page
+from posembed.report.attention_by_distance import attention_pictures
+from posembed.report.drawing import styles
+from posembed.report.evidence import evidence
+from posembed.report.learned_tables import table_pictures
 from posembed.report.length_curve import is_cut, length_figure
-from posembed.report.pictures import table_figure
+from posembed.report.page import Section, picture, render_page, write_page
 from posembed.report.tables import raw_tables, result_tables
 from posembed.report.training_curve import training_figure
 from posembed.report.words import listed, runs_of_each
-
-
-@dataclass(frozen=True)
-class Picture:
-    title: str
-    svg: Markup
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -43,22 +30,13 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
         reference: the encoding that the others are held against; None takes ALiBi, if it was run.
 
     Raises:
-        ArgumentError: no run is finished, or none of the reference.
-        RunFolderError: the folder cannot be read, or the page not written.
+        ArgumentError: no run is finished, or none of the reference, or the page cannot be written.
+        RunFolderError: the folder cannot be read.
     """
     runs = RunFolder(folder, LanguageModelling)
     runs.settings()  # raises where the folder is not one of runs
     page = render(runs, runs.results(), reference=reference)
-    path = runs.path / "report.html" if out is None else Path(out)
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        write_whole(path, page)
-    except OSError as error:
-        raise RunFolderError(
-            f"the page {path} cannot be written: {error.strerror}; name another file with --out"
-        ) from error
-    return path
+    return write_page(runs.path / "report.html" if out is None else Path(out), page, option="--out")
 
 
 def render(
@@ -67,37 +45,31 @@ def render(
     """The page as text: the same for the same results and tables."""
     summary = summarise_lengths(results, reference=reference)
     spec = results[0].spec
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     sentences = answer(summary)
-    return environment.get_template("page.html").render(
-        version=__version__,
+    lengths = picture(
+        length_figure(summary), name="lengths", described=" ".join(sentences), caption=_length_caption(summary)
+    )
+    training = picture(
+        training_figure(results),
+        name="training",
+        described="Training loss against the step, a line a run.",
+        caption=_training_caption(results),
+    )
+    sections = [
+        Section("", (lengths,)),
+        Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
+        Section("What the tables learned", tuple(table_pictures(runs, results))),
+        Section("Where the heads look", tuple(attention_pictures(runs, results))),
+        Section("Training", (training,)),
+        evidence(results, raw_tables(results)),
+    ]
+    return render_page(
         title=f"How far does each position encoding carry past {spec.train_length:,} tokens?",
         about=_about(spec, summary),
         answer=sentences,
-        length_figure=_svg(length_figure(summary), "lengths", " ".join(sentences)),
-        length_caption=_length_caption(summary),
-        intervals=_intervals(summary),
+        sections=[section for section in sections if section.parts],
         styles=styles([row.encoding for row in summary.rows]),
-        tables=result_tables(summary),
-        pictures=_pictures(runs, results),
-        training_figure=_svg(
-            training_figure(results), "training", "Training loss against the step, a line a run."
-        ),
-        training_caption=_training_caption(results),
-        settings=[(name.replace("_", " "), _plain(value)) for name, value in spec.shared_settings().items()],
-        environment=_environments(results),
-        raw_tables=raw_tables(results),
     )
-
-
-def _svg(figure: Figure, name: str, described: str) -> Markup:
-    return Markup(svg_for_page(figure, name=name, described=escape(described)))
 
 
 def _about(spec: LanguageSpec, summary: LengthSummary) -> str:
@@ -137,38 +109,3 @@ def _training_caption(results: Sequence[LengthResult]) -> str:
     return "A line a run; names stand at the mean of the last losses." + (
         " A cross marks where a run failed." if failed else ""
     )
-
-
-def _pictures(runs: RunFolder[LanguageSpec, Measurements], results: Sequence[LengthResult]) -> list[Picture]:
-    """Of each encoding that has a table, in its first finished run."""
-    pictures: dict[str, Picture] = {}
-    for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = result.spec.encoding, runs.table(result.spec)
-        if name in pictures or result.failure is not None or not file.exists():
-            continue
-        try:
-            tables = load_file(file)
-            initial, final = tables["initial"].float(), tables["final"].float()
-        except (SafetensorError, KeyError, OSError) as error:
-            raise RunFolderError(
-                f"{file} cannot be read ({error}); delete it to have the page without its picture"
-            ) from error
-        described = (
-            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
-        )
-        title = f"{name}, seed {result.spec.seed}: {len(final):,} rows of {final.size(1):,}"
-        pictures[name] = Picture(title, _svg(table_figure(initial, final), name, described))
-    return list(pictures.values())
-
-
-def _environments(results: Sequence[LengthResult]) -> list[tuple[str, str]]:
-    """What the runs were made with; where they differ, all of it."""
-    names = dict.fromkeys(name for result in results for name in result.environment)
-    return [
-        (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))
-        for name in names
-    ]
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from posembed.lab.measure import Measurements
 from posembed.lab.questions.lengths import ByLength, LengthResult, LengthRow, LengthSummary, base_length
 from posembed.lab.statistics import Estimate
+from posembed.report.page import Cell, Row, Table
 from posembed.report.words import REACHES, best_first, interval, number, reach_in_words, verdict
 
 NO_POSITION = "no position"
-
-
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    note: str = ""
-    """Small, below: an interval."""
-    kind: str = ""
-    """How it looks: "words", "muted", or the kind of a verdict."""
-
-
-@dataclass(frozen=True)
-class Row:
-    name: str
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    title: str
-    says: str
-    """How to read it, in a sentence or two."""
-    head: tuple[Cell, ...]
-    rows: tuple[Row, ...]
 
 
 def result_tables(summary: LengthSummary) -> list[Table]:
     """Everything measured, one table a question; in each, the best at the longest length comes first."""
     tables = [_same_tokens(summary), _own_ratios(summary), _reference_ratios(summary), _whole_windows(summary)]
     tables += [_bits_per_byte(summary), _repeat_probe(summary), _what_was_trained(summary)]
-    return [table for table in tables if table.rows]
+    return [replace(table, first="encoding") for table in tables if table.rows]
 
 
 def _same_tokens(summary: LengthSummary) -> Table:
@@ -166,6 +143,7 @@ def raw_tables(results: Sequence[LengthResult]) -> list[Table]:
             )
             for result in results
         ),
+        first="run",
     )
     measured = [(_run_name(r), r.measurements) for r in results if r.measurements is not None]
     if not measured:
@@ -199,6 +177,7 @@ def _raw(
             )
             for name, measurements in measured
         ),
+        first="run",
     )
 
 

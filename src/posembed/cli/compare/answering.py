@@ -41,9 +41,11 @@ def answers(
         print_plan(plan(specs, task, accelerator), task.description)
         raise typer.Exit
     try:
-        with ProgressBar(specs, quiet=not accelerator.is_main_process) as bar:
-            with closing(Tracked(accelerator, track, out, bar)) if track else nullcontext(bar) as watcher:
-                results = sweep(specs, task, RunFolder(out, type(task)), accelerator, watcher)
+        with (
+            ProgressBar(specs, quiet=not accelerator.is_main_process) as bar,
+            closing(Tracked(accelerator, track, out, bar)) if track else nullcontext(bar) as watcher,
+        ):
+            results = sweep(specs, task, RunFolder(out, type(task)), accelerator, watcher)
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command goes on from {out}", file=sys.stderr)
         raise typer.Exit(130) from None

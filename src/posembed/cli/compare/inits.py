@@ -22,7 +22,9 @@ def inits(
     ] = "normal-0.02,normal-0.01,normal-0.05,xavier,sinusoidal,sinusoidal-0.02,zero",
     data: options.Data = "stdlib",
     tokenizer: options.Tokenizer = "bytes",
-    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path("runs/inits"),
+    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path(
+        "runs/inits"
+    ),
     seeds: Annotated[int, option("How many runs of each start.")] = 1,
     reference: Annotated[
         str | None, option("The start that the others are held against. Default: normal-0.02, if it is run.")
