@@ -6,10 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
-from posembed.report.drawing import INK, LETTER, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure, styles
+from posembed.report.drawing import (
+    INK,
+    LETTER,
+    MUTED,
+    RULE,
+    SERIES,
+    TEXT,
+    WIDTH,
+    axes_at,
+    new_figure,
+    styles,
+)
 from posembed.report.labels import label_line_ends
 from posembed.report.pictures import COLOURS, norms
 from posembed.tables.similarity import cosine_matrix, neighbour_cosine
@@ -19,14 +30,18 @@ Tables = Mapping[int, Tensor]
 """A table's rows (N, D) by the steps that were done, ascending from 0."""
 
 FRAMES = 6
+FAR_APART = 20
+"""Values whose ratio is above this are drawn on a logarithmic axis."""
 LEAST_SHARE = 1e-4
 """Of the variance: directions that hold less are not drawn."""
 
 
 def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
-    """The first of the steps, the last, and some between, evenly by their places."""
-    places = {round(index * (len(steps) - 1) / (count - 1)) for index in range(count)}
-    return [steps[place] for place in sorted(places)]
+    """The first of the steps, and others evenly by their places, from the middle on: little happens before."""
+    last = len(steps) - 1
+    middle = last * 0.4
+    places = {round(middle + index * (last - middle) / (count - 2)) for index in range(count - 1)}
+    return [steps[place] for place in sorted({0, *places})]
 
 
 def table_along_figure(tables: Tables) -> Figure:
@@ -87,25 +102,29 @@ def measures_along_figure(by_name: Mapping[str, Tables]) -> Figure:
     panels = dict(MEASURES)
     if any(untrained_rows(tables, step) for tables in by_name.values() for step in tables if step > 0):
         panels[UNTRAINED] = lambda tables, step: len(untrained_rows(tables, step))
-    each, height_of_one = 150, 98
+    each = 150
     figure = new_figure(each * len(panels) + 24)
     drawn = styles(list(by_name))
     room = max(map(len, by_name)) * LETTER + 24 if len(by_name) > 1 else 12
     for place, (title, measure) in enumerate(panels.items()):
-        axes = axes_at(figure, left=40, top=26 + place * each, width=WIDTH - 40 - room, height=height_of_one)
-        ends = []
-        for name, tables in by_name.items():
-            values = [measure(tables, step) for step in tables]
-            axes.plot(list(tables), values, color=drawn[name].colour, linestyle=drawn[name].line, linewidth=1.6)
-            ends.append((values[-1], name, drawn[name].colour))
-        last = place == len(panels) - 1
-        _panel(axes, title, below="training step (log scale)" if last else "")
+        axes = axes_at(figure, left=40, top=26 + place * each, width=WIDTH - 40 - room, height=each - 52)
+        curves = {name: [measure(tables, step) for step in tables] for name, tables in by_name.items()}
+        for name, curve in curves.items():
+            style = drawn[name]
+            axes.plot(list(by_name[name]), curve, color=style.colour, linestyle=style.line, linewidth=1.6)
+        _panel(axes, title, below="training step (log scale)" if place == len(panels) - 1 else "")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, max(step for tables in by_name.values() for step in tables))
         axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
-        axes.margins(y=0.1)
+        lasts = [curve[-1] for curve in curves.values()]
+        if max(lasts) > FAR_APART * min(lasts) > 0:
+            axes.set_yscale("log", nonpositive="mask")
+            axes.set_ylim(min(lasts) / 4, max(lasts) * 2)
+            axes.yaxis.set_major_locator(LogLocator(numticks=5))
+            axes.yaxis.set_minor_locator(NullLocator())
         if len(by_name) > 1:
             axes.set_ylim(*axes.get_ylim())
+            ends = [(last, name, drawn[name].colour) for name, last in zip(curves, lasts, strict=True)]
             label_line_ends(axes, ends)
     return figure
 

@@ -16,6 +16,10 @@ from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_
 from posembed.report.page import Picture, picture
 
 COLUMNS = 3
+WHERE_THEY_LOOK = (
+    "The mean weight of the token so many tokens back, on held-out text at the training length: a panel a layer, "
+    "a line a head. Dashed: what a head gives that weighs all it sees alike."
+)
 LEAST = 1e-4
 """Weights below are not drawn."""
 
@@ -25,9 +29,10 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
     layers, _, length = weights.shape
     wide, tall, between, above = 122, 110, 12, 30
     down = -(-layers // COLUMNS)
-    height = down * (tall + above) + 36
+    height = down * (tall + above) + 48
     figure = new_figure(height)
     everywhere = looking_everywhere(length, window)
+    farthest = min(length, window or length) - 1
     for layer in range(layers):
         across, line = layer % COLUMNS, layer // COLUMNS
         left, top = 48 + across * (wide + between), above + line * (tall + above)
@@ -38,9 +43,9 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
             axes.plot(_drawn(curve), color=SERIES[head % len(SERIES)], linewidth=1.3, alpha=0.9)
         axes.set_xscale("symlog", linthresh=1)
         axes.set_yscale("log")
-        axes.set_xlim(0, max(length - 1, 1))
+        axes.set_xlim(0, max(farthest, 1))
         axes.set_ylim(LEAST, 1)
-        places = [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place < length]
+        places = [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest]
         axes.xaxis.set_major_locator(FixedLocator(places))
         axes.xaxis.set_major_formatter(FixedFormatter([f"{place:,}" for place in places]))
         axes.yaxis.set_major_locator(FixedLocator([1e-4, 1e-2, 1]))

@@ -29,7 +29,7 @@ def write_report(
         folder: as ``posembed compare inits`` makes them. Runs may still be missing.
         out: the file to write; None writes report.html in the folder.
         reference: the start that the others are held against; None takes N(0, .02), if it was run.
-        loss: to which training loss steps are counted; None takes the highest at which any run ended.
+        loss: to which training loss steps are counted; None takes the highest at which a run of the seed ended.
 
     Raises:
         ArgumentError: no run is finished, or none of the reference, or the page cannot be written.

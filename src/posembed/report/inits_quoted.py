@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from posembed.lab.questions.inits import InitRow, InitSummary
-from posembed.report.inits_words import loss_number, signed, told
+from posembed.report.inits_words import MINUS, loss_number, signed, told
 from posembed.report.page import Cell, Row, Table
-from posembed.report.words import interval, number
+from posembed.report.words import interval, listed, number
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ QUOTED = {
     "zero": Quoted(1.48, 50),
 }
 QUOTED_REFERENCE = "normal-0.02"
-NEITHER = {"untold": "cannot be told from it", "unknown": "no interval"}
+NEITHER = {"untold": "cannot be told", "unknown": "no interval"}
 
 
 def comparable(summary: InitSummary) -> list[InitRow]:
@@ -45,14 +45,12 @@ def disagreements(summary: InitSummary) -> list[str]:
         return []
     against = [sentence for row in rows for sentence in _against(row)]
     untold = [row.init for row in rows if told(row.versus_reference) in NEITHER]
-    paragraphs = [" ".join(["Against the table that guides hand on:", *against])] if against else []
-    if not against:
-        paragraphs = ["Nothing measured here contradicts the order in the table that guides hand on."]
+    said = "Nothing measured here contradicts the order in the table that guides hand on."
+    if against:
+        said = f"The table that guides hand on says otherwise: {'; '.join(against)}."
     if untold:
-        paragraphs[0] += (
-            f" For {', '.join(untold)}, the difference it gives in the final loss is not to be seen here."
-        )
-    return paragraphs
+        said += f" The differences in loss that it gives for {listed(untold)} are not to be seen here."
+    return [said]
 
 
 def _against(row: InitRow) -> Iterator[str]:
@@ -61,15 +59,15 @@ def _against(row: InitRow) -> Iterator[str]:
     expected = "lower" if theirs.loss < base.loss else "higher"
     if row.versus_reference is not None and ours in ("lower", "higher") and ours != expected:
         yield (
-            f"{row.init} ends {signed(row.versus_reference.mean)} from {QUOTED_REFERENCE} here, and "
-            f"{signed(theirs.loss - base.loss)} there."
+            f"{row.init} ends {signed(row.versus_reference.mean)} from {QUOTED_REFERENCE} here, "
+            f"{_their_difference(theirs)} there"
         )
     steps = told(row.steps_versus_reference, same=1.0)
     expected = "lower" if theirs.epoch < base.epoch else "higher"
     if row.steps_versus_reference is not None and steps in ("lower", "higher") and steps != expected:
         yield (
-            f"{row.init} takes {number(row.steps_versus_reference.mean)} times the steps here, and "
-            f"{theirs.epoch / base.epoch:.2f} times the epochs there."
+            f"{row.init} takes {number(row.steps_versus_reference.mean)} times the steps here, "
+            f"{theirs.epoch / base.epoch:.2f} times the epochs there"
         )
 
 
@@ -81,11 +79,9 @@ def quoted_table(summary: InitSummary) -> Table:
         theirs = QUOTED[row.init]
         versus, steps = row.versus_reference, row.steps_versus_reference
         return (
-            Cell(f"{theirs.loss:.2f}"),
-            Cell(signed(theirs.loss - base.loss)),
+            Cell(f"{theirs.loss:.2f}", note="" if theirs is base else _their_difference(theirs)),
             Cell(signed(versus.mean), note=interval(versus, signed)) if versus else Cell(""),
-            Cell(f"{theirs.epoch}"),
-            Cell(number(theirs.epoch / base.epoch)),
+            Cell(f"{theirs.epoch}", note="" if theirs is base else f"{theirs.epoch / base.epoch:.2f} times"),
             Cell(number(steps.mean), note=interval(steps)) if steps else Cell(""),
             Cell(_verdict(row), kind="words"),
         )
@@ -97,16 +93,18 @@ def quoted_table(summary: InitSummary) -> Table:
         f"training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
         (
             Cell("their loss"),
-            Cell("difference"),
-            Cell("ours"),
+            Cell("our difference"),
             Cell("their epoch"),
-            Cell("times"),
-            Cell("ours"),
+            Cell("our times"),
             Cell("on the loss", kind="words"),
         ),
         tuple(Row(row.init, cells(row)) for row in comparable(summary)),
         first="start",
     )
+
+
+def _their_difference(theirs: Quoted) -> str:
+    return f"{theirs.loss - QUOTED[QUOTED_REFERENCE].loss:+.2f}".replace("-", MINUS)
 
 
 def _verdict(row: InitRow) -> str:

@@ -52,8 +52,8 @@ def _steps(summary: InitSummary) -> Table:
     reached = [row for row in best_first(summary) if row.seeds and summary.loss is not None]
     return Table(
         "" if summary.loss is None else f"Steps to a training loss of {loss_number(summary.loss)}",
-        "The first step at which the mean of the last 8 losses kept (of some hundred a run) is there. Without "
-        "--loss, it is the highest that any run ended at.",
+        "The first step at which the mean of the last 8 losses kept (of some hundred a run) is there. Where no "
+        "loss is asked for, it is each seed's own: the highest at which any of its runs ended.",
         (Cell("steps"), Cell(f"times {summary.reference}'s"), Cell("runs that came there")),
         tuple(
             Row(

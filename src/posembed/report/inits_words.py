@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from posembed.report.words import interval, listed, number
@@ -71,31 +70,22 @@ def _losses(summary: InitSummary) -> str:
             f"{first}, the highest {last.init}'s, {loss_number(most.mean)}; that is from a single run of each, so "
             f"no interval is known, and small differences may be chance.{left_out}"
         )
-    groups = {kind: [row for row in others if told(row.versus_reference) == kind] for kind in WORSE_OR_NOT}
-    said = [words.format(_named(groups[kind])) for kind, words in WORSE_OR_NOT.items() if groups[kind]]
+    parts = []
+    for kind, ends in (("lower", "lower"), ("higher", "higher")):
+        named = [
+            f"{row.init} by {abs(_mean(row.versus_reference)):.3f} ({interval(row.versus_reference, signed)})"
+            for row in others
+            if told(row.versus_reference) == kind
+        ]
+        if named:
+            parts.append(f"{listed(named)} {'end' if len(named) > 1 else 'ends'} {ends}")
+    alike = [row.init for row in others if told(row.versus_reference) in ("untold", "unknown")]
+    if alike:
+        parts.append(f"{listed(alike)} cannot be told apart from it")
     return (
         f"{first} ({runs_of_each(summary)}). Against {summary.reference}, paired by seed, "
-        f"{'; '.join(said)}.{left_out}"
+        f"{'; '.join(parts)}.{left_out}"
     )
-
-
-WORSE_OR_NOT = {
-    "lower": "{} ends lower",
-    "higher": "{} ends higher",
-    "untold": "{} cannot be told apart from it",
-    "unknown": "{} has no interval",
-}
-
-
-def _named(rows: Sequence[InitRow]) -> str:
-    """ "zero (+0.051, +0.043 to +0.059)", and so on."""
-    return listed([f"{row.init} ({_difference(row.versus_reference)})" for row in rows])
-
-
-def _difference(estimate: Estimate | None, write: Callable[[float], str] = signed) -> str:
-    assert estimate is not None
-    known = interval(estimate, write)
-    return f"{write(estimate.mean)}, {known}" if known else write(estimate.mean)
 
 
 def _steps(summary: InitSummary) -> str:

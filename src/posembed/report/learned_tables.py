@@ -52,7 +52,7 @@ def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, A
             picture(
                 table_along_figure(tables),
                 name=f"{name}-along",
-                described=f"The table of {name} along its training: cosines of its rows, norms, spectrum.",
+                described=f"Along its training, the table of {name}: cosines of its rows, norms, spectrum.",
                 title=f"{name}, along its training",
                 caption=f"The darker a line, the later. {which_were_trained(tables)}",
             )

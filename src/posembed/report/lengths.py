@@ -10,7 +10,7 @@ from posembed.lab.questions.lengths import LengthResult, LengthSummary, summaris
 from posembed.lab.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.report.answer import answer
-from posembed.report.attention_by_distance import attention_pictures
+from posembed.report.attention_by_distance import WHERE_THEY_LOOK, attention_pictures
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence
 from posembed.report.learned_tables import table_pictures
@@ -59,7 +59,7 @@ def render(
         Section("", (lengths,)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
         Section("What the tables learned", tuple(table_pictures(runs, results))),
-        Section("Where the heads look", tuple(attention_pictures(runs, results))),
+        Section("Where the heads look", tuple(attention_pictures(runs, results)), says=WHERE_THEY_LOOK),
         Section("Training", (training,)),
         evidence(results, raw_tables(results)),
     ]
