@@ -15,7 +15,7 @@ from posembed.lab.curves import final_loss, recent, smoothed, step_at
 from posembed.lab.data import Corpus
 from posembed.lab.questions.inits import USUAL_INITS, init_runs, summarise_inits
 from posembed.lab.results import result_from_json
-from posembed.lab.tasks.initial_values import InitialValues, InitSpec, start_of, table_measures
+from posembed.lab.tasks.initial_values import InitialValues, InitSpec, measurements, start_of
 from posembed.lab.tasks.language import LanguageSpec
 
 
@@ -92,13 +92,13 @@ def test_measures_of_a_table() -> None:
     before[:, 0] = 1
     after = before.clone()
     after[:, 1] = torch.arange(6.0) - 2.5
-    found = table_measures(before, after)
-    assert found["scale_before"] == pytest.approx(0.5)
-    assert found["moved"] == pytest.approx(after[:, 1].square().mean().div(4).sqrt().item())
-    assert found["cosine"] == pytest.approx(6 / (6 * (6 + 17.5)) ** 0.5)
-    assert (found["effective_rank_before"], found["effective_rank_after"]) == (0, pytest.approx(1))
-    assert found["neighbour_cosine_before"] == pytest.approx(1)
-    assert table_measures(torch.zeros(2, 2), torch.zeros(2, 2))["neighbour_cosine_after"] is None
+    found = measurements(before, after, loss=1.0, bytes_per_token=1.0)
+    assert found.scale_before == pytest.approx(0.5)
+    assert found.moved == pytest.approx(after[:, 1].square().mean().div(4).sqrt().item())
+    assert found.cosine == pytest.approx(6 / (6 * (6 + 17.5)) ** 0.5)
+    assert (found.effective_rank_before, found.effective_rank_after) == (0, pytest.approx(1))
+    assert found.neighbour_cosine_before == pytest.approx(1)
+    assert measurements(torch.zeros(2, 2), torch.zeros(2, 2), loss=1.0, bytes_per_token=1.0).cosine is None
 
 
 def test_curves() -> None:

@@ -75,8 +75,13 @@ class Tracked:
             self.accelerator.init_trackers(spec.key())
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
-            of_run = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(self.folder)}
-            of_run["config"] = dataclasses.asdict(spec)
+            of_run = {
+                "name": spec.name,
+                "id": spec.key(),
+                "resume": "allow",
+                "dir": str(self.folder),
+                "config": dataclasses.asdict(spec),
+            }
             self.accelerator.init_trackers("posembed", init_kwargs={"wandb": of_run})
         self.watcher.started(spec)
 

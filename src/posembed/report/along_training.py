@@ -59,10 +59,10 @@ def table_along_figure(tables: Tables) -> Figure:
     row_norms = axes_at(figure, left=36, top=below, width=wide, height=110)
     shares = axes_at(figure, left=WIDTH - wide - 8, top=below, width=wide, height=110)
     for place, step in enumerate(chosen):
-        shade = {"color": SERIES[0], "alpha": (place + 1) / len(chosen), "linewidth": 1.4}
-        row_norms.plot(norms(tables[step]).numpy(), **shade)
         held = table_spectrum(tables[step]).variance_shares
-        shares.plot(held.where(held >= LEAST_SHARE, float("nan")).numpy(), **shade)
+        drawn = held.where(held >= LEAST_SHARE, float("nan"))
+        for axes, curve in ((row_norms, norms(tables[step])), (shares, drawn)):
+            axes.plot(curve.numpy(), color=SERIES[0], alpha=(place + 1) / len(chosen), linewidth=1.4)
     _panel(row_norms, "norm of each row", below="row")
     row_norms.set_ylim(bottom=0)
     _panel(shares, "variance by direction", below="direction")

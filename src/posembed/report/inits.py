@@ -7,6 +7,7 @@ from pathlib import Path
 
 from posembed.lab.questions.inits import InitResult, InitSummary, summarise_inits
 from posembed.lab.results import RunFolder
+from posembed.lab.statistics import Estimate
 from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, InitSpec
 from posembed.report.along_training import starts_figure
 from posembed.report.dots import dots_figure
@@ -101,7 +102,7 @@ def _first_figures(summary: InitSummary) -> Iterator[Picture]:
         described=" ".join(answer(summary)),
         caption=f"{how}. At the right: the loss itself.",
     )
-    counted = [(row.init, row.steps, number_of_steps(row.steps and row.steps.mean)) for row in rows]
+    counted = [(row.init, row.steps, _steps_in_words(row.steps)) for row in rows]
     if summary.loss is not None and any(steps is not None for _, steps, _ in counted):
         yield picture(
             dots_figure(counted, title=f"steps to a training loss of {loss_number(summary.loss)}", below="steps"),
@@ -111,8 +112,8 @@ def _first_figures(summary: InitSummary) -> Iterator[Picture]:
         )
 
 
-def number_of_steps(mean: float | None) -> str:
-    return "not all" if mean is None else f"{mean:,.0f}"
+def _steps_in_words(steps: Estimate | None) -> str:
+    return "not all" if steps is None else f"{steps.mean:,.0f}"
 
 
 def _table_pictures(
