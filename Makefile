@@ -31,10 +31,12 @@ bench-length: .venv/dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-# timm asks for torchvision, which its code for position tables, a peer of our tests, does without.
+# Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
+# x-transformers asks for would bring more than its encodings need.
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets]'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm x-transformers \
+		loguru einops einx torch-einops-utils frozendict
 	@touch $@ .venv/base
 
 clean:

@@ -22,11 +22,11 @@ from posembed.lab.encodings import ENCODINGS, Entry
 from posembed.lab.environment import make_accelerator
 from posembed.lab.questions.lengths import LengthSummary, length_runs, summarise_lengths
 from posembed.lab.results import RunFolder, RunResult
-from posembed.lab.statistics import Estimate, paired_difference
 from posembed.lab.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
+from posembed.statistics import Estimate, paired_difference
 
 RIVALS = ("rolling", "rope+window", "alibi")
 SMALL: dict[str, Any] = {"preset": "quick", "steps": 2000, "warmup": 100, "test_tokens": 65_536}

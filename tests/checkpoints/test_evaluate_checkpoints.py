@@ -10,7 +10,7 @@ import pytest
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
-from posembed.checkpoints.evaluate import Evaluation
+from posembed.checkpoints.evaluation import Evaluation
 from posembed.checkpoints.runnable import Runnable, open_runnable
 from tiny_models import TEXT, saved, tiny_model
 
@@ -41,14 +41,14 @@ def test_causal_models(tmp_path: Path) -> None:
     assert (after.length, after.baseline) == (128, "")
     assert (baseline.checkpoint, baseline.baseline) == (before.checkpoint, "cut or chopped at 64")
     for measure in evaluation.measures:
-        old, new_values, chopped = (row.values[measure] for row in evaluation.rows)
+        old, new_values, chopped = (row.by_text[measure] for row in evaluation.rows)
         assert old[128] is None
         # Tiling keeps the old rows, so the old lengths have the old figures; chopping repeats those of 64.
         assert all(old[length] == new_values[length] for length in (32, 64))
         assert chopped[128] == chopped[64] == old[64]
         assert new_values[128] not in (None, new_values[64])
     assert told[-1][1] == told[-1][2] == 5 * (2 + 3) * 128
-    assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["values"]["perplexity"]["128"] is None
+    assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["figures"]["perplexity"]["128"] is None
     assert any("holds 64 positions" in note for note in evaluation.notes)
 
 
@@ -57,14 +57,14 @@ def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
     save_masked(tmp_path / "bert")
     masked = evaluate_checkpoints([tmp_path / "bert"], text, lengths=LENGTHS, device="cpu")
     assert [row.baseline for row in masked.rows] == ["", "chopped at 64"]
-    assert set(masked.rows[0].values) == {"masked-token accuracy", "pseudo-perplexity"}
+    assert set(masked.rows[0].by_text) == {"masked-token accuracy", "pseudo-perplexity"}
 
     save_encoder(tmp_path / "encoder")
     new = longer(tmp_path / "encoder", method="linear")
     found = evaluate_checkpoints([new, tmp_path / "encoder"], text, lengths=LENGTHS, device="cpu")
     assert found.texts == 12
     assert [row.baseline for row in found.rows] == ["", "", "cut at 64", "chopped at 64"]
-    _, old, cut, chopped = (row.values["mean reciprocal rank"] for row in found.rows)
+    _, old, cut, chopped = (row.by_text["mean reciprocal rank"] for row in found.rows)
     assert [row.checkpoint for row in found.rows[2:]] == [str(tmp_path / "encoder")] * 2
     assert old[64] == cut[64] == chopped[64]
     assert None not in (cut[128], chopped[128])
@@ -84,7 +84,7 @@ def test_a_model_without_a_table_runs_at_any_length_and_claims_one(tmp_path: Pat
     save_tokenizer(tmp_path, specials=False)
     text = write_texts(tmp_path.with_name("text"))
     evaluation = evaluate_checkpoints([tmp_path], text, lengths=(32, 128), device="cpu", texts=2)
-    assert evaluation.rows[0].values["perplexity"][128] is not None
+    assert evaluation.rows[0].by_text["perplexity"][128] is not None
     assert (evaluation.rows[0].length, evaluation.rows[1].baseline) == (None, "cut or chopped at 64")
 
 
@@ -130,8 +130,8 @@ def test_answers_that_are_not_finite_are_said(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "gpt")
     text = write_texts(tmp_path / "text")
     evaluation = evaluate_checkpoints([tmp_path / "gpt"], text, lengths=(32, 64), device="cpu", texts=2)
-    assert evaluation.rows[0].values["perplexity"][32] is not None
-    assert evaluation.rows[0].values["perplexity"][64] is None
+    assert evaluation.rows[0].by_text["perplexity"][32] is not None
+    assert evaluation.rows[0].by_text["perplexity"][64] is None
     assert any("at 64 tokens are not finite" in note for note in evaluation.notes)
 
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_encoder
 from posembed.checkpoints.evaluate_sentences import (
+    PLACES,
     embed_texts,
     encoder,
     passages,
     ranks_of_own,
-    retrieval_measures,
+    retrieval_ranks,
 )
 from posembed.checkpoints.texts import Sample
 
@@ -26,19 +27,17 @@ def bag_of_words(ids: Tensor) -> Tensor:
 
 def test_texts_of_words_of_their_own_are_found_wherever_the_passage_is_from() -> None:
     texts = torch.arange(60).reshape(6, 10)
-    measures = retrieval_measures(bag_of_words, texts, piece=10, passage=3)
-    assert set(measures.values()) == {1.0}
-    assert len(measures) == 5
+    ranks = retrieval_ranks(bag_of_words, texts, piece=10, passage=3)
+    assert {name: ranks_of.tolist() for name, ranks_of in ranks.items()} == dict.fromkeys(PLACES, [1] * 6)
 
 
 def test_what_is_cut_off_is_not_found_and_what_is_chopped_is() -> None:
     texts = torch.arange(90).reshape(3, 30)
     texts[:, :10] = torch.arange(10)  # all begin alike
-    cut = retrieval_measures(bag_of_words, texts, piece=10, passage=4, cut=True)
-    assert cut["recall at 1, passages of the end"] == 0
-    assert cut["mean reciprocal rank"] == pytest.approx(1 / 3)
-    chopped = retrieval_measures(bag_of_words, texts, piece=10, passage=4)
-    assert chopped["recall at 1, passages of the end"] == 1
+    cut = retrieval_ranks(bag_of_words, texts, piece=10, passage=4, cut=True)
+    assert [ranks.tolist() for ranks in cut.values()] == [[3, 3, 3]] * 3
+    chopped = retrieval_ranks(bag_of_words, texts, piece=10, passage=4)
+    assert chopped["end"].tolist() == [1, 1, 1]
 
 
 def test_ranks_against_a_loop() -> None:

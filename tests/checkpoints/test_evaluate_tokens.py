@@ -10,7 +10,7 @@ from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_causal, save_masked
 from posembed.checkpoints import evaluate_tokens
-from posembed.checkpoints.evaluate_tokens import batches, causal_losses, causal_measures, masked_measures
+from posembed.checkpoints.evaluate_tokens import batches, causal_counts, causal_losses, masked_counts
 from posembed.checkpoints.texts import Sample
 from posembed.errors import CheckpointError
 
@@ -47,21 +47,24 @@ def test_causal_losses_are_those_of_each_token_after_its_piece(tmp_path: Path, b
                 logits = model(input_ids=torch.tensor([context])).logits[0, -1]
                 expected = -logits.log_softmax(-1)[ids[0, column]]
                 torch.testing.assert_close(losses[0, column].double(), expected, rtol=1e-5, atol=1e-5)
-        measures = causal_measures(model, Sample(ids, before), length=length, last=4)
-    assert measures["perplexity"] == pytest.approx(losses[predicted].mean().exp().item(), rel=1e-5)
-    assert measures["perplexity of the last tokens"] == pytest.approx(losses[:, -4:].mean().exp().item(), rel=1e-5)
+        counts = causal_counts(model, Sample(ids, before), length=length, last=4)
+    for text in range(3):
+        assert counts["loss"][text].item() == pytest.approx(losses[text][predicted[text]].sum().item())
+        assert counts["tokens"][text] == predicted[text].sum()
+        assert counts["loss of the last"][text].item() == pytest.approx(losses[text, -4:].sum().item())
+        assert counts["last tokens"][text] == 4
 
 
-def test_a_model_that_knows_the_text_has_perplexity_one(tmp_path: Path) -> None:
+def test_a_model_that_knows_the_text_has_no_loss(tmp_path: Path) -> None:
     model = save_causal(tmp_path)
     ids = torch.full((2, 16), 7)
     with torch.no_grad():
         model.transformer.ln_f.weight.zero_()
         model.transformer.ln_f.bias.copy_(100 * model.lm_head.weight[7])
-        assert causal_measures(model, Sample(ids), length=8, last=4)["perplexity"] == pytest.approx(1.0)
+        assert causal_counts(model, Sample(ids), length=8, last=4)["loss"].tolist() == pytest.approx([0, 0])
 
 
-def test_masked_measures_hide_the_same_tokens_at_every_length(tmp_path: Path) -> None:
+def test_masked_counts_hide_the_same_tokens_at_every_length(tmp_path: Path) -> None:
     model = save_masked(tmp_path).double()
     ids = some_ids(4, 40)
     sample = Sample(ids, (CLS,), (SEP,), MASK)
@@ -69,19 +72,19 @@ def test_masked_measures_hide_the_same_tokens_at_every_length(tmp_path: Path) ->
     assert 10 < hidden.sum() < 40
     with torch.inference_mode():
         for length, piece in ((42, 40), (22, 20)):
-            losses, hits = [], []
+            losses, hits = [0.0] * 4, [0] * 4
             for text, start in ((t, s) for t in range(4) for s in range(0, 40, piece)):
                 answers, chosen = ids[text, start : start + piece], hidden[text, start : start + piece]
                 fed = [CLS, *(MASK if c else a for a, c in zip(answers.tolist(), chosen, strict=True)), SEP]
                 logits = model(input_ids=torch.tensor([fed])).logits[0, 1:-1]
-                losses += (-logits.log_softmax(-1)[range(piece), answers])[chosen].tolist()
-                hits += (logits.argmax(-1) == answers)[chosen].tolist()
-            measures = masked_measures(model, sample, length=length, seed=3)
-            assert measures["masked-token accuracy"] == pytest.approx(sum(hits) / len(hits))
-            expected = torch.tensor(losses).mean().exp().item()
-            assert measures["pseudo-perplexity"] == pytest.approx(expected, rel=1e-5)
+                losses[text] += (-logits.log_softmax(-1)[range(piece), answers])[chosen].sum().item()
+                hits[text] += (logits.argmax(-1) == answers)[chosen].sum().item()
+            counts = masked_counts(model, sample, length=length, seed=3)
+            assert counts["hidden"].tolist() == hidden.sum(dim=1).tolist()
+            assert counts["found"].tolist() == hits
+            assert counts["loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no mask token"):
-        masked_measures(save_masked(tmp_path), Sample(some_ids(1, 20)), length=20, seed=0)
+        masked_counts(save_masked(tmp_path), Sample(some_ids(1, 20)), length=20, seed=0)

@@ -34,12 +34,12 @@ def test_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[0] == "perplexity, by tokens of text: lower is better"
     assert lines[1].split() == ["32", "64", "128"]
     assert lines[2].startswith("gpt ")
-    assert lines[2].endswith("no row")
+    assert lines[2].endswith("too long")
     assert lines[3].startswith("gpt, cut or chopped at 64 ")
     assert "gpt holds 64 positions" in done.stdout
     assert Path("runs/evaluations.jsonl").exists()
     printed = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
-    assert printed["rows"][0]["values"]["perplexity"]["128"] is None
+    assert printed["rows"][0]["figures"]["perplexity"]["128"] is None
 
 
 def test_resize_with_a_check(tmp_path: Path) -> None:
@@ -49,11 +49,11 @@ def test_resize_with_a_check(tmp_path: Path) -> None:
     done = CliRunner().invoke(resizing, words, catch_exceptions=False)
     assert done.exit_code == 0
     assert done.stdout.index("written: ") < done.stdout.index("perplexity, by tokens of text")
-    assert done.stdout.count("no row\n") == 2  # the old checkpoint, in both tables
+    assert done.stdout.count("too long\n") == 2  # the old checkpoint, in both tables
     printed = CliRunner().invoke(resizing, [*words, "--json", "--overwrite"], catch_exceptions=False).stdout
     before, after, baseline = json.loads(printed)["check"]["rows"]
-    assert before["values"]["perplexity"]["64"] == after["values"]["perplexity"]["64"]
-    assert after["values"]["perplexity"]["128"] != baseline["values"]["perplexity"]["128"]
+    assert before["figures"]["perplexity"]["64"]["value"] == after["figures"]["perplexity"]["64"]["value"]
+    assert after["figures"]["perplexity"]["128"]["value"] != baseline["figures"]["perplexity"]["128"]["value"]
 
 
 def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -46,6 +46,32 @@ def test_all_that_is_not_the_encoding_starts_the_same(spec: LanguageSpec, name: 
     )
 
 
+def test_log_length_changes_nothing_within_the_training_length(spec: LanguageSpec) -> None:
+    plain = build_decoder(dataclasses.replace(spec, encoding="alibi"), 50).eval()
+    scaled = build_decoder(dataclasses.replace(spec, encoding="alibi+logn"), 50).eval()
+    ids = torch.randint(50, (2, spec.train_length + 1))
+    ours, theirs = scaled(ids), plain(ids)
+    torch.testing.assert_close(ours[:, :-1], theirs[:, :-1])
+    assert not torch.equal(ours[:, -1], theirs[:, -1])
+    both = build_encoding(dataclasses.replace(spec, encoding="rope+logn+window"))
+    assert (both.window, both.log_length) == (spec.window, spec.train_length)
+
+
+@pytest.mark.parametrize("name", ["rope+windows", "rope+logn+logn", "rope+", "learned tiled"])
+def test_unknown_suffixes(spec: LanguageSpec, name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"unknown encoding .*; \+logn \(the same with logits"):
+        build_encoding(dataclasses.replace(spec, encoding=name))
+
+
+def test_tables_for_the_longest_text_hold_it(spec: LanguageSpec) -> None:
+    for name in ("learned-shifted", "learned-randomized", "learned-skipped"):
+        model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
+        assert model.encoding.weight.shape == (40, 16)  # type: ignore[union-attr]
+        ids = model.encoding.training_positions(300, 16, torch.Generator().manual_seed(0))
+        assert ids.max() == 39
+    assert dataclasses.replace(spec, test_lengths=(8,)).longest == 16
+
+
 def test_every_place_reaches_the_output() -> None:
     class Everywhere(PositionEncoding):
         def __init__(self) -> None:

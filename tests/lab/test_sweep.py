@@ -14,6 +14,7 @@ from posembed.lab import train
 from posembed.lab.plan import plan
 from posembed.lab.questions.lengths import length_runs, summarise_lengths
 from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.spec import TrainingSpec
 from posembed.lab.sweep import Silent, sweep
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
@@ -25,10 +26,10 @@ class Diary(Silent):
         self.trained: list[str] = []
         self.stop_in = stop_in
 
-    def started(self, spec: LanguageSpec) -> None:
+    def started(self, spec: TrainingSpec) -> None:
         self.trained.append(spec.encoding)
 
-    def stepped(self, progress: train.Progress) -> None:
+    def stepped(self, spec: TrainingSpec, progress: train.Progress) -> None:
         if self.trained[-1] == self.stop_in and progress.step == 6:
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -6,7 +6,6 @@ import pytest
 
 from made_up_runs import NO_REACH, run, runs
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
-from posembed.lab.statistics import Estimate
 from posembed.report.words import (
     best_first,
     called,
@@ -20,6 +19,7 @@ from posembed.report.words import (
     times,
     verdict,
 )
+from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
 

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from posembed.checkpoints.evaluate_plan import SHORTEST, PlannedRow, planned_rows
 from posembed.checkpoints.evaluate_results import Kept
 from posembed.checkpoints.evaluate_run import Progress, Settings, device_named, key_of, run_missing
 from posembed.checkpoints.evaluate_sentences import PLACES
+from posembed.checkpoints.evaluation import MEASURES, ByText, Evaluation, Row, measures_by_text
 from posembed.checkpoints.runnable import KINDS, Kind, Runnable, open_runnable
 from posembed.checkpoints.texts import Sample, draw_sample, read_documents
 from posembed.errors import ArgumentError
 
 DEFAULT_LENGTHS = (256, 512, 1024, 2048)
-MEASURES: dict[Kind, tuple[str, ...]] = {
-    "causal": ("perplexity", "perplexity of the last tokens"),
-    "masked": ("masked-token accuracy", "pseudo-perplexity"),
-    "sentences": (
-        "recall at 1",
-        "mean reciprocal rank",
-        *(f"recall at 1, passages of the {place}" for place in PLACES),
-    ),
-}
 # Among fewer texts the right one is found by chance too often for a difference to show.
 FEWEST_TEXTS: dict[Kind, int] = {"causal": 1, "masked": 1, "sentences": 10}
 LAST_TOKENS = 128
 PASSAGE_TOKENS = 48
-
-
-@dataclass(frozen=True)
-class Row:
-    """One checkpoint, or one baseline of a checkpoint, over all lengths.
-
-    baseline: what is done to texts longer than the old length, such as "chopped at 512"; "" for the checkpoint.
-    length: how many tokens the checkpoint takes; None where no table limits that.
-    values: by measure and length; None where there is no figure: the table has no row, or it is not finite.
-    """
-
-    checkpoint: str
-    baseline: str
-    length: int | None
-    values: Mapping[str, Mapping[int, float | None]]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Figures by length. texts: how many there were. notes: what a reader must know, a line each."""
-
-    kind: Kind
-    measures: tuple[str, ...]
-    lengths: tuple[int, ...]
-    texts: int
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
 
 
 def evaluate_checkpoints(
@@ -149,15 +108,17 @@ def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
 
 
 def finished_row(planned: PlannedRow, sample: Sample, settings: Settings, kept: Kept) -> Row:
-    figures = {
-        length: {} if task is None else kept[key_of(planned.runnable, sample, task, settings)]
+    kind = planned.runnable.kind
+    figures: dict[int, Mapping[str, ByText]] = {
+        length: {}
+        if task is None
+        else measures_by_text(kind, kept[key_of(planned.runnable, sample, task, settings)])
         for length, task in planned.tasks.items()
     }
-    values = {
-        measure: {length: figure.get(measure) for length, figure in figures.items()}
-        for measure in MEASURES[planned.runnable.kind]
+    by_text = {
+        measure: {length: figure.get(measure) for length, figure in figures.items()} for measure in MEASURES[kind]
     }
-    return Row(planned.runnable.name, planned.baseline, planned.runnable.length, values)
+    return Row(planned.runnable.name, planned.baseline, planned.runnable.length, sample.sha256, by_text)
 
 
 def notes_on(
@@ -177,19 +138,16 @@ def notes_on(
     }[first.kind]
     yield f"Texts: {len(sample.ids):,} that hold {longest:,} tokens; {what}."
     for runnable in runnables:
-        if runnable.length is not None and runnable.length < longest:
-            yield f"{runnable.name} holds {runnable.length:,} positions: it has no row beyond."
+        yield from runnable.notes_on(lengths)
     if len({sample.sha256 for sample in samples.values()}) > 1:
         yield "The tokenizers differ, and so do the texts: figures of different checkpoints cannot be compared."
     if not any(row.baseline for row in rows):
         yield "No baseline: no checkpoint is known to have been shorter than these lengths."
     for row in rows:
         odd = [
-            length for length in lengths if fits(row, length) and None in [v[length] for v in row.values.values()]
+            length
+            for length in lengths
+            if row.fits(length) and None in [by_length[length] for by_length in row.by_text.values()]
         ]
         if odd:
             yield f"{row.checkpoint}: its answers at {', '.join(map(str, odd))} tokens are not finite numbers."
-
-
-def fits(row: Row, length: int) -> bool:
-    return bool(row.baseline) or row.length is None or length <= row.length

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from posembed.errors import DataError
 
-Values = Mapping[str, "float | None"]
-"""A figure by the name of what is measured; None where it is not finite."""
+Counted = Mapping[str, Sequence["float | None"]]
+"""By the name of what is counted, a number for each text; None where it is not finite."""
 
 
 class Kept:
@@ -22,7 +22,7 @@ class Kept:
 
     def __init__(self, path: str | Path | None) -> None:
         self.path = None if path is None else Path(path)
-        self.values: dict[str, Values] = {}
+        self.values: dict[str, Counted] = {}
         if self.path is None or not self.path.exists():
             return
         try:
@@ -41,10 +41,10 @@ class Kept:
     def __contains__(self, key: str) -> bool:
         return key in self.values
 
-    def __getitem__(self, key: str) -> Values:
+    def __getitem__(self, key: str) -> Counted:
         return self.values[key]
 
-    def add(self, key: str, values: Values, **about: Any) -> None:
+    def add(self, key: str, values: Counted, **about: Any) -> None:
         """about: what a reader of the file wants to know; not read again."""
         self.values[key] = values
         if self.path is None:

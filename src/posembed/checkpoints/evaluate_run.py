@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from posembed.checkpoints.evaluate_plan import PlannedRow, Task
-from posembed.checkpoints.evaluate_results import Kept, Values
-from posembed.checkpoints.evaluate_sentences import PLACES, encoder, retrieval_measures
-from posembed.checkpoints.evaluate_tokens import Tick, causal_measures, masked_measures
+from posembed.checkpoints.evaluate_results import Counted, Kept
+from posembed.checkpoints.evaluate_sentences import PLACES, encoder, retrieval_ranks
+from posembed.checkpoints.evaluate_tokens import Tick, causal_counts, masked_counts
 from posembed.checkpoints.rebuild import first_line
 from posembed.checkpoints.runnable import Runnable
 from posembed.checkpoints.texts import Sample
@@ -23,7 +23,7 @@ from posembed.errors import ArgumentError, CheckpointError
 Progress = Callable[[str, int, int], None]
 """Told which checkpoint runs, how many tokens are done, and how many there are."""
 
-VERSION_OF_FIGURES = 1
+VERSION_OF_FIGURES = 2
 """To be raised whenever the same question gets another figure, so that kept ones are not mixed with new ones."""
 
 
@@ -83,27 +83,30 @@ def run_missing(
 
 def measured(
     runnable: Runnable, model: nn.Module, sample: Sample, task: Task, settings: Settings, tick: Tick
-) -> Values:
-    """The figures of one task, None where one is not finite."""
+) -> Counted:
+    """What one task counts in each text, None where that is not finite."""
     try:
         with torch.inference_mode():
-            values = measures(runnable, model, sample, task, settings, tick)
+            counted = counts(runnable, model, sample, task, settings, tick)
     except (RuntimeError, IndexError) as error:
         raise CheckpointError(
             f"{runnable.name}: cannot be run on {task.piece} tokens at a time ({first_line(error)})"
         ) from error
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return {
+        name: [number if math.isfinite(number) else None for number in numbers.tolist()]
+        for name, numbers in counted.items()
+    }
 
 
-def measures(
+def counts(
     runnable: Runnable, model: nn.Module, sample: Sample, task: Task, settings: Settings, tick: Tick
-) -> dict[str, float]:
+) -> dict[str, Tensor]:
     if runnable.kind == "causal":
-        return causal_measures(model, sample, length=task.piece, last=settings.last, tick=tick)
+        return causal_counts(model, sample, length=task.piece, last=settings.last, tick=tick)
     if runnable.kind == "masked":
-        return masked_measures(model, sample, length=task.piece, seed=settings.seed, tick=tick)
+        return masked_counts(model, sample, length=task.piece, seed=settings.seed, tick=tick)
     assert runnable.pooling is not None
-    return retrieval_measures(
+    return retrieval_ranks(
         encoder(model, sample, runnable.pooling, tick=tick),
         sample.ids[:, : task.length - sample.specials],
         piece=task.piece - sample.specials,

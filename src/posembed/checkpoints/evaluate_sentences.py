@@ -18,10 +18,10 @@ Encode = Callable[[Tensor], Tensor]
 """ids (N, L), without special tokens -> (N, D)."""
 
 
-def retrieval_measures(
+def retrieval_ranks(
     encode: Encode, texts: Tensor, *, piece: int, passage: int, cut: bool = False
-) -> dict[str, float]:
-    """Recall at 1 and mean reciprocal rank: three passages of each text as queries, all texts as answers.
+) -> dict[str, Tensor]:
+    """The rank of each text's own vector among those of all, for a passage of it from each place: (N,) each.
 
     Args:
         encode: the encoder.
@@ -32,15 +32,9 @@ def retrieval_measures(
         cut: embed only the first piece, whatever place the passages are from.
     """
     answers = embed_texts(encode, texts[:, :piece] if cut else texts, piece=piece)
-    ranks = {
+    return {
         place: ranks_of_own(F.normalize(encode(passages(texts, share, passage)), dim=1), answers)
         for place, share in PLACES.items()
-    }
-    together = torch.cat(list(ranks.values()))
-    return {
-        "recall at 1": share_first(together),
-        "mean reciprocal rank": together.reciprocal().mean().item(),
-        **{f"recall at 1, passages of the {place}": share_first(rank) for place, rank in ranks.items()},
     }
 
 
@@ -57,13 +51,9 @@ def passages(texts: Tensor, share: float, size: int) -> Tensor:
 
 
 def ranks_of_own(queries: Tensor, answers: Tensor) -> Tensor:
-    """Queries (N, D), answers (N, D) -> (N,) float: the rank of answer i for query i, after all ties and NaN."""
+    """Queries (N, D), answers (N, D) -> (N,) int64: the rank of answer i for query i, after all ties and NaN."""
     scores = queries @ answers.T
-    return (~(scores < scores.diagonal()[:, None])).sum(dim=1).float()
-
-
-def share_first(ranks: Tensor) -> float:
-    return (ranks == 1).float().mean().item()
+    return (~(scores < scores.diagonal()[:, None])).sum(dim=1)
 
 
 def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lambda tokens: None) -> Encode:

@@ -22,20 +22,23 @@ MASKED_SHARE = 0.15
 TOKENS_A_BATCH = 4096
 
 
-def causal_measures(
+def causal_counts(
     model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
-) -> dict[str, float]:
-    """Perplexity over all tokens, and over the last ones of each text, which see nearly ``length`` tokens each.
+) -> dict[str, Tensor]:
+    """Losses in nats and numbers of tokens, summed over each text, and over its last tokens: (N,) each.
 
     Args:
         model: gives logits (B, L, V) for ids (B, L).
         length: how many tokens it is fed at once, special ones included.
-        last: how many tokens of each text the second measure is over: the same at every length.
+        last: how many tokens of each text the second sums are over. They see nearly ``length`` tokens each.
     """
     losses, predicted = causal_losses(model, sample, length=length, tick=tick)
+    losses = losses.double()  # zero where nothing was predicted
     return {
-        "perplexity": losses[predicted].mean().exp().item(),
-        "perplexity of the last tokens": losses[:, -last:][predicted[:, -last:]].mean().exp().item(),
+        "loss": losses.sum(dim=1),
+        "tokens": predicted.sum(dim=1),
+        "loss of the last": losses[:, -last:].sum(dim=1),
+        "last tokens": predicted[:, -last:].sum(dim=1),
     }
 
 
@@ -60,23 +63,24 @@ def causal_losses(
     return losses, predicted
 
 
-def masked_measures(
+def masked_counts(
     model: nn.Module,
     sample: Sample,
     *,
     length: int,
     seed: int,
     tick: Tick = lambda tokens: None,
-) -> dict[str, float]:
-    """How many hidden tokens are found, and exp of their mean loss: pseudo-perplexity, all hidden at once.
+) -> dict[str, Tensor]:
+    """Of each text, (N,) each: how many tokens were hidden, how many of those found, and the sum of their losses.
 
-    A seeded 15 % of the tokens are replaced by the mask token, the same at every length. (Salazar et al.,
-    1910.14659, hide one token at a time, which takes a run of the model for each.)
+    A seeded 15 % of the tokens are replaced by the mask token, all at once and the same at every length. (Salazar
+    et al., 1910.14659, hide one token at a time, which takes a run of the model for each.)
     """
     if sample.mask is None:
         raise CheckpointError("the tokenizer has no mask token; expected one beside a masked language model")
     hidden = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
-    losses, hits = [], []
+    losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
+    found = torch.zeros(sample.ids.shape, dtype=torch.bool)
     for rows, columns in batches(sample.ids, length - sample.specials):
         answers, chosen = sample.ids[rows, columns], hidden[rows, columns]
         ids = surrounded(answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
@@ -85,13 +89,10 @@ def masked_measures(
         begin = len(sample.before)
         predicted = logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
         expected = answers[chosen].to(ids.device)
-        losses.append(F.cross_entropy(predicted, expected, reduction="none").cpu())
-        hits.append((predicted.argmax(-1) == expected).cpu())
+        losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
+        found[rows, columns][chosen] = (predicted.argmax(-1) == expected).cpu()
         tick(answers.numel())
-    return {
-        "masked-token accuracy": torch.cat(hits).float().mean().item(),
-        "pseudo-perplexity": torch.cat(losses).mean().exp().item(),
-    }
+    return {"hidden": hidden.sum(dim=1), "found": found.sum(dim=1), "loss": losses.sum(dim=1)}
 
 
 def batches(ids: Tensor, piece: int) -> Iterator[tuple[slice, slice]]:

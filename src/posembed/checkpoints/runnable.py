@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from posembed.checkpoints.files import Checkpoint, is_plain_name, open_checkpoin
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.rebuild import first_line, quiet
 from posembed.checkpoints.resize import RECORD
+from posembed.checkpoints.settings import SENTENCE_SETTINGS
 from posembed.errors import CheckpointError
 
 Kind = Literal["causal", "masked", "sentences"]
@@ -35,17 +36,41 @@ MODULES = ("Transformer", "Pooling", "Normalize")
 class Runnable:
     """A checkpoint before anything of it is loaded.
 
-    name: as the user named it. length: how many tokens it takes, None where no table limits that.
+    name: as the user named it. rows: how many positions its table holds; None where none limits it.
+    fed: how many tokens sentence-transformers feeds a sentence encoder at most, where its settings say that.
     old_length: how many it took before it was resized, or was made for, where that is known.
+    window: attention in windows of so many tokens, to a multiple of which the model fills up every text.
     pooling: of a sentence encoder.
     """
 
     name: str
     checkpoint: Checkpoint
     kind: Kind
-    length: int | None
+    rows: int | None
+    fed: int | None
     old_length: int | None
+    window: int | None
     pooling: str | None = None
+
+    @property
+    def length(self) -> int | None:
+        """How many tokens it takes; None where nothing limits that."""
+        return least(self.rows, self.fed)
+
+    def notes_on(self, lengths: Sequence[int]) -> Iterator[str]:
+        """What a reader must know of this checkpoint at these lengths, a line each."""
+        longest = max(lengths)
+        if self.fed is not None and self.length == self.fed < longest and self.fed != self.rows:
+            more = "" if self.rows is None else f"; its table holds {self.rows:,} positions"
+            yield f"{self.name} is fed {self.fed:,} tokens at most: its max_seq_length{more}."
+        elif self.rows is not None and self.rows < longest:
+            yield f"{self.name} holds {self.rows:,} positions: it has no row beyond."
+        odd = [length for length in lengths if self.window is not None and length % self.window]
+        if odd:
+            yield (
+                f"{self.name} attends in windows of {self.window:,} tokens; at {', '.join(map(str, odd))}, no "
+                "multiple of that, it works on padding too."
+            )
 
     @property
     def folder(self) -> Path:
@@ -125,10 +150,29 @@ def open_runnable(source: str | Path) -> Runnable:
         kind = language_model(source, config)
     found = find_tables(config, checkpoint.tensors)
     lengths = [table.length for table in found.tables if table.layout is not None and table.layout.grid is None]
-    length = min((length for length in lengths if length is not None), default=None)
-    claimed = getattr(found.known, "max_position_embeddings", None) if length is None else length
-    old = min((known for known in (length_before(checkpoint), claimed) if known is not None), default=None)
-    return Runnable(str(source), checkpoint, kind, length, old, pooling)
+    rows = least(*lengths)
+    fed = fed_length(checkpoint) if kind == "sentences" else None
+    claimed = getattr(found.known, "max_position_embeddings", None) if rows is None else rows
+    old = least(length_before(checkpoint), claimed, fed)
+    return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)
+
+
+def least(*numbers: int | None) -> int | None:
+    """The smallest of those that are known."""
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def fed_length(checkpoint: Checkpoint) -> int | None:
+    """sentence-transformers' max_seq_length."""
+    settings = (checkpoint.settings(name) or {} for name in SENTENCE_SETTINGS)
+    return least(*(fed for each in settings if type(fed := each.get("max_seq_length")) is int and fed > 0))
+
+
+def window_of(config: dict[str, Any]) -> int | None:
+    """The largest window of a model that attends in windows, such as Longformer; its layers may differ."""
+    windows = config.get("attention_window")
+    sizes = [size for size in (windows if isinstance(windows, list) else [windows]) if type(size) is int]
+    return max((size for size in sizes if size > 0), default=None)
 
 
 def language_model(source: str | Path, config: dict[str, Any]) -> Kind:

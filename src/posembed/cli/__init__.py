@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posembed._version import __version__
-from posembed.cli import compare, evaluate, inspect, report, resize
+from posembed.cli import advise, compare, encodings, evaluate, inspect, report, resize
 from posembed.errors import PosEmbedError
 
 app = typer.Typer(
@@ -20,10 +20,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(compare.app, name="compare")
+app.command()(encodings.encodings)
 app.command()(report.report)
 app.command()(inspect.inspect)
 app.command()(resize.resize)
 app.command()(evaluate.evaluate)
+app.command()(advise.advise)
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,9 +14,7 @@ from posembed.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from posembed.checkpoints.evaluate import Evaluation, Row
-
-LOWER_IS_BETTER = "perplexity"
+    from posembed.checkpoints.evaluation import Evaluation
 
 
 def evaluate(
@@ -72,30 +70,30 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """One table a measure, all of one form, then what a reader must know."""
-    names = [name_of(row) for row in evaluation.rows]
-    wide = max(map(len, names))
+    """One table a measure, all of one form; then the answer, and what a reader must know."""
+    from posembed.checkpoints.evaluation import is_perplexity
+    from posembed.report.evaluation_words import answer, cell, differences, legend
+
+    lengths, wide = evaluation.lengths, max(len(row.name) for row in evaluation.rows) + 2
     for measure in evaluation.measures:
-        better = "lower" if LOWER_IS_BETTER in measure else "higher"
+        better = "lower" if is_perplexity(measure) else "higher"
+        cells = [[cell(evaluation, row, measure, length) for length in lengths] for row in evaluation.rows]
+        narrow = max(len(text) for line in cells for text in line) + 2
         console.print(f"{measure}, by tokens of text: {better} is better", style="bold", markup=False)
-        console.print(" " * wide + "".join(f"{length:>10,}" for length in evaluation.lengths))
-        for name, row in zip(names, evaluation.rows, strict=True):
-            cells = (cell(row, measure, length) for length in evaluation.lengths)
-            console.print(f"{name:<{wide}}" + "".join(f"{text:>10}" for text in cells), markup=False)
+        console.print(" " * wide + "".join(f"{f'{length:,}':>{narrow - 2}}  " for length in lengths).rstrip())
+        for row, line in zip(evaluation.rows, cells, strict=True):
+            console.print(f"{row.name:<{wide}}" + "".join(f"{text:>{narrow}}" for text in line), markup=False)
         console.print()
-    for note in evaluation.notes:
-        console.print(note, markup=False)
-
-
-def name_of(row: Row) -> str:
-    return f"{row.checkpoint}, {row.baseline}" if row.baseline else row.checkpoint
-
-
-def cell(row: Row, measure: str, length: int) -> str:
-    value = row.values[measure][length]
-    if value is not None:
-        return f"{value:.2f}" if LOWER_IS_BETTER in measure else f"{value:.3f}"
-    return "no row" if not row.baseline and row.length is not None and length > row.length else "-"
+    compared = differences(evaluation)
+    if compared:
+        measure, reference = evaluation.measures[0], evaluation.reference.name
+        title = f"{measure} at {lengths[-1]:,} tokens against {reference}, text by text"
+        console.print(title, style="bold", markup=False)
+        for name, difference, said in compared:
+            console.print(f"{name:<{wide}}{difference:>14}  {said}", markup=False)
+        console.print()
+    for text in (" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes):
+        console.print(text, markup=False)
 
 
 class Bar:

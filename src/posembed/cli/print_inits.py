@@ -11,9 +11,9 @@ from rich.text import Text
 
 from posembed.cli.tables import BETWEEN, WIDTH_OF_A_FILE, Column, that_fit
 from posembed.lab.questions.inits import InitSummary
-from posembed.lab.statistics import Estimate
 from posembed.report.inits_words import answer, best_first, loss_number, signed, told
 from posembed.report.words import interval, number
+from posembed.statistics import Estimate
 
 COLOURS = {"lower": "green", "higher": "yellow", "untold": "", "unknown": ""}
 

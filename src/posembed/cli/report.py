@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-WRITERS = {
-    "inits": "posembed.report.inits",
+PAGES = {
     "lengths": "posembed.report.lengths",
+    "inits": "posembed.report.inits",
+    "cost": "posembed.report.cost",
+    "algorithms": "posembed.report.algorithms",
 }
-"""The module whose write_report makes the page of a question."""
+"""The question that the runs of a folder answer -> where its ``write_report`` is."""
 
 
 def report(
@@ -22,12 +24,21 @@ def report(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="What the others are held against. Default: the question's own, if it was run."),
+        typer.Option(help="What the others are held against. Default: alibi or normal-0.02, if it was run."),
     ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
+    from posembed.errors import ArgumentError, RunFolderError
+    from posembed.lab.cost.results import FILE
     from posembed.lab.results import read_settings
 
-    question = read_settings(folder)["question"]
-    page = import_module(WRITERS[question]).write_report(folder, out, reference=reference)
-    print(f"report: {page}")
+    question = "cost" if (folder / FILE).exists() else read_settings(folder).get("question")
+    if question not in PAGES:
+        raise RunFolderError(
+            f"{folder} holds runs of the question {question!r}, of which this version has no page"
+        )
+    chosen = {} if reference is None else {"reference": reference}
+    if chosen and question not in ("lengths", "inits"):
+        raise ArgumentError(f"--reference is for runs of lengths and inits; {folder} holds runs of {question}")
+    write_report = importlib.import_module(PAGES[question]).write_report
+    print(f"report: {write_report(folder, out, **chosen)}")

@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from posembed.checkpoints.evaluate import Evaluation
+    from posembed.checkpoints.evaluation import Evaluation
     from posembed.checkpoints.resize import Resize
 
 

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from posembed.lab.questions.lengths import LengthSummary, base_length
-from posembed.lab.statistics import Estimate
 from posembed.report.words import (
     HOLDS,
     REACHES,
@@ -23,6 +22,7 @@ from posembed.report.words import (
     runs_of_each,
     verdict,
 )
+from posembed.statistics import Estimate
 
 COLOURS = {"holds": "green", "worse": "yellow", "ends": "cyan", "failed": "red", "untested": ""}
 WIDTH_OF_A_FILE = 100

@@ -1,18 +1,68 @@
-"""Causal attention with an optional bias and an optional window, at the price of what it sees."""
+"""Attention: causal, with an optional bias and an optional window, at the price of what it sees; or both ways."""
 
 from __future__ import annotations
+
+import importlib
+import math
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from posembed.layers.base import PositionEncoding, ScoreMod
 
 # Measured on two CPU cores, forward and backward: a dense (L, L) mask costs less up to about 8 windows
 # (2.6 times less at L = 4 w), blocks beyond (5 times less at L = 32 w).
 DENSE_UP_TO_WINDOWS = 8
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None, window: int | None) -> Tensor:
-    """q, k, v (B, H, L, d), bias (H, L, L) or (B, H, L, L) or None -> (B, H, L, d)."""
+SMALLEST_FLEX_HEAD = 16
+"""FlexAttention has no kernel for narrower heads."""
+
+
+class FlexBias(NamedTuple):
+    """A bias as FlexAttention takes it, computed inside the kernel: no (H, L, L) tensor."""
+
+    score_mod: ScoreMod
+    visible: Any
+    """The BlockMask of the tokens that each one sees."""
+
+
+def bias_of(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> Tensor | FlexBias | None:
+    """What the encoding adds to the scores, for all layers: through FlexAttention on a GPU, dense on a CPU."""
+    flex = None
+    if position_ids.is_cuda and head_dim >= SMALLEST_FLEX_HEAD:
+        flex = flex_bias_of(encoding, position_ids)
+    return encoding.at_scores(position_ids, position_ids) if flex is None else flex
+
+
+def flex_bias_of(encoding: PositionEncoding, position_ids: Tensor) -> FlexBias | None:
+    """None where the encoding has no bias, or gives it in dense form alone."""
+    score_mod = encoding.score_mod(position_ids, position_ids)
+    if score_mod is None:
+        return None
+    window, length = encoding.window, position_ids.size(-1)
+
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        distance = query - key
+        return distance >= 0 if window is None else (distance >= 0) & (distance < window)
+
+    blocks = compiled("create_block_mask")(visible, None, None, length, length, device=position_ids.device)
+    return FlexBias(score_mod, blocks)
+
+
+@cache
+def compiled(name: str) -> Any:
+    """A function of torch.nn.attention.flex_attention; without compiling it would make (L, L) tensors."""
+    return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | FlexBias | None, window: int | None) -> Tensor:
+    """q, k (B, H, L, d'), v (B, H, L, d), bias (H, L, L), (B, H, L, L), FlexBias or None -> (B, H, L, d)."""
+    if isinstance(bias, FlexBias):
+        return compiled("flex_attention")(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
     length = q.size(-2)
     if window is not None and window >= length:
         window = None
@@ -54,3 +104,38 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
     y = F.scaled_dot_product_attention(q, with_block_before(k), with_block_before(v), attn_mask=visible)
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def attend_both_ways(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None) -> Tensor:
+    """Every token sees every other, as in an encoder. q, k, v (B, H, L, d) -> (B, H, L, d).
+
+    bias: what broadcasts to (B, H, L, L), such as hide_padding makes, or None.
+    """
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=None if bias is None else bias.to(q.dtype))
+
+
+def hide_padding(bias: Tensor | None, present: Tensor | None) -> Tensor | None:
+    """The bias of attend_both_ways under which no token sees a key that is not there.
+
+    bias (H, L, L) or (B, H, L, L) or None; present, boolean (B, L), at least one True in each row, or None for
+    all -> the bias, or (B, 1, 1, L) where there was none.
+    """
+    if present is None:
+        return bias
+    hidden = ~present[:, None, None, :]
+    if bias is None:
+        bias = torch.zeros((), device=present.device)
+    return torch.where(hidden, float("-inf"), bias)
+
+
+def scale_by_log_length(q: Tensor, trained: int, window: int | None) -> Tensor:
+    """Queries (..., L, d) -> those that see n > trained tokens times ln n / ln trained, the others as they are.
+
+    A softmax over more keys is flatter; multiplied so, its logits keep up (Su 2021, kexue.fm/archives/8823; Chiang
+    and Cholak 2022, arXiv:2202.12172). The first query sees one token, each next one more, up to the window. A
+    bias is not multiplied.
+    """
+    if window is not None and window <= trained:
+        return q
+    seen = torch.arange(1, q.size(-2) + 1, device=q.device).clamp(min=trained, max=window)
+    return q * (seen.log() / math.log(trained)).to(q.dtype).unsqueeze(-1)

@@ -7,13 +7,16 @@ import sysconfig
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from posembed.errors import DataError
+
+if TYPE_CHECKING:
+    import tokenizers
 
 HELD_OUT_SHARE = 0.1
 DOCUMENTS_TO_SPLIT_BY = 20
@@ -145,6 +148,16 @@ def _not_text(text: bytes) -> str | None:
 
 def _read_hugging_face(name: str) -> tuple[list[Document], list[Document], str]:
     """The dataset's own split where it has one, else ours by rows."""
+    parts = load_hugging_face(name)
+    train = _rows(parts["train"], name)
+    for held_out in ("validation", "test"):
+        if held_out in parts:
+            return train, _rows(parts[held_out], name), f"{name} (its own train and {held_out} splits)"
+    return *split(train), f"{name} ({len(train)} rows)"
+
+
+def load_hugging_face(name: str) -> Any:
+    """The splits of NAME[:CONFIG], one named train among them, as the datasets library gives them."""
     try:
         import datasets
     except ImportError:
@@ -158,11 +171,7 @@ def _read_hugging_face(name: str) -> tuple[list[Document], list[Document], str]:
         raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
     if "train" not in parts:
         raise DataError(f"the dataset {name} has no split named train, only {', '.join(parts)}")
-    train = _rows(parts["train"], name)
-    for held_out in ("validation", "test"):
-        if held_out in parts:
-            return train, _rows(parts[held_out], name), f"{name} (its own train and {held_out} splits)"
-    return *split(train), f"{name} ({len(train)} rows)"
+    return parts
 
 
 def _rows(rows: Any, name: str) -> list[Document]:
@@ -178,24 +187,28 @@ def _tokenizer(name: str) -> tuple[Callable[[list[Document]], Tensor], int, byte
     """(documents -> ids, vocabulary size, what tells this tokenizer from another)."""
     if name == "bytes":
         return _encode_bytes, 256, b"bytes"
-    import tokenizers
-
-    try:
-        if Path(name).exists():
-            tokenizer = tokenizers.Tokenizer.from_file(name)
-        else:
-            tokenizer = tokenizers.Tokenizer.from_pretrained(name)
-    except Exception as error:  # the library raises bare Exception
-        raise DataError(
-            f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", the path of a tokenizer.json, '
-            "or a name on the Hugging Face hub"
-        ) from error
+    tokenizer = read_tokenizer(name)
 
     def encode(documents: list[Document]) -> Tensor:
         encodings = tokenizer.encode_batch([document.text.decode() for document in documents])
         return torch.from_numpy(np.concatenate([np.asarray(e.ids, dtype=np.int32) for e in encodings]))
 
     return encode, tokenizer.get_vocab_size(), tokenizer.to_str().encode()
+
+
+def read_tokenizer(name: str) -> tokenizers.Tokenizer:
+    """From the path of a tokenizer.json, or by its name on the Hugging Face hub."""
+    import tokenizers
+
+    try:
+        if Path(name).exists():
+            return tokenizers.Tokenizer.from_file(name)
+        return tokenizers.Tokenizer.from_pretrained(name)
+    except Exception as error:  # the library raises bare Exception
+        raise DataError(
+            f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", the path of a tokenizer.json, '
+            "or a name on the Hugging Face hub"
+        ) from error
 
 
 def _encode_bytes(documents: list[Document]) -> Tensor:

@@ -6,14 +6,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from posembed.errors import ArgumentError
 from posembed.lab.spec import TrainingSpec
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
+from posembed.layers.extended import ExtendedPositionalEmbedding
+from posembed.layers.fire import Fire
+from posembed.layers.kerple import KerpleLog, KerplePower
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
+from posembed.layers.pope import PolarEmbedding
+from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
+from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, NTKScaling, YarnScaling
+from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
 
 TOKEN_STD = 0.02
@@ -54,6 +63,55 @@ ENCODINGS: dict[str, Entry] = {
         "a penalty on the scores that grows with distance",
         "Press et al. 2021, arXiv:2108.12409",
     ),
+    "t5": Entry(
+        # 1 / sqrt(D), as T5 starts.
+        lambda s: T5Bias(s.heads, bidirectional=False, std=s.width**-0.5),
+        "a learned number on the scores for each head and bucket of distances",
+        "Raffel et al. 2020, arXiv:1910.10683",
+    ),
+    "kerple-log": Entry(
+        lambda s: KerpleLog(s.heads),
+        "a penalty on the scores, the logarithm of the distance, with two learned numbers a head",
+        "Chi et al. 2022, arXiv:2205.09921",
+    ),
+    "kerple-power": Entry(
+        lambda s: KerplePower(s.heads),
+        "a penalty on the scores, a power of the distance, with two learned numbers a head",
+        "Chi et al. 2022, arXiv:2205.09921",
+    ),
+    "fire": Entry(
+        # The authors' 512 is a quarter of their training length.
+        lambda s: Fire(s.heads, threshold=s.train_length / 4),
+        "a small network on the scores, reading the distance as a share of the query's position",
+        "Li et al. 2024, arXiv:2310.04418",
+    ),
+    "pope": Entry(
+        lambda s: PolarEmbedding(s.width // s.heads, s.heads),
+        "queries and keys as lengths, their angles from the position alone",
+        "Gopalakrishnan et al. 2025, arXiv:2509.10534",
+    ),
+    # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the length at hand
+    # to it. LongRoPE is not among them: its factors come from a search of their own.
+    "rope-linear": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=LinearScaling(original_length=s.train_length)),
+        "RoPE; at test positions are divided by how many times longer the text is",
+        "Chen et al. 2023, arXiv:2306.15595",
+    ),
+    "rope-ntk": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=NTKScaling(original_length=s.train_length)),
+        "RoPE; at test its base grows with the text, so that fast turns stay and slow ones are interpolated",
+        "Peng et al. 2024, arXiv:2309.00071",
+    ),
+    "rope-yarn": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=YarnScaling(s.train_length)),
+        "RoPE; at test slow turns are interpolated, fast ones stay, and attention is sharpened",
+        "Peng et al. 2024, arXiv:2309.00071",
+    ),
+    "rope-llama3": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=Llama3Scaling(s.train_length)),
+        "RoPE; at test slow turns are interpolated and fast ones stay, with Llama 3's bounds",
+        "Llama team 2024, arXiv:2407.21783",
+    ),
     "none": Entry(
         lambda s: NoPosition(),
         "no position; the causal mask alone tells how many tokens came before",
@@ -61,23 +119,75 @@ ENCODINGS: dict[str, Entry] = {
     ),
 }
 
-WINDOW_SUFFIX = "+window"
+
+def extended(method: str) -> Callable[[TrainingSpec], PositionEncoding]:
+    return lambda s: ExtendedPositionalEmbedding(s.train_length, s.width, method=method, dropout=s.dropout)
 
 
-def split_name(name: str) -> tuple[str, bool]:
-    """ "rope+window" -> ("rope", True). Raises ArgumentError for a name that is not known."""
-    base = name.removesuffix(WINDOW_SUFFIX)
-    if base not in ENCODINGS:
-        raise ArgumentError(
-            f"unknown encoding {name!r}; known are {', '.join(ENCODINGS)}, "
-            f"each also with {WINDOW_SUFFIX} (the same under a causal window)"
-        )
-    return base, base != name
+def sampled(sampler: str) -> Callable[[TrainingSpec], PositionEncoding]:
+    return lambda s: SampledPositionalEmbedding(s.longest, s.width, sampler=sampler, dropout=s.dropout)
+
+
+ENCODINGS |= {
+    "learned-interpolated": Entry(
+        extended("linear"),
+        "the learned table, stretched to a longer text when it is read",
+        "Chen et al. 2023, arXiv:2306.15595",
+    ),
+    "learned-hierarchical": Entry(
+        extended("hierarchical"),
+        "the learned table, row a N + b made of rows a and b when it is read",
+        "Su 2020, kexue.fm/archives/7947",
+    ),
+    "learned-tiled": Entry(
+        extended("tile"),
+        "the learned table, read over and over",
+        "Beltagy et al. 2020, arXiv:2004.05150",
+    ),
+    "learned-shifted": Entry(
+        sampled("shifted"),
+        "a learned table for the longest text, each training sequence starting anywhere in it",
+        "Kiyono et al. 2021, arXiv:2109.05644",
+    ),
+    "learned-randomized": Entry(
+        sampled("randomized"),
+        "a learned table for the longest text, trained at any of its positions in order",
+        "Ruoss et al. 2023, arXiv:2305.16843",
+    ),
+    "learned-skipped": Entry(
+        sampled("skipped"),
+        "a learned table for the longest text, trained with a gap in each sequence",
+        "Zhu et al. 2023, arXiv:2309.10400",
+    ),
+}
+
+SUFFIXES = {
+    "+window": "the same under a causal window",
+    "+logn": "the same with logits that grow with the logarithm of the length",
+}
+
+
+def split_name(name: str) -> tuple[str, frozenset[str]]:
+    """ "rope+window" -> ("rope", {"+window"}). Raises ArgumentError for a name that is not known."""
+    base, *words = name.split("+")
+    suffixes = frozenset(f"+{word}" for word in words)
+    if base not in ENCODINGS or not suffixes <= SUFFIXES.keys() or len(suffixes) < len(words):
+        also = "; ".join(f"{suffix} ({line})" for suffix, line in SUFFIXES.items())
+        raise ArgumentError(f"unknown encoding {name!r}; known are {', '.join(ENCODINGS)}, each also with {also}")
+    return base, suffixes
 
 
 def build_encoding(spec: TrainingSpec) -> PositionEncoding:
-    base, windowed = split_name(spec.encoding)
+    base, suffixes = split_name(spec.encoding)
     encoding = ENCODINGS[base].build(spec)
-    if windowed:
+    if "+window" in suffixes:
         encoding.window = spec.window
+    if "+logn" in suffixes:
+        encoding.log_length = max(spec.train_length, 2)
     return encoding
+
+
+def position_parameters(spec: TrainingSpec) -> int:
+    """How many numbers the encoding of this spec learns. Nothing is drawn."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build_encoding(spec).parameters())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from posembed.errors import ArgumentError
@@ -67,21 +68,26 @@ def settings(preset: str, *, data_sha256: str, **overrides: Any) -> LanguageSpec
         raise ArgumentError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
     chosen = COMMON | PRESETS[preset] | {name: value for name, value in overrides.items() if value is not None}
     chosen["test_lengths"] = tuple(sorted(set(chosen["test_lengths"])))
-    for name in ("train_length", "layers", "width", "heads", "steps", "batch", "test_tokens"):
-        if chosen[name] < 1:
-            raise ArgumentError(f"{name} must be at least 1, got {chosen[name]}")
+    require_trainable(chosen, "train_length", "layers", "width", "heads", "steps", "batch", "test_tokens")
     if not chosen["test_lengths"] or min(chosen["test_lengths"]) < 2:
         raise ArgumentError(
             f"test lengths must be 2 tokens or more, got {', '.join(map(str, chosen['test_lengths'])) or 'none'}"
         )
-    if chosen["learning_rate"] <= 0 or not 0 <= chosen["dropout"] < 1:
-        raise ArgumentError(
-            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
-            f"{chosen['learning_rate']} and {chosen['dropout']}"
-        )
     chosen.setdefault("window", default_window(chosen["layers"], chosen["train_length"]))
     chosen.setdefault("ring", chosen["window"])
     return LanguageSpec(encoding="", seed=0, data_sha256=data_sha256, **chosen)
+
+
+def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
+    """Raise ArgumentError for one of the counts below 1, or a learning rate or dropout that no run can have."""
+    for name in counts:
+        if values[name] < 1:
+            raise ArgumentError(f"{name} must be at least 1, got {values[name]}")
+    if values["learning_rate"] <= 0 or not 0 <= values["dropout"] < 1:
+        raise ArgumentError(
+            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
+            f"{values['learning_rate']} and {values['dropout']}"
+        )
 
 
 def default_window(layers: int, train_length: int) -> int:

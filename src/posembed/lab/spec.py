@@ -42,6 +42,11 @@ class TrainingSpec:
     precision: str
 
     @property
+    def longest(self) -> int:
+        """The longest input that training or testing shows: how long a table must be that is to hold them all."""
+        return self.train_length
+
+    @property
     def name(self) -> str:
         """What tells this run from the others of its folder, as people read it: "rope, seed 0"."""
         others = [str(getattr(self, field)) for field in self.COMPARED if field != "seed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from posembed.lab.results import RunFolder, RunResult
@@ -17,16 +18,18 @@ if TYPE_CHECKING:
 class Watcher(Protocol):
     """Told how a sweep goes. All in the main process."""
 
+    def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...
-    def stepped(self, progress: Progress) -> None: ...
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
     def finished(self, result: RunResult[Any, Any]) -> None: ...
 
 
 class Silent:
     """A watcher for programs that want none."""
 
+    def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...
-    def stepped(self, progress: Progress) -> None: ...
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
     def finished(self, result: RunResult[Any, Any]) -> None: ...
 
 
@@ -56,9 +59,10 @@ def sweep(
     accelerator.wait_for_everyone()  # nobody writes before everybody has read
     for spec in specs:
         if spec in done:
+            watcher.found(done[spec])
             continue
         watcher.started(spec)
-        done[spec] = run(spec, task, accelerator, folder, watcher.stepped)
+        done[spec] = run(spec, task, accelerator, folder, partial(watcher.stepped, spec))
         if accelerator.is_main_process:
             folder.add(done[spec])
             folder.checkpoint(spec).unlink(missing_ok=True)

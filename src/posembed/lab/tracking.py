@@ -67,10 +67,11 @@ class Tracked:
         self.tracker = tracker
         self.folder = tracking_folder(folder)
         self.watcher = watcher
-        self.spec: TrainingSpec | None = None
+
+    def found(self, result: RunResult[Any, Any]) -> None:
+        self.watcher.found(result)
 
     def started(self, spec: TrainingSpec) -> None:
-        self.spec = spec
         if self.tracker == "tensorboard":
             self.accelerator.init_trackers(spec.key())
         else:
@@ -85,12 +86,11 @@ class Tracked:
             self.accelerator.init_trackers("posembed", init_kwargs={"wandb": of_run})
         self.watcher.started(spec)
 
-    def stepped(self, progress: Progress) -> None:
-        assert self.spec is not None
-        rate = learning_rate(self.spec, progress.step - 1)
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None:
+        rate = learning_rate(spec, progress.step - 1)
         values = {"training loss": progress.loss, "learning rate": rate}
         self.accelerator.log(values, step=progress.step)
-        self.watcher.stepped(progress)
+        self.watcher.stepped(spec, progress)
 
     def finished(self, result: RunResult[Any, Any]) -> None:
         if result.measurements is not None:

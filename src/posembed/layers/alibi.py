@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.score_bias import Formula, ScoreBias
 
 
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
@@ -26,37 +26,13 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
     return torch.tensor(slopes + finer[0::2][: heads - power], device=device)
 
 
-def alibi_bias(slopes: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """-slope * |i - j|: slopes (H,), positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk), float32."""
-    distance = (q_positions.unsqueeze(-1) - k_positions.unsqueeze(-2)).abs()
-    return -slopes.view(-1, 1, 1) * distance.unsqueeze(-3)
-
-
-class Alibi(PositionEncoding):
+class Alibi(ScoreBias):
     """ALiBi for any number of heads. Nothing is learned; no position is too far.
 
     The bias is symmetric in the distance, so it serves an encoder as well; a decoder's mask hides the future.
     """
 
-    def __init__(self, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        alibi_slopes(heads)  # refuses no heads here rather than in forward
-
-    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    def formula(self, device: torch.device) -> Formula:
         # Computed as needed: a buffer of slopes would be cast with the model, and lost on the meta device.
-        slopes = alibi_slopes(self.heads, device=q_positions.device)
-        return alibi_bias(slopes, q_positions, k_positions)
-
-    def forward(self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None) -> Tensor:
-        """The bias (H, Lq, Lk), float32, of the last q_length of k_length tokens, as in decoding with a cache."""
-        k_length = q_length if k_length is None else k_length
-        if q_length > k_length:
-            raise ArgumentError(
-                f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}"
-            )
-        positions = torch.arange(k_length, device=device)
-        return self.at_scores(positions[k_length - q_length :], positions)
-
-    def extra_repr(self) -> str:
-        return f"{self.heads}"
+        slopes = alibi_slopes(self.heads, device=device)
+        return lambda head, q, k: -slopes[head] * (q - k).abs()

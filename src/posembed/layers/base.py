@@ -10,16 +10,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(score, batch, head, query index, key index), all of no dimension -> the score changed: FlexAttention's own."""
+
 
 class PositionEncoding(nn.Module):
-    """The three places, as four methods. An encoding overrides what it uses; the rest does nothing.
+    """The three places. An encoding overrides what it uses; the rest does nothing.
 
     A model calls all of them and thereby takes any encoding. Queries and keys have two methods because there
-    are two ways in: rows added to what W_q and W_k read, and a function of the projected heads.
+    are two ways in: rows added to what W_q and W_k read, and a function of the projected heads. The scores have
+    two because there are two kinds of attention: ``at_scores`` gives a dense bias, ``score_mod`` the same as a
+    function for FlexAttention. A model calls one of them.
     """
 
     window: int | None = None
     """The causal window that the model must apply: token i attends to tokens i - window + 1 .. i. None: all."""
+
+    log_length: int | None = None
+    """Queries that see more tokens than this, the model must multiply by ln tokens / ln log_length. None: none."""
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """Position ids, int64 on the CPU, to train on: (L,), or (B, L) where each sequence draws its own.
@@ -43,9 +51,20 @@ class PositionEncoding(nn.Module):
     def at_queries_keys(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """In each layer: q (B, H, Lq, D/H), k (B, H, Lk, D/H), positions (L,) or (B, L) -> the same shapes."""
+        """In each layer: q (B, H, Lq, D/H), k (B, H, Lk, D/H), positions (L,) or (B, L) -> q and k of one width.
+
+        Mostly the same width; PoPE's is twice as wide. The scores are their products divided by the root of the
+        width returned, as scaled_dot_product_attention divides them; values keep their own width.
+        """
         return q, k
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
         """In each layer: what to add to the scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for nothing."""
+        return None
+
+    def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod | None:
+        """What ``at_scores`` gives, as a ``score_mod`` of torch.nn.attention.flex_attention, or None for nothing.
+
+        No (H, Lq, Lk) tensor is made. Positions are those of the queries' and keys' indices, (L,) or (B, L).
+        """
         return None

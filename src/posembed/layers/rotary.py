@@ -14,6 +14,7 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.layers.rotary_scaling import Factor, RotaryScaling
 
 Pairing = Literal["half_split", "interleaved"]
 
@@ -46,34 +47,56 @@ class RotaryEmbedding(PositionEncoding):
         head_dim: width of one head, d = D/H; even.
         base: 10,000 in the paper.
         pairing: "half_split" or "interleaved" (see the head of this file).
+        scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``; see
+            ``layers/rotary_scaling.py``. None: not at all.
 
     Angles are computed in float32 whatever the model's dtype is: in bfloat16 positions above 256 fall together.
     Frequencies are computed as they are needed, since a buffer would be cast with the model.
     """
 
-    def __init__(self, head_dim: int, *, base: float = 10000.0, pairing: Pairing = "half_split") -> None:
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        pairing: Pairing = "half_split",
+        scaling: RotaryScaling | None = None,
+    ) -> None:
         super().__init__()
         if pairing not in ("half_split", "interleaved"):
             raise ArgumentError(f'pairing must be "half_split" or "interleaved", got {pairing!r}')
-        self.head_dim, self.base, self.pairing = head_dim, base, pairing
-        rotary_frequencies(head_dim, base=base)  # refuses an odd width here rather than in forward
+        self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
+        frequencies = rotary_frequencies(head_dim, base=base)  # refuses an odd width here rather than in forward
+        if scaling is not None:
+            scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
 
-    def cos_sin(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """position_ids (L,) -> (L, d/2) each; (B, L) -> (B, 1, L, d/2), to broadcast over heads. Float32."""
+    def cos_sin(self, position_ids: Tensor, *, length: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """position_ids (L,) -> (L, d/2) each; (B, L) -> (B, 1, L, d/2), to broadcast over heads. Float32.
+
+        A scaling reads the length at hand, of no dimension; None takes the largest of these positions plus one.
+        """
         frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
+        attention_factor: Factor | None = None
+        if self.scaling is not None:
+            length = position_ids.max() + 1 if length is None else length
+            frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=length)
         angles = position_ids.unsqueeze(-1).float() * frequencies
         if position_ids.dim() == 2:
             angles = angles.unsqueeze(1)
-        return angles.cos(), angles.sin()
+        cos, sin = angles.cos(), angles.sin()
+        return (cos, sin) if attention_factor is None else (cos * attention_factor, sin * attention_factor)
 
     def at_queries_keys(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        cos_sin = self.cos_sin(q_positions)
-        turned_q = rotate(q, *cos_sin, self.pairing)
-        if k_positions is not q_positions:
-            cos_sin = self.cos_sin(k_positions)
-        return turned_q, rotate(k, *cos_sin, self.pairing)
+        if k_positions is q_positions:
+            cos_sin = self.cos_sin(q_positions)
+            return rotate(q, *cos_sin, self.pairing), rotate(k, *cos_sin, self.pairing)
+        length = None  # queries and keys of one text must be turned by the same frequencies
+        if self.scaling is not None:
+            length = torch.maximum(q_positions.max(), k_positions.max()) + 1
+        turned_q = rotate(q, *self.cos_sin(q_positions, length=length), self.pairing)
+        return turned_q, rotate(k, *self.cos_sin(k_positions, length=length), self.pairing)
 
     def forward(
         self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int = 0
@@ -91,4 +114,5 @@ class RotaryEmbedding(PositionEncoding):
         return self.at_queries_keys(q, k, position_ids, position_ids)
 
     def extra_repr(self) -> str:
-        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}"
+        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
+        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{scaling}"

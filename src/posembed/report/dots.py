@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posembed.lab.statistics import Estimate
 from posembed.report.drawing import INK, LETTER, MUTED, PAPER, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
+from posembed.statistics import Estimate
 
 
 def dots_figure(

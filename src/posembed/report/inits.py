@@ -7,7 +7,6 @@ from pathlib import Path
 
 from posembed.lab.questions.inits import InitResult, InitSummary, summarise_inits
 from posembed.lab.results import RunFolder
-from posembed.lab.statistics import Estimate
 from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, InitSpec
 from posembed.report.along_training import starts_figure
 from posembed.report.dots import dots_figure
@@ -19,6 +18,7 @@ from posembed.report.inits_words import answer, best_first, loss_number, runs_of
 from posembed.report.learned_tables import measures_picture, tables_of
 from posembed.report.page import Picture, Section, picture, render_page, write_page
 from posembed.report.training_curve import training_figure
+from posembed.statistics import Estimate
 
 
 def write_report(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from posembed.lab.questions.inits import InitResult, InitRow, InitSummary
-from posembed.lab.statistics import Estimate
 from posembed.report.inits_words import best_first, loss_number, signed, told
 from posembed.report.page import Cell, Row, Table
 from posembed.report.words import interval, number
+from posembed.statistics import Estimate
 
 VERDICTS = {
     "lower": Cell("better", kind="holds"),

@@ -9,7 +9,7 @@ from posembed.report.words import interval, listed, number
 
 if TYPE_CHECKING:
     from posembed.lab.questions.inits import InitRow, InitSummary
-    from posembed.lab.statistics import Estimate
+    from posembed.statistics import Estimate
 
 MINUS = "\N{MINUS SIGN}"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from posembed.lab.questions.lengths import LengthRow, LengthSummary
-    from posembed.lab.statistics import Estimate
+    from posembed.statistics import Estimate
 
 HOLDS = 1.02
 """An encoding holds if its same-token perplexity past the training length is never above this many times its own

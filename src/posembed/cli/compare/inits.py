@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import answers, finish
+from posembed.cli.compare.answering import How, answers, finish
 from posembed.cli.compare.options import TRAINING, option
 
 
@@ -36,6 +36,8 @@ def inits(
         ),
     ] = None,
     preset: Annotated[str, option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
+    on: options.On = "here",
+    cpus_per_run: options.CpusPerRun = 1,
     track: options.Track = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
@@ -80,7 +82,8 @@ def inits(
         precision=precision,
     )
     specs = init_runs(settings, options.names(inits), seeds, reference=reference)
-    results = answers(specs, InitialValues(corpus), out, device=device, dry_run=dry_run, track=track)
+    how = How(device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run, track=track)
+    results = answers(specs, InitialValues(corpus), out, how)
     summary = summarise_inits(results, reference=reference, loss=loss)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))

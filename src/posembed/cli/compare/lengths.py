@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import answers, finish
+from posembed.cli.compare.answering import How, answers, finish
 from posembed.cli.compare.options import MODEL, TRAINING, option
 
 
@@ -26,6 +26,8 @@ def lengths(
         str | None, option("The encoding that the others are held against. Default: alibi, if it is run.")
     ] = None,
     preset: Annotated[str, option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
+    on: options.On = "here",
+    cpus_per_run: options.CpusPerRun = 1,
     track: options.Track = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
@@ -76,7 +78,8 @@ def lengths(
         precision=precision,
     )
     specs = length_runs(settings, options.names(encodings), seeds, reference=reference)
-    results = answers(specs, LanguageModelling(corpus), out, device=device, dry_run=dry_run, track=track)
+    how = How(device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run, track=track)
+    results = answers(specs, LanguageModelling(corpus), out, how)
     summary = summarise_lengths(results, reference=reference)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))

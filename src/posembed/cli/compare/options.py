@@ -19,6 +19,25 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the runs, their s
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for machines.")]
 Track = Annotated[str | None, option("Follow the runs in tensorboard or wandb (Weights & Biases).")]
 
+
+def _answering(address: str) -> str:
+    """An address of a cluster is tried before anything is loaded."""
+    if address not in ("here", "ray"):
+        from posembed.lab.cluster import knock
+
+        knock(address)
+    return address
+
+
+On = Annotated[
+    str,
+    typer.Option(
+        help="Where the runs go: here, ray (a cluster on this machine, or RAY_ADDRESS's) or ray://HOST:PORT.",
+        callback=_answering,
+    ),
+]
+CpusPerRun = Annotated[int, typer.Option(help="On Ray: cores of each run.", min=1)]
+
 TrainLength = Annotated[int | None, option("Tokens a training sequence.", MODEL)]
 Layers = Annotated[int | None, option("Layers.", MODEL)]
 Width = Annotated[int | None, option("Width of the model.", MODEL)]

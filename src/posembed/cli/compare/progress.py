@@ -18,11 +18,10 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """One bar over the steps of all runs, with the name, loss and speed of the one that trains."""
+    """One bar over the steps of all runs, with the name, loss and speed of the one that stepped last."""
 
     def __init__(self, specs: Sequence[TrainingSpec], *, quiet: bool = False) -> None:
-        self.specs = list(specs)
-        self.steps_before = 0
+        self.steps_done: dict[TrainingSpec, int] = {}
         self.steps = sum(spec.steps for spec in specs)
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bar = Progress(
@@ -46,18 +45,21 @@ class ProgressBar:
         if self.bar.live.is_started:
             self.bar.stop()
 
+    def found(self, result: RunResult[Any, Any]) -> None:
+        self.steps_done[result.spec] = result.spec.steps
+
     def started(self, spec: TrainingSpec) -> None:
         self.bar.start()
-        # Runs that were finished before are passed over.
-        self.steps_before = sum(s.steps for s in self.specs[: self.specs.index(spec)])
-        self.bar.update(self.task, completed=self.steps_before, description=spec.name, now="")
+        self.bar.update(self.task, completed=sum(self.steps_done.values()), description=spec.name, now="")
 
-    def stepped(self, progress: StepProgress) -> None:
+    def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
+        self.bar.start()
+        self.steps_done[spec] = progress.step
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
-        done = self.steps_before + progress.step
-        self.bar.update(self.task, completed=done, now=now)
+        done = sum(self.steps_done.values())
+        self.bar.update(self.task, completed=done, description=spec.name, now=now)
         if not self.console.is_terminal and time.monotonic() > self.line_due:
-            self.console.print(f"{self.bar.tasks[0].description}: {done / self.steps:.0%} of all, {now}")
+            self.console.print(f"{spec.name}: {done / self.steps:.0%} of all, {now}")
             self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def finished(self, result: RunResult[Any, Any]) -> None:
@@ -66,4 +68,5 @@ class ProgressBar:
             self.console.print(f"{name}: failed: {result.failure}", style="red")
         else:
             self.console.print(f"{name}: training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s")
-        self.bar.update(self.task, completed=self.steps_before + result.spec.steps, now="")
+        self.steps_done[result.spec] = result.spec.steps
+        self.bar.update(self.task, completed=sum(self.steps_done.values()), now="")

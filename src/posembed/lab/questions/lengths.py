@@ -12,8 +12,8 @@ from posembed.errors import ArgumentError
 from posembed.lab.encodings import split_name
 from posembed.lab.measure import Measurements
 from posembed.lab.results import RunResult
-from posembed.lab.statistics import Estimate, estimate, paired_difference
 from posembed.lab.tasks.language import LanguageSpec
+from posembed.statistics import Estimate, estimate, paired_difference
 
 USUAL_REFERENCE = "alibi"
 

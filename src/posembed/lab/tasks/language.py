@@ -35,6 +35,10 @@ class LanguageSpec(TrainingSpec):
     test_tokens: int
     """How much held-out text each length is measured on."""
 
+    @property
+    def longest(self) -> int:
+        return max(self.train_length, *self.test_lengths)
+
 
 class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
     """corpus: what to train and to measure on."""

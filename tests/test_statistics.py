@@ -5,7 +5,7 @@ import math
 import pytest
 import scipy.stats
 
-from posembed.lab.statistics import estimate, paired_difference, safe_exp
+from posembed.statistics import estimate, paired_difference, safe_exp
 
 
 def test_the_interval_is_students() -> None:

@@ -1,4 +1,4 @@
-"""Means over seeds with their 95 % intervals, and paired differences: Student's t, two-sided."""
+"""Means over runs or texts with their 95 % intervals, and paired differences: Student's t, two-sided."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class Estimate:
         low, high = (None if end is None else safe_exp(end) for end in (self.low, self.high))
         return Estimate(safe_exp(self.mean), low, high, tuple(safe_exp(value) for value in self.values))
 
+    def tells_from(self, value: float) -> bool:
+        """Whether the interval leaves ``value`` out: a difference can be told from 0, a ratio from 1."""
+        return self.low is not None and self.high is not None and not self.low <= value <= self.high
+
 
 def safe_exp(value: float) -> float:
     """exp, infinite where a float ends."""
@@ -42,6 +46,17 @@ def estimate(values: Sequence[float]) -> Estimate:
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * math.sqrt(variance / len(values))
     return Estimate(mean, mean - half, mean + half, tuple(values))
+
+
+def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...]:
+    """A value for each text, whose mean is sum(totals) / sum(counts), and whose spread is that of this ratio.
+
+    Where all counts are equal, these are the texts' own ratios; else the ratio's linear part (Cochran 1977, 6.4),
+    so that ``estimate`` and differences of them hold for both.
+    """
+    ratio = math.fsum(totals) / math.fsum(counts)
+    mean_count = math.fsum(counts) / len(counts)
+    return tuple(ratio + (total - ratio * count) / mean_count for total, count in zip(totals, counts, strict=True))
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:

@@ -1,0 +1,10 @@
+"""posembed compare tasks: beyond language modelling, a command a task."""
+
+from __future__ import annotations
+
+import typer
+
+from posembed.cli.compare.tasks import algorithms
+
+app = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tasks: problems, texts, images?")
+algorithms.add_commands(app)

@@ -1,0 +1,29 @@
+"""Which elements dropout keeps, made again from a seed wherever they are asked for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+STEPS = 1 << 16
+"""The probability of dropout is a multiple of 1 / STEPS: 16 random bits an element, four elements a draw."""
+
+
+def rounded(dropout: float) -> float:
+    """The nearest probability that can be drawn."""
+    return round(dropout * STEPS) / STEPS
+
+
+def generator_of(seed: Tensor) -> torch.Generator:
+    """One that starts from a seed, int64 (1,)."""
+    return torch.Generator(seed.device).manual_seed(int(seed))
+
+
+def draw_keep(generator: torch.Generator, shape: tuple[int, int, int], dropout: float) -> Tensor:
+    """The next keep mask, bool (B, L, D). Rows are drawn in order, so masks of parts are parts of the mask."""
+    *rows, dim = shape
+    if dropout == 1:
+        return torch.zeros(shape, dtype=torch.bool, device=generator.device)
+    draws = torch.empty((*rows, -(-dim // 4)), dtype=torch.int64, device=generator.device)
+    draws.random_(-(1 << 63), None, generator=generator)  # all 64 bits
+    return draws.view(torch.int16)[..., :dim] >= round(dropout * STEPS) - STEPS // 2

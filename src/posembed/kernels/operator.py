@@ -1,0 +1,255 @@
+"""``lookup`` as a user calls it, and as PyTorch knows it: the operator posembed::lookup with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.kernels import pieces
+from posembed.kernels.dropout import rounded
+from posembed.kernels.plain import Norm, Request, plain
+
+
+def lookup(
+    token_ids: Tensor,
+    tokens: Tensor,
+    *,
+    positions: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    types: Tensor | None = None,
+    type_ids: Tensor | None = None,
+    scale: float = 1.0,
+    norm: Norm | None = None,
+    dropout: float = 0.0,
+    padding_idx: int | None = None,
+    position_padding_idx: int | None = None,
+    sparse: bool = False,
+) -> Tensor:
+    """dropout(norm(scale x token rows + type rows + position rows)): (B, L, D), in one pass over memory.
+
+    Args:
+        token_ids: (B, L), int64.
+        tokens: (V, D).
+        positions: (N, D). Without ``position_ids`` the token at place l of each sequence reads row l.
+        position_ids: (L,), (1, L) or (B, L), int64: the row of each token.
+        types: (T, D). Without ``type_ids``, (B, L), every token is of type 0.
+        norm: of the sum; None for none.
+        dropout: at the end. Off at 0; the probability is rounded to a multiple of 2**-16.
+        padding_idx, position_padding_idx: rows that are not trained.
+        sparse: the gradient of ``tokens`` is a sparse tensor of the rows that were read, for large vocabularies
+            and an optimizer that takes it (torch.optim.SparseAdam, SGD).
+
+    Gradients are the same on every run. On CUDA an id without a row gives a row of NaN; elsewhere an IndexError.
+
+    Raises:
+        ArgumentError: shapes that do not fit.
+    """
+    if position_ids is not None and position_ids.dim() == 2 and position_ids.shape[0] == 1:
+        position_ids = position_ids[0]
+    request = Request(
+        token_ids=token_ids,
+        tokens=tokens,
+        positions=positions,
+        position_ids=position_ids,
+        types=types,
+        type_ids=type_ids,
+        weight=None if norm is None else norm.weight,
+        bias=None if norm is None else norm.bias,
+        scale=float(scale),
+        norm="none" if norm is None else norm.kind,
+        eps=0.0 if norm is None else norm.eps,
+        dropout=rounded(dropout),
+        padding_idx=padding_idx,
+        position_padding_idx=position_padding_idx,
+    )
+    _require_shapes(request)
+    if _needs_the_definition(request):
+        return plain(request, sparse=sparse)
+    if request.dropout:
+        seed = torch.randint(1 << 31, (1,), device=tokens.device)
+    else:
+        seed = None
+    return _lookup(*_tables_and_ids(request), seed, *_settings(request), sparse)
+
+
+def _needs_the_definition(request: Request) -> bool:
+    """Where what is traced or transformed must be PyTorch's own operators.
+
+    An exported program has no Python to call, and torch.func and tensor subclasses (DTensor) know how to treat
+    PyTorch's operators and not this one.
+    """
+    if torch.compiler.is_compiling():
+        return torch.compiler.is_exporting()
+    tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
+    return torch._C._are_functorch_transforms_active() or any(
+        type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None
+    )
+
+
+def _require_shapes(r: Request) -> None:
+    if r.token_ids.dim() != 2:
+        raise ArgumentError(f"token_ids must be (B, L); got {tuple(r.token_ids.shape)}")
+    if r.tokens.dim() != 2:
+        raise ArgumentError(f"tokens must be a table (V, D); got {tuple(r.tokens.shape)}")
+    (batch, length), dim = r.token_ids.shape, r.tokens.shape[1]
+    for name, table in (("positions", r.positions), ("types", r.types)):
+        if table is not None and (table.dim() != 2 or table.shape[1] != dim):
+            raise ArgumentError(f"{name} must be a table (rows, D={dim}) as tokens are; got {tuple(table.shape)}")
+    for name, vector in (("weight", r.weight), ("bias", r.bias)):
+        if vector is not None and vector.shape != (dim,):
+            raise ArgumentError(f"the norm's {name} must be (D,)=({dim},); got {tuple(vector.shape)}")
+    if r.norm not in ("none", "layer", "rms") or (r.norm == "rms" and r.bias is not None):
+        raise ArgumentError(f'a norm is of kind "layer", or "rms" without a bias; got {r.norm!r}')
+    for name, ids, table in (("position", r.position_ids, r.positions), ("type", r.type_ids, r.types)):
+        if ids is None:
+            continue
+        if table is None:
+            raise ArgumentError(f"{name}_ids were given without {name}s, the table that they read")
+        shared = name == "position" and ids.shape == (length,)
+        if not shared and ids.shape != (batch, length):
+            raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
+    if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
+        raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
+    if not 0 <= r.dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {r.dropout}")
+
+
+# What follows is how PyTorch knows it. An operator takes tensors and numbers, one by one.
+
+
+def _tables_and_ids(r: Request) -> tuple[Any, ...]:
+    return r.token_ids, r.tokens, r.positions, r.position_ids, r.types, r.type_ids, r.weight, r.bias
+
+
+def _settings(r: Request) -> tuple[Any, ...]:
+    return r.scale, r.norm, r.eps, r.dropout, r.padding_idx, r.position_padding_idx
+
+
+@torch.library.custom_op("posembed::lookup", mutates_args=())
+def _lookup(
+    token_ids: Tensor,
+    tokens: Tensor,
+    positions: Tensor | None,
+    position_ids: Tensor | None,
+    types: Tensor | None,
+    type_ids: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    norm: str,
+    eps: float,
+    dropout: float,
+    padding_idx: int | None,
+    position_padding_idx: int | None,
+    sparse: bool,
+) -> Tensor:
+    request = Request(
+        token_ids, tokens, positions, position_ids, types, type_ids, weight, bias, seed,
+        scale, norm, eps, dropout, padding_idx, position_padding_idx,
+    )  # fmt: skip
+    return _body_for(request).forward(request)
+
+
+@_lookup.register_fake
+def _(token_ids: Tensor, tokens: Tensor, *rest: Any) -> Tensor:
+    request = Request(token_ids, tokens, *rest[:-1])
+    return tokens.new_empty(request.shape, dtype=request.dtype)
+
+
+@torch.library.custom_op("posembed::lookup_backward", mutates_args=())
+def _lookup_backward(
+    grad: Tensor,
+    wanted: Sequence[bool],
+    token_ids: Tensor,
+    tokens: Tensor,
+    positions: Tensor | None,
+    position_ids: Tensor | None,
+    types: Tensor | None,
+    type_ids: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    norm: str,
+    eps: float,
+    dropout: float,
+    padding_idx: int | None,
+    position_padding_idx: int | None,
+    sparse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    request = Request(
+        token_ids, tokens, positions, position_ids, types, type_ids, weight, bias, seed,
+        scale, norm, eps, dropout, padding_idx, position_padding_idx,
+    )  # fmt: skip
+    gradients = _body_for(request).backward(grad, request, wanted, sparse=sparse)
+    return _five(tokens.new_empty(0) if g is None else g for g in gradients)
+
+
+@_lookup_backward.register_fake
+def _(grad: Tensor, wanted: Sequence[bool], token_ids: Tensor, tokens: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    request = Request(token_ids, tokens, *rest[:-1])
+    rows = tokens.new_empty(request.shape) if rest[-1] else torch.empty_like(tokens)
+    likes = (rows, request.positions, request.types, request.weight, request.bias)
+    return _five(
+        torch.empty_like(like, memory_format=torch.contiguous_format) if want and like is not None
+        else tokens.new_empty(0)
+        for want, like in zip(wanted, likes, strict=True)
+    )  # fmt: skip
+
+
+def _five(gradients: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    first, second, third, fourth, fifth = gradients
+    return first, second, third, fourth, fifth
+
+
+def _body_for(request: Request) -> Any:
+    """The module whose ``forward`` and ``backward`` compute it."""
+    return pieces
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:9])
+    ctx.settings = inputs[9:]
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    request, sparse = Request(*saved, *ctx.settings[:-1]), ctx.settings[-1]
+    tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
+    places = (1, 2, 4, 6, 7)  # where they stand among the arguments
+    wanted = [ctx.needs_input_grad[place] for place in places]
+    if torch.is_grad_enabled():
+        gradients = _differentiable_gradients(grad, request, tables, wanted)
+    else:
+        gradients = _lookup_backward(grad, wanted, *saved, *ctx.settings)
+        if sparse and wanted[0]:
+            rows, size = gradients[0].flatten(0, 1), request.tokens.shape
+            gradients = (torch.sparse_coo_tensor(request.token_ids.flatten()[None], rows, size), *gradients[1:])
+    results: list[Tensor | None] = [None] * (len(saved) + len(ctx.settings))
+    for place, want, gradient in zip(places, wanted, gradients, strict=True):
+        results[place] = gradient if want else None
+    return tuple(results)
+
+
+def _differentiable_gradients(
+    grad: Tensor, request: Request, tables: tuple[Tensor | None, ...], wanted: list[bool]
+) -> list[Tensor | None]:
+    """Under create_graph=True: those of the definition, which can be differentiated again."""
+    keep = None
+    if request.seed is not None:  # what the lookup of a table of ones keeps is what it kept of any other
+        ones = Request(
+            torch.zeros_like(request.token_ids), torch.ones_like(request.tokens[:1]),
+            seed=request.seed, dropout=request.dropout,
+        )  # fmt: skip
+        keep = _body_for(ones).forward(ones) != 0
+    inputs = [table for table, want in zip(tables, wanted, strict=True) if want and table is not None]
+    found = iter(torch.autograd.grad(plain(request, keep), inputs, grad, create_graph=True))
+    return [next(found) if want else None for want in wanted]
+
+
+_lookup.register_autograd(_differentiate, setup_context=_save)

@@ -1,0 +1,167 @@
+"""The body for CPUs, and for whatever has no Triton: the definition, applied to pieces that stay in the cache.
+
+Memory that has not been touched before costs several times what is done in it, so nothing of the output's size is
+made but the output. The backward pass makes the sum of rows again instead of keeping it, and adds each piece's
+gradients up in one order, which makes them the same on every run. Sums are in float32 or wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from posembed.kernels.dropout import draw_keep, generator_of
+from posembed.kernels.memory import fresh
+from posembed.kernels.plain import Request, drop, normalized, sum_of_rows
+
+PIECE = 1 << 18
+"""Elements in a piece. Several tensors of it are alive at once, 1 MiB each in float32."""
+
+
+def forward(request: Request) -> Tensor:
+    """The lookup: (B, L, D)."""
+    out = fresh(request.shape, request.tokens, request.dtype)
+    generator = None if request.seed is None else generator_of(request.seed)
+    for part in parts(request):
+        piece = request.part(*part)
+        x = normalized(sum_of_rows(piece), piece)
+        if generator is not None:
+            x = drop(x, draw_keep(generator, piece.shape, request.dropout), request.dropout)
+        out[part] = x
+    return out
+
+
+def parts(request: Request) -> Iterator[tuple[slice, slice]]:
+    """The batch and the length of each piece, in the order of the rows: whole sequences, or parts of one."""
+    batch, length, dim = request.shape
+    rows = max(1, PIECE // max(1, dim)) if request.tokens.is_cpu else max(1, batch * length)
+    for first in range(0, batch, max(1, rows // max(1, length))):
+        sequences = slice(first, min(batch, first + max(1, rows // max(1, length))))
+        for start in range(0, length, rows):
+            yield sequences, slice(start, min(length, start + rows))
+
+
+def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
+    """The gradients of tokens, positions, types, weight and bias, of those that are wanted; None for the others.
+
+    Args:
+        grad: that of the lookup's result, (B, L, D).
+        sparse: the tokens' gradient is that of each token's row, (B, L, D), and not of the table.
+    """
+    r = request
+    wide = torch.promote_types(r.dtype, torch.float32)
+    tokens_wanted, positions_wanted, types_wanted, weight_wanted, bias_wanted = wanted
+    tokens = _TokenSums(r, wide, sparse=sparse) if tokens_wanted else None
+    positions = _zeros(r.positions, wide) if positions_wanted else None
+    types = _zeros(r.types, wide) if types_wanted else None
+    weight = _zeros(r.weight, wide) if weight_wanted else None
+    bias = _zeros(r.bias, wide) if bias_wanted else None
+    generator = None if r.seed is None else generator_of(r.seed)
+
+    for part in parts(r):
+        piece = r.part(*part)
+        dy = grad[part].to(wide)
+        if generator is not None:
+            dy = drop(dy, draw_keep(generator, piece.shape, r.dropout), r.dropout)
+        dx, d_weight, d_bias = _through_norm(dy, piece)
+        if weight is not None and d_weight is not None:
+            weight += d_weight
+        if bias is not None and d_bias is not None:
+            bias += d_bias
+        if positions is not None:
+            _add_positions(positions, dx, piece, part[1])
+        if types is not None:
+            _add_types(types, dx, piece)
+        if tokens is not None:
+            tokens.add(dx, part)
+
+    if positions is not None and r.position_padding_idx is not None and r.position_ids is not None:
+        positions[r.position_padding_idx] = 0
+    return [
+        None if tokens is None else tokens.gradient(),
+        *(
+            None if sums is None or table is None else sums.to(table.dtype)
+            for sums, table in ((positions, r.positions), (types, r.types), (weight, r.weight), (bias, r.bias))
+        ),
+    ]
+
+
+def _zeros(like: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if like is None else torch.zeros_like(like, dtype=dtype)
+
+
+def _through_norm(dy: Tensor, piece: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The gradient of what the norm returns -> that of the sum of rows, and those of weight and bias."""
+    if piece.norm == "none":
+        return dy, None, None
+    x = sum_of_rows(piece).to(dy.dtype)
+    weight = None if piece.weight is None else piece.weight.to(dy.dtype)
+    if piece.norm == "layer":
+        bias = None if piece.bias is None else piece.bias.to(dy.dtype)
+        _, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], weight, bias, piece.eps)
+        return torch.ops.aten.native_layer_norm_backward(
+            dy, x, x.shape[-1:], mean, rstd, weight, bias, [True, weight is not None, bias is not None]
+        )
+    rstd = (x.square().mean(-1, keepdim=True) + piece.eps).rsqrt()
+    unit = x * rstd
+    d_weight = None if weight is None else (dy * unit).sum((0, 1))
+    d_unit = dy if weight is None else dy * weight
+    return rstd * (d_unit - unit * (d_unit * unit).mean(-1, keepdim=True)), d_weight, None
+
+
+def _add_positions(sums: Tensor, dx: Tensor, piece: Request, length: slice) -> None:
+    ids = piece.position_ids
+    if ids is None:
+        sums[length] += dx.sum(0)
+    elif ids.dim() == 1:
+        sums.index_add_(0, ids, dx.sum(0))
+    else:
+        sums.index_add_(0, ids.flatten(), dx.flatten(0, 1))
+
+
+def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
+    if piece.type_ids is None:
+        sums[0] += dx.sum((0, 1))
+    else:  # a piece has many rows of few types: they are added up by themselves first, which rounds less
+        sums += torch.zeros_like(sums).index_add_(0, piece.type_ids.flatten(), dx.flatten(0, 1))
+
+
+class _TokenSums:
+    """The gradient of the token table, added up row by row: in place, or aside where the dtype is narrow."""
+
+    def __init__(self, request: Request, wide: torch.dtype, *, sparse: bool) -> None:
+        self.request = request
+        self.sparse = sparse
+        table = request.tokens
+        if sparse:
+            self.sums = fresh(request.shape, table, table.dtype)
+            return
+        self.rows: Tensor | None = None
+        self.ids = request.token_ids
+        if table.dtype != wide:
+            self.rows, self.ids = request.token_ids.unique(return_inverse=True)
+        self.sums = fresh((len(table if self.rows is None else self.rows), table.shape[1]), table, wide).zero_()
+
+    def add(self, dx: Tensor, part: tuple[slice, slice]) -> None:
+        if self.request.scale != 1:
+            dx = dx * self.request.scale
+        if self.sparse:
+            self.sums[part] = dx
+        else:
+            self.sums.index_add_(0, self.ids[part].flatten(), dx.flatten(0, 1))
+
+    def gradient(self) -> Tensor:
+        table, padding_idx = self.request.tokens, self.request.padding_idx
+        gradient = self.sums
+        if self.sparse:
+            if padding_idx is not None:
+                gradient.masked_fill_((self.request.token_ids == padding_idx)[..., None], 0)
+            return gradient
+        if self.rows is not None:
+            gradient = fresh(tuple(table.shape), table, table.dtype).zero_()
+            gradient[self.rows] = self.sums.to(table.dtype)
+        if padding_idx is not None:
+            gradient[padding_idx] = 0
+        return gradient

@@ -1,0 +1,125 @@
+"""The definition of a lookup, in plain PyTorch: what the other bodies compute faster, and are held to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What a lookup does to the sum of its rows, each divided by its own scale.
+
+    Args:
+        kind: "layer", also centred (Ba et al. 2016, 1607.06450), or "rms" (Zhang and Sennrich 2019, 1910.07467).
+        weight, bias: (D,) or None. A norm of kind "rms" has no bias.
+        eps: added to the variance, or to the mean square.
+    """
+
+    kind: Literal["layer", "rms"]
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float = 1e-5
+
+    @classmethod
+    def of(cls, module: nn.LayerNorm | nn.RMSNorm) -> Norm:
+        """What a module of PyTorch's does."""
+        if isinstance(module, nn.LayerNorm):
+            return cls("layer", module.weight, module.bias, module.eps)
+        return cls(
+            "rms", module.weight, None, torch.finfo(torch.float32).eps if module.eps is None else module.eps
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One lookup: tables, ids, and what happens to the sum. The arguments are those of ``kernels.lookup``.
+
+    ``position_ids`` are (L,) where all sequences share them. ``seed`` is an int64 (1,) where there is dropout.
+    """
+
+    token_ids: Tensor
+    tokens: Tensor
+    positions: Tensor | None = None
+    position_ids: Tensor | None = None
+    types: Tensor | None = None
+    type_ids: Tensor | None = None
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    seed: Tensor | None = None
+    scale: float = 1.0
+    norm: str = "none"
+    eps: float = 0.0
+    dropout: float = 0.0
+    padding_idx: int | None = None
+    position_padding_idx: int | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the result: what the tables' dtypes are promoted to."""
+        dtype = self.tokens.dtype
+        for table in (self.positions, self.types):
+            dtype = dtype if table is None else torch.promote_types(dtype, table.dtype)
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the result, (B, L, D)."""
+        return (*self.token_ids.shape, self.tokens.shape[1])
+
+    def part(self, batch: slice, length: slice) -> Request:
+        """The lookup of some of its sequences and places."""
+        positions, position_ids, type_ids = self.positions, self.position_ids, self.type_ids
+        if position_ids is not None:
+            position_ids = position_ids[length] if position_ids.dim() == 1 else position_ids[batch, length]
+        elif positions is not None:
+            positions = positions[length]
+        return replace(
+            self,
+            token_ids=self.token_ids[batch, length],
+            positions=positions,
+            position_ids=position_ids,
+            type_ids=None if type_ids is None else type_ids[batch, length],
+        )
+
+
+def sum_of_rows(request: Request, *, sparse: bool = False) -> Tensor:
+    """scale x token rows + type rows + position rows: (B, L, D)."""
+    r = request
+    x = F.embedding(r.token_ids, r.tokens, padding_idx=r.padding_idx, sparse=sparse)
+    if r.scale != 1:
+        x = x * r.scale
+    if r.types is not None:
+        x = x + (r.types[0] if r.type_ids is None else F.embedding(r.type_ids, r.types))
+    if r.positions is not None:
+        if r.position_ids is None:
+            x = x + r.positions[: x.shape[1]]
+        else:
+            x = x + F.embedding(r.position_ids, r.positions, padding_idx=r.position_padding_idx)
+    return x
+
+
+def normalized(x: Tensor, request: Request) -> Tensor:
+    """x (B, L, D) -> its norm, in x's dtype, computed in float32 or wider."""
+    if request.norm == "layer":
+        return F.layer_norm(x, x.shape[-1:], request.weight, request.bias, request.eps)
+    if request.norm == "rms":
+        return F.rms_norm(x, x.shape[-1:], request.weight, request.eps)
+    return x
+
+
+def drop(x: Tensor, keep: Tensor, dropout: float) -> Tensor:
+    """x where ``keep`` (of x's shape, bool) says so, divided by the share that is kept; zero elsewhere."""
+    return x.where(keep, 0) * (0.0 if dropout == 1 else 1 / (1 - dropout))
+
+
+def plain(request: Request, keep: Tensor | None = None, *, sparse: bool = False) -> Tensor:
+    """The whole lookup, (B, L, D). Without ``keep`` dropout draws from PyTorch's own generator."""
+    x = normalized(sum_of_rows(request, sparse=sparse), request)
+    if keep is not None:
+        return drop(x, keep, request.dropout)
+    return F.dropout(x, request.dropout)

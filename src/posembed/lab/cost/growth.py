@@ -1,0 +1,98 @@
+"""How an encoding's time and memory grow with length, up to where they no longer fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from posembed.lab.cost.memory import peak_bytes
+from posembed.lab.cost.places import Places, Shape
+from posembed.lab.cost.results import Growth
+from posembed.lab.cost.turns import fit_exponent, take_turns
+from posembed.layers.base import PositionEncoding
+
+GROWTH_SHAPE = Shape(batch=1, length=512, width=128, heads=2)
+"""Where growth starts: one sequence in a narrow layer, so that lengths go far before memory ends."""
+MOST_BYTES = 2 * 2**30
+"""At a step's peak; a length that would need more is not tried."""
+SECONDS = 40.0
+"""Shared out evenly; a length that would take an encoding past its share is not tried."""
+ROUNDS = 3
+CALLS = ROUNDS + 2
+"""One more to warm up, and one in which memory is counted."""
+FIT_FROM = 2048
+"""Below this length, calling a few functions takes as long as what they do."""
+FEWEST_TO_FIT = 3
+
+Build = Callable[[str, Shape], PositionEncoding]
+
+
+@dataclass(frozen=True)
+class Point:
+    length: int
+    seconds: float
+    peak: int
+
+
+def grow(
+    names: Sequence[str],
+    build: Build,
+    *,
+    longest: int,
+    device: torch.device,
+    progress: Callable[[float], None] = lambda share: None,
+) -> dict[str, Growth]:
+    """Each encoding alone, forward, at lengths that double up to ``longest``; at each length all take turns."""
+    lengths = doublings(GROWTH_SHAPE.length, longest)
+    found: dict[str, list[Point]] = {name: [] for name in names}
+    stopped: dict[str, str] = {}
+    for index, length in enumerate(lengths):
+        shape = Shape(GROWTH_SHAPE.batch, length, GROWTH_SHAPE.width, GROWTH_SHAPE.heads)
+        for name in names:
+            reason = too_much(found[name], length, seconds=SECONDS / len(names))
+            if reason is not None:
+                stopped.setdefault(name, reason)
+        steps = {name: Places(build(name, shape), shape, device=device) for name in names if name not in stopped}
+        peaks = {name: peak_bytes(step) for name, step in steps.items()}
+        for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS, device=device).items():
+            found[name].append(Point(length, taken.median, peaks[name]))
+        progress((index + 1) / len(lengths))
+    return {name: _growth(found[name], stopped.get(name)) for name in names}
+
+
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    lengths = [first]
+    while 2 * lengths[-1] <= last:
+        lengths.append(2 * lengths[-1])
+    return tuple(lengths)
+
+
+def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | None:
+    """Why this length is not tried, judging by how the last doubling grew; None where it is."""
+    if len(found) < 2:
+        return None
+    before, last = found[-2:]
+    peak = last.peak**2 / max(before.peak, 1)
+    taken = CALLS * (math.fsum(point.seconds for point in found) + last.seconds**2 / before.seconds)
+    if peak > MOST_BYTES:
+        return f"{length:,} tokens would need about {peak / 2**30:.0f} GiB, more than {MOST_BYTES / 2**30:.0f}"
+    if taken > seconds:
+        return f"{length:,} tokens would bring it to about {taken:.0f} s, more than its {seconds:.0f}"
+    return None
+
+
+def _growth(found: Sequence[Point], stopped: str | None) -> Growth:
+    fitted = [point for point in found if point.length >= FIT_FROM]
+    fitted = fitted if len(fitted) >= FEWEST_TO_FIT else found[-FEWEST_TO_FIT:]
+    lengths = [point.length for point in fitted]
+    return Growth(
+        lengths=tuple(point.length for point in found),
+        seconds=tuple(point.seconds for point in found),
+        peak=tuple(point.peak for point in found),
+        time_exponent=fit_exponent(lengths, [point.seconds for point in fitted]),
+        memory_exponent=fit_exponent(lengths, [point.peak for point in fitted]),
+        stopped=stopped,
+    )

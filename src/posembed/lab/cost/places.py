@@ -1,0 +1,163 @@
+"""What an encoding does in a model, taken out of it: at its places alone, and with one layer of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posembed.lab.model import Attention
+from posembed.layers.base import PositionEncoding
+
+FLOAT = 4
+"""Bytes of a float32."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    batch: int
+    length: int
+    width: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class Writes:
+    """What an encoding hands to the model, in bytes of float32: it cannot take less memory than that."""
+
+    input: int
+    """(B, L, D), the tokens with their rows; once a forward."""
+    queries_keys: int
+    """2 (B, L, D), turned or with rows added, or both one after the other; in each layer."""
+    scores: int
+    """(H, L, L), the bias; once a forward."""
+
+    @property
+    def all(self) -> int:
+        return self.input + self.queries_keys + self.scores
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an encoding made at its places; empty where it does nothing."""
+
+    input: tuple[Tensor, ...]
+    queries_keys: tuple[Tensor, ...]
+    scores: tuple[Tensor, ...]
+
+    @property
+    def all(self) -> tuple[Tensor, ...]:
+        return self.input + self.queries_keys + self.scores
+
+
+class Places:
+    """An encoding among the tensors of one layer, laid out as in the lab's model. Calling it is one step.
+
+    Args:
+        training: a step has its backward, and reads the positions that the encoding trains on.
+    """
+
+    def __init__(
+        self,
+        encoding: PositionEncoding,
+        shape: Shape,
+        *,
+        training: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.encoding, self.shape, self.training = encoding.to(device), shape, training
+        self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
+        self.qkv = _random(shape.batch, shape.length, 3 * shape.width, generator=generator, device=device)
+        # Stands for W_q and W_k, by which a ring projects its rows.
+        self.projection = _random(shape.width, 2 * shape.width, generator=generator, device=device)
+
+    def __call__(self) -> object:
+        leaves = [self.x, self.qkv, self.projection, *self.encoding.parameters()]
+        return _step(lambda: self.made().all, leaves, training=self.training)
+
+    def made(self) -> Made:
+        encoding, ids, width, heads = self.encoding, self.position_ids, self.shape.width, self.shape.heads
+        x = encoding.at_input(self.x, ids)
+        q, k, _ = self.qkv.split(width, dim=-1)
+        added = encoding.before_queries_keys(lambda rows: rows @ self.projection, ids)
+        summed: tuple[Tensor, ...] = ()
+        if added is not None:
+            q, k = summed = q + added[..., :width], k + added[..., width:]
+        q, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k))
+        turned = encoding.at_queries_keys(q, k, ids, ids)
+        if turned[0] is not q:
+            summed += turned
+        bias = encoding.at_scores(ids, ids)
+        return Made(() if x is self.x else (x,), summed, () if bias is None else (bias,))
+
+
+class AttentionWith:
+    """One layer of attention with an encoding in it: projections, scores, output. Calling it is one step."""
+
+    def __init__(
+        self,
+        encoding: PositionEncoding,
+        attention: Attention,
+        shape: Shape,
+        *,
+        training: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.encoding, self.attention, self.training = encoding.to(device), attention.to(device), training
+        self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
+
+    def __call__(self) -> object:
+        leaves = [self.x, *self.attention.parameters(), *self.encoding.parameters()]
+        return _step(lambda: (self.output(),), leaves, training=self.training)
+
+    def output(self) -> Tensor:
+        encoding, ids = self.encoding, self.position_ids
+        x = encoding.at_input(self.x, ids)
+        return self.attention(x, encoding, ids, encoding.at_scores(ids, ids))
+
+
+def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
+    """By formula, for the places at which a try on two tokens shows that it does something."""
+    with torch.no_grad():
+        made = Places(encoding, Shape(1, 2, shape.width, shape.heads)).made()
+    tokens = shape.batch * shape.length * shape.width * FLOAT
+    scores = shape.heads * shape.length**2 * FLOAT
+    return Writes(len(made.input) * tokens, len(made.queries_keys) * tokens, len(made.scores) * scores)
+
+
+def parameters(encoding: PositionEncoding) -> int:
+    return sum(parameter.numel() for parameter in encoding.parameters())
+
+
+def _step(forward: Callable[[], Sequence[Tensor]], leaves: Sequence[Tensor], *, training: bool) -> object:
+    """Forward, and in training the gradients of the leaves; what is made stands for the gradients from above."""
+    with torch.set_grad_enabled(training):
+        made = forward()
+    made = [tensor for tensor in made if tensor.requires_grad]
+    if not made:
+        return None
+    return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
+
+
+def _inputs(
+    encoding: PositionEncoding,
+    shape: Shape,
+    training: bool,
+    generator: torch.Generator,
+    device: torch.device | None,
+) -> tuple[Tensor, Tensor]:
+    x = _random(shape.batch, shape.length, shape.width, generator=generator, device=device)
+    if training:
+        ids = encoding.training_positions(shape.batch, shape.length, generator)
+    else:
+        ids = torch.arange(shape.length)
+    return x, ids.to(device)
+
+
+def _random(*shape: int, generator: torch.Generator, device: torch.device | None) -> Tensor:
+    """At the scale of token rows, with a gradient to compute, as what a layer reads has."""
+    return torch.randn(*shape, generator=generator).mul_(0.02).to(device).requires_grad_()

@@ -1,0 +1,146 @@
+"""What ``measure_cost`` is asked and what it answers, and the file that keeps both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posembed.errors import RunFolderError
+from posembed.lab.cost.places import Writes
+from posembed.lab.cost.turns import Spread
+from posembed.lab.results import write_whole
+
+FILE = "cost.json"
+
+
+@dataclass(frozen=True)
+class CostSpec:
+    """The sizes that everything is measured at."""
+
+    encodings: tuple[str, ...]
+    batch: int
+    length: int
+    width: int
+    heads: int
+    layers: int
+    vocabulary: int
+    window: int | None
+    """Of the encodings that need one; None takes the lab's default for these layers and this length."""
+    longest: int
+    """How far growth is followed, doubling from 512."""
+    seconds: float
+    """How long encodings take turns, at least."""
+    device: str
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The same thing forward alone, and forward with backward."""
+
+    forward: Spread
+    backward: Spread
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The encoding alone, forward, one sequence, at growing lengths."""
+
+    lengths: tuple[int, ...]
+    seconds: tuple[float, ...]
+    """Medians."""
+    peak: tuple[int, ...]
+    """Bytes."""
+    time_exponent: float | None
+    memory_exponent: float | None
+    stopped: str | None
+    """Why no longer length was tried, where one was asked for."""
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """One encoding."""
+
+    encoding: str
+    parameters: int
+    share_of_embeddings: float
+    """Of its parameters among them and the token table's."""
+    window: int | None
+    alone: Passes
+    """Seconds, at all of its places, for one layer."""
+    attention: Passes
+    """Seconds of a layer of attention with it."""
+    alone_share: Passes
+    """``alone`` as a ratio to a layer of attention without position, round by round."""
+    overhead: Passes
+    """``attention`` as a ratio to the same, less 1: what it really adds. Below 0 where a window saves work."""
+    writes: Writes
+    peak_forward: int
+    """Bytes, of the encoding alone."""
+    peak_backward: int
+    growth: Growth
+
+
+@dataclass(frozen=True)
+class CostResult:
+    spec: CostSpec
+    attention: Passes
+    """Seconds of a layer of attention without position."""
+    rows: tuple[CostRow, ...]
+    growth_width: int
+    growth_heads: int
+    seconds: float
+    """All of it."""
+    environment: dict[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> CostResult:
+        """Raises ValueError, KeyError or TypeError where the text is none."""
+        values: dict[str, Any] = json.loads(text)
+        spec = values.pop("spec")
+        spec["encodings"] = tuple(spec["encodings"])
+        rows = tuple(_row(row) for row in values.pop("rows"))
+        return CostResult(spec=CostSpec(**spec), attention=_passes(values.pop("attention")), rows=rows, **values)
+
+
+def save(result: CostResult, folder: Path) -> None:
+    """Raises RunFolderError where the folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / FILE, result.to_json() + "\n")
+    except OSError as error:
+        raise RunFolderError(
+            f"the folder {folder} cannot be written: {error.strerror}; choose another --out"
+        ) from error
+
+
+def load(folder: Path) -> CostResult:
+    """Raises RunFolderError where there is none, or none that can be read."""
+    file = folder / FILE
+    try:
+        return CostResult.from_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} holds no {FILE}; make it with: posembed compare cost --out {folder}"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"{file} cannot be read ({error}); make it anew with posembed compare cost"
+        ) from error
+
+
+def _row(values: dict[str, Any]) -> CostRow:
+    passes = {name: _passes(values.pop(name)) for name in ("alone", "attention", "alone_share", "overhead")}
+    growth = values.pop("growth")
+    growth |= {name: tuple(growth[name]) for name in ("lengths", "seconds", "peak")}
+    return CostRow(**passes, writes=Writes(**values.pop("writes")), growth=Growth(**growth), **values)
+
+
+def _passes(values: dict[str, Any]) -> Passes:
+    spreads = {name: Spread(**(value | {"values": tuple(value["values"])})) for name, value in values.items()}
+    return Passes(**spreads)

@@ -1,0 +1,124 @@
+"""The encodings of the lab's images by name, and what becomes of each on a finer grid. Add one line to add one.
+
+An image is a token in front and its patches row by row; position 0 is the token's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from posembed.errors import ArgumentError
+from posembed.lab.encodings import ENCODINGS, TOKEN_STD, WINDOW_SUFFIX
+from posembed.layers.base import PositionEncoding
+from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.none import NoPosition
+from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
+from posembed.layers.sinusoidal_grid import SinusoidalGridEmbedding
+from posembed.tables.layout import TableLayout
+from posembed.tables.resize import resize_table
+
+if TYPE_CHECKING:
+    from posembed.lab.tasks.images import ImageSpec
+
+Grid = tuple[int, int]
+GRID_METHOD = "bicubic-antialias"
+LINE_METHOD = "linear"
+SCALE = TOKEN_STD * math.sqrt(2)
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    build: Callable[[ImageSpec, Grid], PositionEncoding]
+    line: str
+    """What it is, in one line."""
+    regridded: str
+    """What ``at_grid`` does to it."""
+
+
+IMAGE_ENCODINGS: dict[str, ImageEntry] = {
+    "learned-1d": ImageEntry(
+        lambda s, g: LearnedPositionalEmbedding(1 + g[0] * g[1], s.width, dropout=s.dropout),
+        "one trained row a patch, the patches read as a line",
+        "its line of rows is interpolated linearly to the new number of patches",
+    ),
+    "learned-2d": ImageEntry(
+        lambda s, g: LearnedGridEmbedding(g, s.width, dropout=s.dropout),
+        "one trained row a patch, the rows lying in a grid",
+        "its grid of rows is resized bicubically, with antialiasing, as timm does",
+    ),
+    "factorized": ImageEntry(
+        lambda s, g: LearnedGridEmbedding(g, s.width, factorized=True, dropout=s.dropout),
+        "a trained row for the height plus one for the width",
+        "each of its two tables is resized as a grid one patch wide",
+    ),
+    "sinusoidal": ImageEntry(
+        lambda s, g: SinusoidalPositionalEmbedding(s.width, scale=SCALE, dropout=s.dropout),
+        "fixed sines and cosines of the place in the line of patches",
+        "it goes on counting patches",
+    ),
+    "sinusoidal-2d": ImageEntry(
+        lambda s, g: SinusoidalGridEmbedding(g, s.width, scale=SCALE, dropout=s.dropout),
+        "fixed sines and cosines, half of the width for the column, half for the row",
+        "it is evaluated between the old places",
+    ),
+    "none": ImageEntry(
+        lambda s, g: NoPosition(),
+        "no position: a bag of patches",
+        "there is nothing to change",
+    ),
+}
+
+
+def require_image_encoding(name: str) -> None:
+    """Raise ArgumentError for a name that is not known, or of an encoding that only a sequence has."""
+    if name in IMAGE_ENCODINGS:
+        return
+    choose = f"choose among {', '.join(IMAGE_ENCODINGS)}"
+    if name.removesuffix(WINDOW_SUFFIX) in ENCODINGS:
+        raise ArgumentError(
+            f"{name!r} is of places in a sequence, and the patches of an image form a grid; {choose}"
+        )
+    raise ArgumentError(f"unknown encoding {name!r} of images; {choose}")
+
+
+def at_grid(encoding: PositionEncoding, old: Grid, new: Grid) -> PositionEncoding:
+    """The trained encoding for images of another grid, as IMAGE_ENCODINGS says; the same one where it need not
+    change. In eval mode, on the same device and of the same dtype; the old one is left as it was."""
+    if new == old:
+        return encoding
+    match encoding:
+        case LearnedPositionalEmbedding():
+            cells = new[0] * new[1]
+            rows = resize_table(
+                encoding.weight.detach(), length=cells, method=LINE_METHOD, layout=TableLayout(prefix=1)
+            )
+            changed: PositionEncoding = LearnedPositionalEmbedding(1 + cells, encoding.dim, init=rows)
+        case LearnedGridEmbedding(factorized=False):
+            rows = resize_table(encoding.weight.detach(), grid=new, method=GRID_METHOD, layout=encoding.layout)
+            changed = LearnedGridEmbedding(new, encoding.dim, init=rows)
+        case LearnedGridEmbedding():
+            changed = _factorized_at(encoding, new)
+        case SinusoidalGridEmbedding():
+            changed = SinusoidalGridEmbedding(new, encoding.dim, extent=old, scale=encoding.scale)
+        case _:
+            return encoding
+    weight = next(encoding.parameters(), None)
+    return changed.eval() if weight is None else changed.eval().to(weight.device, weight.dtype)
+
+
+def _factorized_at(encoding: LearnedGridEmbedding, new: Grid) -> LearnedGridEmbedding:
+    changed = LearnedGridEmbedding(new, encoding.dim, factorized=True)
+    pairs = ((encoding.height_weight, new[0]), (encoding.width_weight, new[1]))
+    height, width = (
+        resize_table(
+            table.detach(), grid=(length, 1), method=GRID_METHOD, layout=TableLayout().on_grid(len(table), 1)
+        )
+        for table, length in pairs
+    )
+    tables = {"height_weight": height, "width_weight": width, "special_weight": encoding.special_weight.detach()}
+    changed.load_state_dict(tables)
+    return changed

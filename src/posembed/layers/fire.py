@@ -1,0 +1,80 @@
+"""FIRE, functional interpolation for relative positions (Li et al. 2024, arXiv:2310.04418).
+
+The bias is f(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), f a small network with one output a head. The
+distance is divided by the query's own position, so that f never reads anything outside [0, 1], whatever the
+length; up to the learned threshold L it is divided by L, so that short texts keep their distances apart.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.layers.score_bias import Formula, ScoreBias, wide
+
+EPSILON = 1e-6
+"""The authors', on the denominator."""
+
+
+def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    """psi(|i - j|) / psi(max(L, i)), elementwise: in [0, 1] for keys that do not stand after their query."""
+    distance = (q_positions - k_positions).abs()
+    longest = torch.maximum(q_positions.to(threshold.dtype), threshold.abs())
+    return torch.log(c.abs() * distance + 1) / (torch.log(c.abs() * longest + 1) + EPSILON)
+
+
+class Fire(ScoreBias):
+    """FIRE for a decoder: the distance is measured by the query's position, which an encoder's keys may exceed.
+
+    Args:
+        heads: H.
+        width: of the hidden layer of f; 32 in the paper.
+        c: initial value; .1 in the paper.
+        threshold: initial L; 512 in the paper, a quarter of its training length. A factor on it is learned.
+
+    Raises:
+        ArgumentError: no hidden unit, or a c or threshold that is not positive.
+    """
+
+    def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
+        super().__init__(heads)
+        if width < 1 or c <= 0 or threshold <= 0:
+            raise ArgumentError(
+                f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
+            )
+        self.width, self.initial_c, self.initial_threshold = width, c, threshold
+        self.c = nn.Parameter(torch.empty(()))
+        self.threshold_factor = nn.Parameter(torch.empty(()))
+        self.hidden = nn.Linear(1, width)
+        self.output = nn.Linear(width, heads)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.c, self.initial_c)
+        nn.init.ones_(self.threshold_factor)
+        self.hidden.reset_parameters()
+        self.output.reset_parameters()
+
+    def c_and_threshold(self) -> tuple[Tensor, Tensor]:
+        """Of no dimension, float32 or wider."""
+        return wide(self.c), wide(self.threshold_factor) * self.initial_threshold
+
+    def formula(self, device: torch.device) -> Formula:
+        # Inside a kernel there are no vectors, so that the hidden units are summed one by one. Dense it costs 1.4
+        # times a matrix product over the units, and autocast, which would blur the distances, leaves it alone.
+        c, threshold = self.c_and_threshold()
+        slopes, offsets = wide(self.hidden.weight).squeeze(-1), wide(self.hidden.bias)
+        weights, biases = wide(self.output.weight), wide(self.output.bias)
+
+        def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            x = fire_interpolation(c, threshold, q, k)
+            total = biases[head]
+            for unit in range(self.width):
+                total = total + weights[head, unit] * (slopes[unit] * x + offsets[unit]).relu()
+            return total
+
+        return bias
+
+    def extra_repr(self) -> str:
+        return f"{self.heads}, width={self.width}, c={self.initial_c:g}, threshold={self.initial_threshold:g}"

@@ -1,0 +1,88 @@
+"""KERPLE (Chi et al. 2022, arXiv:2205.09921): kernels of the distance with two learned numbers a head.
+
+Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and
+r1 fixed. Both kernels are conditionally positive definite, which needs r1, r2 > 0. The authors clamp them at .01
+after each step; here they are a softplus, or twice a sigmoid, of what is learned, whose gradient is never cut off.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.layers.score_bias import Formula, ScoreBias, wide
+
+SMALLEST = 0.01
+"""Of an initial r: the authors' clamp."""
+
+
+def kerple_log_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
+    """-r1 log(1 + r2 distance), elementwise."""
+    return -r1 * torch.log1p(r2 * distance)
+
+
+def kerple_power_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
+    """-r1 distance^r2, elementwise; 0 at distance 0."""
+    return -r1 * distance**r2
+
+
+class KerpleLog(ScoreBias):
+    """The logarithmic kernel, the better of the two in the paper.
+
+    It starts as the authors' does: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
+    ``r2_weight`` (H,), of which r1 and r2 are the softplus.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__(heads)
+        self.r1_weight = nn.Parameter(torch.empty(heads))
+        self.r2_weight = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            r1, r2 = 2 * torch.rand_like(self.r1_weight), torch.rand_like(self.r2_weight)
+            self.r1_weight.copy_(inverse_softplus(r1.clamp(min=SMALLEST)))
+            self.r2_weight.copy_(inverse_softplus(r2.clamp(min=SMALLEST)))
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """r1 and r2, (H,) each, positive, float32 or wider."""
+        return F.softplus(wide(self.r1_weight)), F.softplus(wide(self.r2_weight))
+
+    def formula(self, device: torch.device) -> Formula:
+        r1, r2 = self.coefficients()
+        return lambda head, q, k: kerple_log_bias(r1[head], r2[head], (q - k).abs())
+
+
+class KerplePower(ScoreBias):
+    """The power kernel.
+
+    It starts as the authors' does: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
+    ``r2_weight`` (H,); r1 is the softplus of the one, r2 twice the sigmoid of the other.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__(heads)
+        self.r1_weight = nn.Parameter(torch.empty(heads))
+        self.r2_weight = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            r1, r2 = torch.rand_like(self.r1_weight), 2 * torch.rand_like(self.r2_weight)
+            self.r1_weight.copy_(inverse_softplus(r1.clamp(min=SMALLEST)))
+            self.r2_weight.copy_(torch.logit(r2 / 2, eps=SMALLEST / 2))
+
+    def coefficients(self) -> tuple[Tensor, Tensor]:
+        """r1 positive and r2 between 0 and 2, (H,) each, float32 or wider."""
+        return F.softplus(wide(self.r1_weight)), 2 * torch.sigmoid(wide(self.r2_weight))
+
+    def formula(self, device: torch.device) -> Formula:
+        r1, r2 = self.coefficients()
+        return lambda head, q, k: kerple_power_bias(r1[head], r2[head], (q - k).abs())
+
+
+def inverse_softplus(x: Tensor) -> Tensor:
+    """The y with softplus(y) = x > 0."""
+    return x + torch.log(-torch.expm1(-x))

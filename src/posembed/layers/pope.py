@@ -1,0 +1,95 @@
+"""Polar position embedding (PoPE; Gopalakrishnan et al. 2025, arXiv:2509.10534).
+
+RoPE turns each pair of components by the position and leaves the pair its own angle, so that what a token is and
+where it stands meet in one number. PoPE takes the angle from the position alone: component c of a query or key
+is its magnitude, softplus(x_c), at the angle p theta_c, and the score of query t and key s is
+sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every component has a frequency of its own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+
+
+def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
+    """theta_c = base^(-c/d) in radians a position, c = 0 .. d - 1, float32 (d,)."""
+    return base ** (-torch.arange(head_dim, dtype=torch.float32, device=device) / head_dim)
+
+
+def polar(x: Tensor, angles: Tensor) -> Tensor:
+    """x (..., L, d) -> (..., L, 2 d), x's dtype: softplus(x) cos(angles) and softplus(x) sin(angles)."""
+    magnitudes = F.softplus(x.to(torch.promote_types(x.dtype, torch.float32)))
+    return torch.cat((magnitudes * angles.cos(), magnitudes * angles.sin()), dim=-1).to(x.dtype)
+
+
+class PolarEmbedding(PositionEncoding):
+    """PoPE: queries and keys (B, H, L, d) become magnitudes and angles, (B, H, L, 2 d).
+
+    scaled_dot_product_attention divides by the root of the width it is given, 2 d, where PoPE divides by that of
+    d: the queries carry the missing factor sqrt(2). Attention that is told its scale should take 1 / sqrt(2 d).
+
+    Args:
+        head_dim: d, the width of one head.
+        heads: H, of the keys: each has its learned delta (H, d), used within [-2 pi, 0] as in the paper.
+        base: 10,000 in the paper.
+        delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
+
+    Raises:
+        ArgumentError: no width, no head, or an unknown delta_init.
+    """
+
+    def __init__(self, head_dim: int, heads: int, *, base: float = 10000.0, delta_init: str = "zero") -> None:
+        super().__init__()
+        if head_dim < 1 or heads < 1:
+            raise ArgumentError(f"head_dim and heads must be at least 1, got {head_dim} and {heads}")
+        if delta_init not in ("zero", "uniform"):
+            raise ArgumentError(f'delta_init must be "zero" or "uniform", got {delta_init!r}')
+        self.head_dim, self.heads, self.base, self.delta_init = head_dim, heads, base, delta_init
+        self.delta = nn.Parameter(torch.empty(heads, head_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.delta_init == "zero":
+            nn.init.zeros_(self.delta)
+        else:
+            nn.init.uniform_(self.delta, -2 * math.pi, 0.0)
+
+    def angles(self, position_ids: Tensor) -> Tensor:
+        """position_ids (L,) -> (1, L, d); (B, L) -> (B, 1, L, d), to broadcast over heads. Float32."""
+        frequencies = polar_frequencies(self.head_dim, base=self.base, device=position_ids.device)
+        return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        delta = self.delta.float().clamp(-2 * math.pi, 0.0).unsqueeze(-2)
+        return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)
+
+    def forward(
+        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """q and k (B, H, L, d) -> (B, H, L, 2 d) each; without positions, those from offset on."""
+        if (
+            q.shape[-1] != self.head_dim
+            or k.shape[-3::2] != (self.heads, self.head_dim)
+            or q.size(-2) != k.size(-2)
+        ):
+            raise ArgumentError(
+                f"q and k must be (B, H={self.heads}, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
+                f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
+            )
+        if position_ids is None:
+            position_ids = torch.arange(offset, offset + q.size(-2), device=q.device)
+        elif offset:
+            raise ArgumentError("pass position_ids or offset, not both")
+        return self.at_queries_keys(q, k, position_ids, position_ids)
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, {self.heads}, base={self.base:g}, delta_init={self.delta_init!r}"

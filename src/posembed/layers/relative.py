@@ -1,0 +1,106 @@
+"""T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1): one learned number a head and bucket.
+
+Distances fall into buckets: near ones have their own, farther ones share, ever more of them, up to a largest
+distance beyond which all are one. The model need not learn anything about lengths that it has not met.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.score_bias import Formula, ScoreBias, wide
+
+
+def relative_buckets(
+    relative: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+) -> Tensor:
+    """Key position minus query position, integers of any shape -> buckets 0 .. buckets - 1, int64.
+
+    Half of the buckets are exact, the others spaced by the logarithm up to max_distance. Bidirectional: the lower
+    half are for keys before the query, the upper for those after it. Otherwise keys after it share bucket 0.
+    """
+    after = torch.zeros_like(relative)
+    if bidirectional:
+        buckets //= 2
+        after = (relative > 0).long() * buckets
+        distance = relative.abs()
+    else:
+        distance = (-relative).clamp(min=0)
+    exact = buckets // 2
+    # In float32 and in this order, as T5 computed it: distances at powers of two stand on a bucket's edge.
+    logarithm = torch.log(distance.float() / exact) / math.log(max_distance / exact)
+    shared = exact + (logarithm.clamp(min=0) * (buckets - exact)).long()
+    return after + torch.where(distance < exact, distance, shared.clamp(max=buckets - 1))
+
+
+class T5Bias(ScoreBias):
+    """T5's relative position bias, shared by all layers of a model as in T5.
+
+    T5 adds it to scores that are not divided by sqrt(d), since its initial weights make up for that.
+
+    Args:
+        heads: H.
+        buckets, max_distance: T5's 32 and 128.
+        bidirectional: True for an encoder; False for a decoder, whose queries see no key after them.
+        std: of the normal start. T5 takes 1 / sqrt(D), D the width of the model.
+
+    The state dict holds ``bucket_weight`` (buckets, H): ``relative_attention_bias.weight`` in transformers.
+
+    Raises:
+        ArgumentError: too few buckets, or a max_distance within the exact ones.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        *,
+        buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        std: float = 0.02,
+    ) -> None:
+        super().__init__(heads)
+        sides = 2 if bidirectional else 1
+        if buckets < 2 * sides or buckets % sides:
+            raise ArgumentError(
+                f"buckets must be {'even and at least 4' if bidirectional else 'at least 2'}, got {buckets}"
+            )
+        exact = buckets // sides // 2
+        if max_distance <= exact:
+            raise ArgumentError(
+                f"max_distance must be above the {exact} distances that have a bucket of their own, "
+                f"got {max_distance}"
+            )
+        self.buckets, self.max_distance, self.bidirectional, self.std = buckets, max_distance, bidirectional, std
+        self.bucket_weight = nn.Parameter(torch.empty(buckets, heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.bucket_weight, std=self.std)
+
+    def by_distance(self, device: torch.device) -> Tensor:
+        """The bias of key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.
+
+        Nothing changes beyond, so that this is the whole function; looked up, it costs no logarithm a pair.
+        """
+        relative = torch.arange(-self.max_distance, self.max_distance + 1, device=device)
+        bucket = relative_buckets(
+            relative, buckets=self.buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
+        )
+        return wide(F.embedding(bucket, self.bucket_weight))
+
+    def formula(self, device: torch.device) -> Formula:
+        table = self.by_distance(device)
+        furthest = torch.full((), self.max_distance, device=device)  # a number would become a symbol when compiled
+        return lambda head, q, k: table[(k - q).clamp(-furthest, furthest) + furthest, head]
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}, std={self.std:g}"
+        )

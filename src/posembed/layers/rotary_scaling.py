@@ -1,0 +1,250 @@
+"""RoPE's frequencies changed for texts longer than those it was trained on.
+
+Each way is a pure function, frequencies -> frequencies, and a frozen dataclass that RotaryEmbedding takes as
+``scaling=`` and that holds what the function needs. The factor is how many times longer texts become. Given as a
+number it is fixed, as in a checkpoint that was trained on with it. Left out it is the ratio of the length at hand
+to the original length, at least 1: short texts are read as in training, and every longer one is scaled by just
+what it needs. The length at hand is the largest position plus one, as in transformers' dynamic NTK.
+
+With a ratio, all turns change as a text grows. Keys kept in a cache must then be kept unturned and turned with
+each new query (``at_queries_keys`` with the positions of both); for a cache of turned keys give a fixed factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+
+Factor = float | Tensor
+"""How many times longer, a number or a tensor of no dimension; at least 1."""
+
+
+def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
+    """Position interpolation (Chen et al. 2023, arXiv:2306.15595): all positions are divided by the factor."""
+    return frequencies / factor
+
+
+def ntk_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
+    """NTK-aware: the base grows by factor^(d/(d-2)), so that the slowest frequency is divided by the factor and
+    the fastest stays (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
+    pairs = len(frequencies)
+    exponents = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device) / max(pairs - 1, 1)
+    return frequencies * factor**-exponents
+
+
+def yarn_scaling(
+    frequencies: Tensor,
+    factor: Factor,
+    *,
+    base: float,
+    original_length: int,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
+) -> Tensor:
+    """YaRN (Peng et al. 2024, arXiv:2309.00071), "NTK by parts".
+
+    Pairs that turn beta_fast times or more within the original length stay, those that turn beta_slow times or
+    less are interpolated, and a linear ramp over the pairs' indices joins them; its ends are rounded outwards.
+    """
+    pairs = len(frequencies)
+
+    def index_of(turns: float) -> float:
+        return pairs * math.log(original_length / (turns * 2 * math.pi)) / math.log(base)
+
+    low = max(math.floor(index_of(beta_fast)), 0)
+    high = max(min(math.ceil(index_of(beta_slow)), 2 * pairs - 1), low + 0.001)
+    index = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
+    interpolated = ((index - low) / (high - low)).clamp(0, 1)
+    return frequencies / factor * interpolated + frequencies * (1 - interpolated)
+
+
+def yarn_attention_factor(factor: Factor) -> Factor:
+    """0.1 ln s + 1, on both queries and keys (Peng et al. 2024)."""
+    return 0.1 * _log(factor) + 1.0
+
+
+def llama3_scaling(
+    frequencies: Tensor,
+    factor: Factor,
+    *,
+    original_length: int,
+    low_frequency_factor: float = 1.0,
+    high_frequency_factor: float = 4.0,
+) -> Tensor:
+    """Llama 3.1's (Llama team 2024, arXiv:2407.21783; the formula is in their code).
+
+    Pairs that turn more than high_frequency_factor times within the original length stay, those that turn less
+    than low_frequency_factor times are interpolated, and between them the weight is linear in the turns.
+    """
+    turns = original_length * frequencies / (2 * math.pi)
+    kept = (turns - low_frequency_factor) / (high_frequency_factor - low_frequency_factor)
+    kept = kept.clamp(0, 1)
+    return (1 - kept) * frequencies / factor + kept * frequencies
+
+
+def longrope_scaling(frequencies: Tensor, factors: Sequence[float]) -> Tensor:
+    """LongRoPE (Ding et al. 2024, arXiv:2402.13753): each frequency is divided by a factor found by search."""
+    return frequencies / torch.tensor(factors, dtype=frequencies.dtype, device=frequencies.device)
+
+
+class RotaryScaling(Protocol):
+    """What RotaryEmbedding takes as ``scaling``."""
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        """Frequencies (d/2,) of this base, the length at hand (no dimension) -> frequencies, attention factor.
+
+        The cosines and sines of queries and keys are multiplied by the attention factor.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class _ByFactor:
+    factor: float | None = None
+    original_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.factor is None) == (self.original_length is None):
+            raise ArgumentError(
+                "give a fixed factor, or an original_length from which each text's factor follows, and not both; "
+                f"got factor={self.factor} and original_length={self.original_length}"
+            )
+        _check(self.factor, self.original_length)
+
+
+class LinearScaling(_ByFactor):
+    """linear_scaling. Give ``factor``, or ``original_length`` for the ratio of the length at hand to it."""
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        return linear_scaling(frequencies, _factor(self.factor, self.original_length, length)), 1.0
+
+
+class NTKScaling(_ByFactor):
+    """ntk_scaling. Give ``factor``, or ``original_length`` for the ratio of the length at hand to it.
+
+    The latter is transformers' "dynamic" with a factor of 1.
+    """
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        return ntk_scaling(frequencies, _factor(self.factor, self.original_length, length)), 1.0
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """yarn_scaling with its attention factor. Without ``factor``: the ratio of the length at hand."""
+
+    original_length: int
+    factor: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    """None: 0.1 ln(factor) + 1."""
+
+    def __post_init__(self) -> None:
+        _check(self.factor, self.original_length)
+        if not 0 < self.beta_slow < self.beta_fast:
+            raise ArgumentError(
+                f"beta_fast must be above beta_slow, both above 0; got {self.beta_fast:g} and {self.beta_slow:g}"
+            )
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        factor = _factor(self.factor, self.original_length, length)
+        new = yarn_scaling(
+            frequencies,
+            factor,
+            base=base,
+            original_length=self.original_length,
+            beta_fast=self.beta_fast,
+            beta_slow=self.beta_slow,
+        )
+        given = self.attention_factor
+        return new, yarn_attention_factor(factor) if given is None else given
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """llama3_scaling. Without ``factor``: the ratio of the length at hand."""
+
+    original_length: int
+    factor: float | None = None
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        _check(self.factor, self.original_length)
+        if not 0 < self.low_frequency_factor < self.high_frequency_factor:
+            raise ArgumentError(
+                "high_frequency_factor must be above low_frequency_factor and both above 0, got "
+                f"{self.high_frequency_factor:g} and {self.low_frequency_factor:g}"
+            )
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        new = llama3_scaling(
+            frequencies,
+            _factor(self.factor, self.original_length, length),
+            original_length=self.original_length,
+            low_frequency_factor=self.low_frequency_factor,
+            high_frequency_factor=self.high_frequency_factor,
+        )
+        return new, 1.0
+
+
+@dataclass(frozen=True)
+class LongRopeScaling:
+    """longrope_scaling by the short factors up to the original length, and by the long ones beyond it.
+
+    ``factor`` is what the model was extended by as a whole, as Phi-3's max_position_embeddings over its original
+    length; it decides the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
+    """
+
+    short_factors: tuple[float, ...]
+    long_factors: tuple[float, ...]
+    original_length: int
+    factor: float
+    attention_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.factor, self.original_length)
+        if len(self.short_factors) != len(self.long_factors) or min(self.short_factors + self.long_factors) <= 0:
+            raise ArgumentError(
+                "short_factors and long_factors must be as many, one for each pair of a head, and positive; got "
+                f"{self.short_factors} and {self.long_factors}"
+            )
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        if len(self.short_factors) != len(frequencies):
+            raise ArgumentError(
+                f"this head has {len(frequencies)} pairs, each with a factor of its own; "
+                f"got {len(self.short_factors)} factors"
+            )
+        short = longrope_scaling(frequencies, self.short_factors)
+        long = longrope_scaling(frequencies, self.long_factors)
+        attention = self.attention_factor
+        if attention is None:
+            attention = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
+        return torch.where(length > self.original_length, long, short), attention
+
+
+def _factor(factor: float | None, original_length: int | None, length: Tensor) -> Factor:
+    if factor is not None:
+        return factor
+    assert original_length is not None
+    return (length / original_length).clamp(min=1.0)
+
+
+def _log(factor: Factor) -> Factor:
+    return factor.log() if isinstance(factor, Tensor) else math.log(factor)
+
+
+def _check(factor: float | None, original_length: int | None) -> None:
+    if factor is not None and factor < 1:
+        raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {factor:g}")
+    if original_length is not None and original_length < 2:
+        raise ArgumentError(f"original_length is the length of training, at least 2; got {original_length}")

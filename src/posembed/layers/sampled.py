@@ -1,0 +1,79 @@
+"""A learned table trained with positions drawn at random, so that rows are met beyond the sequences it trains on.
+
+shifted       one offset a sequence             (SHAPE, Kiyono et al. 2021, arXiv:2109.05644)
+randomized    any of the table's positions, in order   (Ruoss et al. 2023, arXiv:2305.16843)
+skipped       two runs with a gap between       (PoSE, Zhu et al. 2023, arXiv:2309.10400)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.positions.checks import no_row
+from posembed.positions.samplers import randomized, shifted, skipped
+
+Sampler = Callable[[int, int, int, torch.Generator], Tensor]
+"""(batch, length, max_len, generator) -> ids (B, L), each below max_len >= length."""
+
+SAMPLERS: Mapping[str, Sampler] = {
+    "shifted": lambda batch, length, max_len, generator: shifted(
+        batch, length, max_shift=max_len - length, generator=generator
+    ),
+    "randomized": lambda batch, length, max_len, generator: randomized(
+        batch, length, max_len=max_len, generator=generator
+    ),
+    "skipped": lambda batch, length, max_len, generator: skipped(
+        batch, length, max_len=max_len, chunks=min(2, length), generator=generator
+    ),
+}
+
+
+class SampledPositionalEmbedding(LearnedPositionalEmbedding):
+    """A learned table as long as the longest text it is for, trained on shorter ones by drawing their positions.
+
+    ``training_positions`` draws them; at test they are 0, 1, 2, ... as ever. All else is the plain table.
+
+    Args:
+        max_len, dim: of the table.
+        sampler: "shifted", "randomized" or "skipped" (see the head of this file).
+        dropout, init, std: as in ``LearnedPositionalEmbedding``.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+    """
+
+    def __init__(
+        self,
+        max_len: int,
+        dim: int,
+        *,
+        sampler: str,
+        dropout: float = 0.1,
+        init: str | Tensor = "normal",
+        std: float = 0.02,
+    ) -> None:
+        super().__init__(max_len, dim, dropout=dropout, init=init, std=std)
+        if sampler not in SAMPLERS:
+            raise ArgumentError(f"no sampler is called {sampler!r}; choose one of {', '.join(SAMPLERS)}")
+        self.sampler = sampler
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        """Ids (B, L), int64, rising along each sequence, none beyond the table.
+
+        Raises:
+            PositionError: sequences longer than the table.
+        """
+        if length > self.max_len:
+            raise no_row(length - 1, self.max_len)
+        return SAMPLERS[self.sampler](batch, length, self.max_len, generator)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.max_len}, {self.dim}, sampler={self.sampler!r}, dropout={self.dropout}, init={self.init!r}, "
+            f"std={self.std}"
+        )

@@ -1,0 +1,70 @@
+"""What all biases on the scores share: one formula of (head, query position, key position), used in two ways.
+
+Dense, it is evaluated for every pair at once; as a ``score_mod`` FlexAttention evaluates it where it stands,
+inside the kernel, and no (H, Lq, Lk) tensor is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding, ScoreMod
+
+Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(head, query position, key position), integers of any shapes that broadcast -> the bias, float32 or wider."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float32, or in its own dtype where that is wider: biases are not computed in a model's bfloat16."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class ScoreBias(PositionEncoding):
+    """A bias that is added to the scores q k / sqrt(d) before the softmax. Subclasses give the formula.
+
+    Args:
+        heads: H, each with a bias of its own.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        if heads < 1:
+            raise ArgumentError(f"{type(self).__name__} needs at least one head, got {heads}")
+        self.heads = heads
+
+    def formula(self, device: torch.device) -> Formula:
+        """The bias as a function of single heads and positions, its learned values ready on the device."""
+        raise NotImplementedError
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """Positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk), float32."""
+        head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
+        formula = self.formula(q_positions.device)
+        return formula(head, q_positions[..., None, :, None], k_positions[..., None, None, :])
+
+    def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
+        formula = self.formula(q_positions.device)
+
+        def add_bias(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            q_position = q_positions[batch, query] if q_positions.dim() == 2 else q_positions[query]
+            k_position = k_positions[batch, key] if k_positions.dim() == 2 else k_positions[key]
+            return score + formula(head, q_position, k_position)
+
+        return add_bias
+
+    def forward(self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None) -> Tensor:
+        """The bias (H, Lq, Lk), float32, of the last q_length of k_length tokens, as in decoding with a cache."""
+        k_length = q_length if k_length is None else k_length
+        if q_length > k_length:
+            raise ArgumentError(
+                f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}"
+            )
+        positions = torch.arange(k_length, device=device)
+        return self.at_scores(positions[k_length - q_length :], positions)
+
+    def extra_repr(self) -> str:
+        return f"{self.heads}"

@@ -1,0 +1,79 @@
+"""Fixed sinusoids of a grid: half the width tells the column, half the row (He et al. 2022, arXiv:2111.06377).
+
+The formula of a half is Vaswani's (tables/fill.py). The token in front of the patches has no position.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.positions.checks import check_positions
+from posembed.tables.fill import sinusoids
+
+
+def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] | None = None) -> Tensor:
+    """Rows (H W, D), float32, row by row.
+
+    extent: (height, width) over which the grid is stretched, its cells' centres at evenly spaced places; None: its
+    own, so that cell (r, c) stands at (r, c). A finer grid over the same extent places the same picture alike.
+    """
+    if dim % 4:
+        raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
+    rows, columns = (
+        (torch.arange(count, dtype=torch.float64) + 0.5) * (wide / count) - 0.5
+        for count, wide in zip(grid, extent or grid, strict=True)
+    )
+    places = torch.cartesian_prod(rows, columns)
+    return torch.cat([sinusoids(places[:, axis], dim // 2) for axis in (1, 0)], dim=1)
+
+
+class SinusoidalGridEmbedding(PositionEncoding):
+    """Adds to each patch the sinusoids of its column and row, then applies dropout. Nothing is learned.
+
+    Args:
+        grid: (height, width) in patches.
+        dim: width D, a multiple of 4.
+        special: how many tokens stand in front of the patches; they get nothing.
+        extent: as in grid_sinusoids.
+        scale: the factor on the rows, whose norm is sqrt(D/2) without it.
+        dropout: after the sum, in training.
+
+    Raises:
+        ArgumentError: a width that is no multiple of 4.
+        PositionError: a position past the grid.
+    """
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        dim: int,
+        *,
+        special: int = 1,
+        extent: tuple[int, int] | None = None,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
+        self.dropout = nn.Dropout(dropout)
+        grid_sinusoids((1, 1), dim)  # refuses a width here rather than in forward
+
+    def rows(self) -> Tensor:
+        """(special + H W, D), float32: computed as needed, since a stored table would be cast with the model."""
+        rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
+        return F.pad(rows, (0, 0, self.special, 0))
+
+    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        """x (B, L, D), position_ids (L,) or (B, L), places among all of an image's tokens -> (B, L, D)."""
+        rows = self.rows().to(x.device, x.dtype)
+        return self.dropout(x + F.embedding(check_positions(position_ids, len(rows)), rows))
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.grid}, {self.dim}, special={self.special}, extent={self.extent}, scale={self.scale:g}, "
+            f"dropout={self.dropout.p:g}"
+        )

@@ -1,0 +1,110 @@
+"""The numbers of an algorithmic comparison as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from posembed.lab.questions.algorithms import AlgorithmResult, AlgorithmRow, AlgorithmSummary, BySize
+from posembed.report.algorithm_words import best_first, interval, percent, solves_in_words
+from posembed.report.tables import NO_POSITION, Cell, Row, Table
+from posembed.statistics import Estimate
+
+
+def result_tables(summary: AlgorithmSummary) -> list[Table]:
+    """Exact match, single tokens, and what was trained; in each, the encoding that solves most comes first."""
+    tables = [_exact_match(summary), _tokens(summary), _what_was_trained(summary)]
+    return [table for table in tables if table.rows]
+
+
+def _exact_match(summary: AlgorithmSummary) -> Table:
+    def cells(row: AlgorithmRow) -> tuple[Cell, ...]:
+        if not row.seeds:
+            return (Cell("failed", kind="failed"), *[Cell("")] * len(summary.test_sizes))
+        beyond = (row.solves or 0) > summary.train_size
+        return (Cell(solves_in_words(row, summary), kind="holds" if beyond else ""), *_by_size(row.exact_match))
+
+    return Table(
+        "Exact match",
+        f"Percent of {summary.test_problems:,} problems of each size answered without a mistake.",
+        (Cell("solves"), *_sizes(summary)),
+        tuple(Row(row.encoding, cells(row)) for row in best_first(summary)),
+    )
+
+
+def _tokens(summary: AlgorithmSummary) -> Table:
+    return Table(
+        "Single tokens of the answers",
+        "Percent right, each given the right ones before it: what is left where whole answers fail.",
+        _sizes(summary),
+        tuple(Row(row.encoding, _by_size(row.token_accuracy)) for row in best_first(summary) if row.seeds),
+    )
+
+
+def _what_was_trained(summary: AlgorithmSummary) -> Table:
+    return Table(
+        "What was trained",
+        "The same model but for its positions.",
+        (Cell("parameters"), Cell("of position"), Cell("runs"), Cell("solved by seed")),
+        tuple(
+            Row(
+                row.encoding,
+                (
+                    Cell(f"{row.parameters:,}"),
+                    Cell(f"{row.position_parameters:,}"),
+                    Cell(f"{len(row.seeds)}", note=f"{len(row.failures)} failed" if row.failures else ""),
+                    Cell(", ".join("none" if size is None else f"{size:,}" for size in row.solves_by_seed)),
+                ),
+            )
+            for row in best_first(summary)
+        ),
+    )
+
+
+def raw_tables(results: Sequence[AlgorithmResult]) -> list[Table]:
+    """Every value of every run, as it was measured."""
+    runs = Table(
+        "Runs",
+        "",
+        (Cell("last training loss"), Cell("seconds"), Cell("ended", kind="words")),
+        tuple(
+            Row(
+                result.spec.name,
+                (
+                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
+                    Cell(f"{result.seconds:,.0f}"),
+                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
+                ),
+            )
+            for result in results
+        ),
+    )
+    sizes = tuple(Cell(f"{size:,}") for size in results[0].spec.test_sizes)
+    measured = [(result.spec.name, result.measurements) for result in results if result.measurements is not None]
+    shares = [
+        Table("Exact match", "Shares.", sizes, tuple(Row(name, _shares(m.exact_match)) for name, m in measured)),
+        Table(
+            "Tokens right", "Shares.", sizes, tuple(Row(name, _shares(m.token_accuracy)) for name, m in measured)
+        ),
+    ]
+    return [*shares, runs] if measured else [runs]
+
+
+def _sizes(summary: AlgorithmSummary) -> tuple[Cell, ...]:
+    trained = summary.train_size
+    return tuple(Cell(f"{size:,}", note="trained" if size == trained else "") for size in summary.test_sizes)
+
+
+def _by_size(estimates: BySize) -> tuple[Cell, ...]:
+    return tuple(map(_cell, estimates.values()))
+
+
+def _cell(estimate: Estimate | None) -> Cell:
+    if estimate is None:
+        return Cell(NO_POSITION, kind="muted")
+    return Cell(percent(estimate.mean), note=interval(estimate))
+
+
+def _shares(values: dict[int, float | None]) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(NO_POSITION, kind="muted") if value is None else Cell(f"{value:.5f}") for value in values.values()
+    )

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from posembed import Alibi, KerpleLog, KerplePower
+from posembed.layers.alibi import alibi_slopes
+from posembed.layers.kerple import SMALLEST, inverse_softplus
+
+KINDS = [KerpleLog, KerplePower]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_the_papers_kernel(kind: type[KerpleLog] | type[KerplePower]) -> None:
+    layer = kind(3)
+    r1, r2 = (r.detach().double().numpy()[:, None, None] for r in layer.coefficients())
+    distance = np.abs(np.subtract.outer(np.arange(2000, 2012), np.arange(30, 45))).astype(float)
+    kernel = r1 * np.log1p(r2 * distance) if kind is KerpleLog else r1 * distance**r2
+    bias = layer.at_scores(torch.arange(2000, 2012), torch.arange(30, 45))
+    np.testing.assert_allclose(bias.detach().numpy(), -kernel, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_starts_as_the_authors_does_and_stays_in_range(kind: type[KerpleLog] | type[KerplePower]) -> None:
+    """The authors draw r1 ~ U(0, 2) and r2 ~ U(0, 1), in the power kernel the other way round; clamped at .01."""
+    r1, r2 = kind(4000).coefficients()
+    for r, highest in ((r1, 2 if kind is KerpleLog else 1), (r2, 1 if kind is KerpleLog else 2)):
+        assert SMALLEST * 0.999 <= r.min() < 0.02
+        assert highest - 0.02 < r.max() <= highest
+        assert r.mean().item() == pytest.approx(highest / 2, rel=0.05)
+    layer = kind(2)
+    with torch.no_grad():
+        layer.r1_weight.copy_(torch.tensor([-30.0, 30.0]))
+        layer.r2_weight.copy_(torch.tensor([-30.0, 30.0]))
+    r1, r2 = layer.coefficients()
+    assert (r1 > 0).all()
+    assert (r2 > 0).all()
+    assert kind is KerpleLog or (r2 <= 2).all()
+
+
+def test_the_power_of_one_is_alibi() -> None:
+    layer = KerplePower(4)
+    with torch.no_grad():
+        layer.r1_weight.copy_(inverse_softplus(alibi_slopes(4)))
+        layer.r2_weight.zero_()  # twice a sigmoid of 0
+    torch.testing.assert_close(layer(50), Alibi(4)(50), rtol=1e-5, atol=1e-6)
+
+
+def test_inverse_softplus() -> None:
+    r = torch.tensor([0.01, 0.5, 2.0, 40.0], dtype=torch.float64)
+    torch.testing.assert_close(torch.nn.functional.softplus(inverse_softplus(r)), r)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posembed import ArgumentError, PolarEmbedding
+from posembed.layers.pope import polar_frequencies
+
+
+def oracle(q: np.ndarray, k: np.ndarray, t: int, s: int, delta: np.ndarray, base: float = 10000.0) -> float:
+    """The score of one query and key (d,) before the division by sqrt(d), in float64."""
+    theta = base ** (-np.arange(len(q)) / len(q))
+    magnitudes = np.log1p(np.exp(q)) * np.log1p(np.exp(k))
+    return float((magnitudes * np.cos((s - t) * theta + np.clip(delta, -2 * np.pi, 0))).sum())
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.integers(1, 9), st.integers(0, 2000), st.integers(0, 2000))
+def test_scaled_dot_products_are_the_papers_scores(d: int, t: int, s: int) -> None:
+    layer = PolarEmbedding(d, 1, delta_init="uniform")
+    q, k = torch.randn(2, 1, 1, 1, d, dtype=torch.float64)
+    wide_q, wide_k = layer.at_queries_keys(q, k, torch.tensor([t]), torch.tensor([s]))
+    assert wide_q.shape == wide_k.shape == (1, 1, 1, 2 * d)
+    score = (wide_q * wide_k).sum().item() / math.sqrt(2 * d)
+    delta = layer.delta[0].detach().double().numpy()
+    expected = oracle(q.flatten().numpy(), k.flatten().numpy(), t, s, delta) / math.sqrt(d)
+    assert score == pytest.approx(expected, abs=3e-3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # x-transformers scripts a function as it is imported
+def test_it_is_x_transformers() -> None:
+    import x_transformers.x_transformers as peer
+
+    theirs = peer.PolarEmbedding(8, 3)
+    ours = PolarEmbedding(8, 3)
+    with torch.no_grad():
+        theirs.learned_bias.uniform_(-7.0, 1.0)  # some out of range: both clamp
+        ours.delta.copy_(theirs.learned_bias.squeeze(1))
+    q, k = torch.randn(2, 2, 3, 50, 8)
+    frequencies, bias = theirs(torch.arange(50))
+    their_q, their_k = peer.apply_polar_pos_emb(q, frequencies), peer.apply_polar_pos_emb(k, frequencies + bias)
+    our_q, our_k = ours(q, k)
+    torch.testing.assert_close(our_q / math.sqrt(2), their_q, atol=1e-5, rtol=0)
+    torch.testing.assert_close(our_k, their_k, atol=1e-5, rtol=0)
+
+
+def test_frequencies() -> None:
+    expected = 10000.0 ** (-np.arange(6) / 6)
+    np.testing.assert_allclose(polar_frequencies(6).numpy(), expected, rtol=1e-6)
+
+
+def test_scores_depend_on_distance_alone() -> None:
+    layer = PolarEmbedding(8, 2, delta_init="uniform")
+    q, k = torch.randn(2, 1, 2, 5, 8, dtype=torch.float64)
+
+    def scores(shift: int) -> torch.Tensor:
+        a, b = layer(q, k, offset=shift)
+        return a @ b.transpose(-1, -2)
+
+    torch.testing.assert_close(scores(0), scores(100), atol=1e-3, rtol=0)
+
+
+def test_attention_takes_the_wide_heads() -> None:
+    q, k, v = torch.randn(3, 2, 3, 7, 8)
+    wide_q, wide_k = PolarEmbedding(8, 3)(q, k)
+    y = torch.nn.functional.scaled_dot_product_attention(wide_q, wide_k, v, is_causal=True)
+    assert y.shape == v.shape
+
+
+def test_cached_decoding_equals_the_whole() -> None:
+    layer = PolarEmbedding(8, 2)
+    q, k = torch.randn(2, 1, 2, 9, 8)
+    whole_q, whole_k = layer(q, k)
+    last_q, all_k = layer.at_queries_keys(q[:, :, -1:], k, torch.tensor([8]), torch.arange(9))
+    torch.testing.assert_close(last_q, whole_q[:, :, -1:], atol=1e-6, rtol=0)
+    torch.testing.assert_close(all_k, whole_k, atol=1e-6, rtol=0)
+
+
+def test_positions_by_row_equal_each_row_alone() -> None:
+    layer = PolarEmbedding(8, 2)
+    q, k = torch.randn(2, 3, 2, 5, 8)
+    ids = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [3, 3, 0, 1, 90]])
+    together, _ = layer(q, k, ids)
+    for row in range(3):
+        alone, _ = layer(q[row : row + 1], k[row : row + 1], ids[row])
+        torch.testing.assert_close(together[row : row + 1], alone, atol=1e-6, rtol=0)
+
+
+def test_gradients_reach_queries_keys_and_delta() -> None:
+    layer = PolarEmbedding(3, 2, delta_init="uniform").double()
+    q, k = torch.randn(2, 1, 2, 4, 3, dtype=torch.float64)
+    inputs = q.requires_grad_(), k.requires_grad_(), layer.delta
+    # Angles are float32, so that delta's gradient is float32's.
+    assert torch.autograd.gradcheck(lambda q, k, _: layer(q, k), inputs, eps=1e-3, atol=1e-3)
+
+
+def test_zero_delta_learns() -> None:
+    layer = PolarEmbedding(4, 2)
+    a, b = layer(*torch.randn(2, 1, 2, 6, 4))
+    (a @ b.transpose(-1, -2)).tril().sum().backward()
+    assert layer.delta.grad is not None
+    assert (layer.delta.grad != 0).all()
+
+
+def test_bfloat16_models_keep_positions_apart() -> None:
+    layer = PolarEmbedding(8, 1).to(torch.bfloat16)
+    q = torch.ones(1, 1, 300, 8, dtype=torch.bfloat16)
+    expected, _ = PolarEmbedding(8, 1)(q.float(), q.float())
+    torch.testing.assert_close(layer(q, q)[0].float(), expected, atol=2e-2, rtol=0)
+    assert layer(q, q)[0].dtype == torch.bfloat16
+    assert len(torch.unique(layer(q, q)[0][0, 0, 250:300], dim=0)) == 50
+
+
+def test_meta_device_and_drawing_anew() -> None:
+    with torch.device("meta"):
+        layer = PolarEmbedding(4, 2, delta_init="uniform")
+    layer.to_empty(device="cpu").reset_parameters()
+    assert -2 * math.pi <= layer.delta.min()
+    assert layer.delta.max() <= 0
+    assert repr(layer) == "PolarEmbedding(4, 2, base=10000, delta_init='uniform')"
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ArgumentError, match="at least 1, got 0 and 2"):
+        PolarEmbedding(0, 2)
+    with pytest.raises(ArgumentError, match='"zero" or "uniform", got \'one\''):
+        PolarEmbedding(4, 2, delta_init="one")
+    q = torch.randn(1, 2, 3, 4)
+    with pytest.raises(ArgumentError, match="not both"):
+        PolarEmbedding(4, 2)(q, q, torch.arange(3), offset=1)
+    with pytest.raises(ArgumentError, match=r"\(B, H=3, L, d=4\)"):
+        PolarEmbedding(4, 3)(q, q)

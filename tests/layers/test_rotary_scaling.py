@@ -1,0 +1,234 @@
+"""RoPE's scalings, held to transformers' own and to the formulas in float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posembed import (
+    ArgumentError,
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    NTKScaling,
+    RotaryEmbedding,
+    YarnScaling,
+)
+from posembed.layers.rotary import rotary_frequencies
+from posembed.layers.rotary_scaling import RotaryScaling, linear_scaling, llama3_scaling, ntk_scaling, yarn_scaling
+
+ORIGINAL = 2048
+SHORT, LONG = tuple(1 + 0.01 * j for j in range(32)), tuple(1 + j * j / 16 for j in range(32))
+DYNAMIC = [
+    LinearScaling(original_length=64),
+    NTKScaling(original_length=64),
+    YarnScaling(original_length=64),
+    Llama3Scaling(original_length=64),
+]
+
+
+def transformers_frequencies(length: int, base: float = 10000.0, **parameters: Any) -> tuple[torch.Tensor, float]:
+    """transformers' frequencies and attention factor for heads of width 64."""
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    llama = pytest.importorskip("transformers.models.llama.configuration_llama")
+    config = llama.LlamaConfig(
+        hidden_size=128,
+        num_attention_heads=2,
+        max_position_embeddings=ORIGINAL,
+        rope_parameters={"rope_theta": base, **parameters},
+    )
+    frequencies, attention = rope.ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
+    return frequencies, attention
+
+
+def ours(scaling: RotaryScaling, length: int, base: float = 10000.0) -> tuple[torch.Tensor, float]:
+    frequencies, attention = scaling.scaled(
+        rotary_frequencies(64, base=base), base=base, length=torch.tensor(length)
+    )
+    return frequencies, float(attention)
+
+
+@pytest.mark.parametrize("base", [10000.0, 500000.0])
+@pytest.mark.parametrize("length", [100, ORIGINAL, ORIGINAL + 1, 5 * ORIGINAL])
+@pytest.mark.parametrize(
+    ("scaling", "parameters"),
+    [
+        (LinearScaling(factor=4.0), {"rope_type": "linear", "factor": 4.0}),
+        (NTKScaling(original_length=ORIGINAL), {"rope_type": "dynamic", "factor": 1.0}),
+        (
+            YarnScaling(ORIGINAL, factor=8.0),
+            {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": ORIGINAL},
+        ),
+        (
+            YarnScaling(ORIGINAL, factor=3.0, beta_fast=16.0, beta_slow=2.0, attention_factor=1.5),
+            {
+                "rope_type": "yarn",
+                "factor": 3.0,
+                "original_max_position_embeddings": ORIGINAL,
+                "beta_fast": 16.0,
+                "beta_slow": 2.0,
+                "attention_factor": 1.5,
+            },
+        ),
+        (
+            Llama3Scaling(ORIGINAL, factor=8.0),
+            {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": ORIGINAL,
+            },
+        ),
+        (
+            LongRopeScaling(SHORT, LONG, ORIGINAL, 32.0),
+            {
+                "rope_type": "longrope",
+                "factor": 32.0,
+                "short_factor": list(SHORT),
+                "long_factor": list(LONG),
+                "original_max_position_embeddings": ORIGINAL,
+            },
+        ),
+    ],
+    ids=["linear", "dynamic NTK", "YaRN", "YaRN with options", "Llama 3", "LongRoPE"],
+)
+def test_the_same_frequencies_and_attention_factor_as_transformers(
+    scaling: RotaryScaling, parameters: dict[str, Any], length: int, base: float
+) -> None:
+    expected, expected_attention = transformers_frequencies(length, base, **parameters)
+    frequencies, attention = ours(scaling, length, base)
+    torch.testing.assert_close(frequencies, expected, rtol=2e-6, atol=0)
+    assert attention == pytest.approx(expected_attention, rel=1e-6)
+
+
+def test_a_fixed_ntk_factor_is_a_larger_base() -> None:
+    frequencies, attention = ours(NTKScaling(factor=4.0), 10)
+    larger = rotary_frequencies(64, base=10000.0 * 4.0 ** (64 / 62))
+    torch.testing.assert_close(frequencies, larger, rtol=1e-5, atol=0)
+    assert attention == 1.0
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.integers(1, 40), st.floats(1, 100), st.integers(8, 10_000), st.sampled_from([100.0, 10000.0, 500000.0]))
+def test_each_formula_in_float64(pairs: int, factor: float, original: int, base: float) -> None:
+    plain = base ** (-np.arange(pairs) / pairs)
+    turns = original * plain / (2 * math.pi)
+    frequencies = torch.from_numpy(plain)
+    np.testing.assert_allclose(linear_scaling(frequencies, factor), plain / factor, rtol=1e-12)
+
+    new_base = base * factor ** (pairs / (pairs - 1)) if pairs > 1 else base
+    np.testing.assert_allclose(
+        ntk_scaling(frequencies, factor), new_base ** (-np.arange(pairs) / pairs), rtol=1e-9
+    )
+
+    kept = np.clip((turns - 1) / (4 - 1), 0, 1)
+    expected = kept * plain + (1 - kept) * plain / factor
+    np.testing.assert_allclose(llama3_scaling(frequencies, factor, original_length=original), expected, rtol=1e-12)
+
+    scaled = yarn_scaling(frequencies, factor, base=base, original_length=original).numpy()
+    assert (scaled <= plain * (1 + 1e-12)).all()
+    assert (scaled >= plain / factor * (1 - 1e-12)).all()
+    np.testing.assert_allclose(scaled[turns >= 32], plain[turns >= 32], rtol=1e-12)
+    index, end = np.arange(pairs), pairs * np.log(original / (2 * math.pi)) / np.log(base)  # where it turns once
+    slow = index >= max(np.ceil(end), 1)
+    np.testing.assert_allclose(scaled[slow], plain[slow] / factor, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scaling", DYNAMIC, ids=lambda s: type(s).__name__)
+def test_nothing_changes_up_to_the_original_length_and_all_beyond(scaling: RotaryScaling) -> None:
+    plain, layer = RotaryEmbedding(16), RotaryEmbedding(16, scaling=scaling)
+    q, k = torch.randn(2, 1, 2, 200, 16)
+    for a, b in zip(plain(q[:, :, :64], k[:, :, :64]), layer(q[:, :, :64], k[:, :, :64]), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+    long, plainly = layer(q, k)[0], plain(q, k)[0]
+    assert (long[:, :, 64:] - plainly[:, :, 64:]).abs().max() > 0.1
+    of_length = {} if isinstance(scaling, LinearScaling | NTKScaling) else {"original_length": 64}
+    fixed = type(scaling)(factor=200 / 64, **of_length)
+    torch.testing.assert_close(long, RotaryEmbedding(16, scaling=fixed)(q, k)[0], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("scaling", [*DYNAMIC, LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 64, 8.0)])
+def test_a_cache_of_unturned_keys_gives_the_last_row_of_the_whole(scaling: RotaryScaling) -> None:
+    layer = RotaryEmbedding(8, scaling=scaling)
+    q, k = torch.randn(2, 1, 2, 150, 8)
+    positions = torch.arange(150)
+    turned_q, turned_k = layer(q, k)
+    last_q, all_k = layer.at_queries_keys(q[:, :, -1:], k, positions[-1:], positions)
+    torch.testing.assert_close(last_q, turned_q[:, :, -1:], atol=1e-6, rtol=0)
+    assert torch.equal(all_k, turned_k)
+
+
+@pytest.mark.parametrize("scaling", DYNAMIC, ids=lambda s: type(s).__name__)
+def test_positions_by_row_share_the_longest(scaling: RotaryScaling) -> None:
+    layer = RotaryEmbedding(8, scaling=scaling)
+    q, k = torch.randn(2, 2, 2, 5, 8)
+    ids = torch.tensor([[0, 1, 2, 3, 4], [100, 101, 102, 103, 104]])
+    together = layer(q, k, ids)[0]
+    first = layer.at_queries_keys(q[:1], k[:1], ids[0], torch.tensor([104, 0, 0, 0, 0]))[0]
+    torch.testing.assert_close(together[:1], first, atol=1e-6, rtol=0)
+    torch.testing.assert_close(together[1:], layer(q[1:], k[1:], ids[1])[0], atol=1e-6, rtol=0)
+
+
+def test_longrope_reads_its_long_factors_beyond_the_original_length() -> None:
+    scaling = LongRopeScaling((1.0, 1.0), (2.0, 4.0), 10, 4.0)
+    plain = rotary_frequencies(4)
+    at_ten, beyond = (scaling.scaled(plain, base=1e4, length=torch.tensor(n))[0] for n in (10, 11))
+    assert torch.equal(at_ten, plain)
+    assert torch.equal(beyond, plain / torch.tensor([2.0, 4.0]))
+
+
+def test_attention_factor_is_on_queries_and_keys() -> None:
+    q, k = torch.randn(2, 1, 1, 3, 8)
+    plain = RotaryEmbedding(8, scaling=YarnScaling(64, factor=2.0, attention_factor=1.0))(q, k)
+    twice = RotaryEmbedding(8, scaling=YarnScaling(64, factor=2.0, attention_factor=2.0))(q, k)
+    for a, b in zip(plain, twice, strict=True):
+        torch.testing.assert_close(2 * a, b)
+
+
+def test_bfloat16_models_and_gradients() -> None:
+    layer = RotaryEmbedding(8, scaling=YarnScaling(16)).to(torch.bfloat16)
+    q = torch.ones(1, 1, 300, 8, dtype=torch.bfloat16)
+    expected, _ = RotaryEmbedding(8, scaling=YarnScaling(16))(q.float(), q.float())
+    assert torch.equal(layer(q, q)[0], expected.to(torch.bfloat16))
+    q = torch.randn(1, 2, 5, 8, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: layer(x, x), (q,), atol=1e-4)
+
+
+def test_meta_device() -> None:
+    with torch.device("meta"):
+        q, _ = RotaryEmbedding(8, scaling=NTKScaling(original_length=4))(*torch.randn(2, 1, 1, 9, 8))
+    assert q.shape == (1, 1, 9, 8)
+
+
+def test_the_constructor_is_shown() -> None:
+    assert repr(RotaryEmbedding(8, scaling=LinearScaling(factor=2.0))).endswith(
+        "scaling=LinearScaling(factor=2.0, original_length=None))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LinearScaling(), "give a fixed factor, or an original_length .* got factor=None"),
+        (lambda: NTKScaling(factor=2.0, original_length=64), "not both"),
+        (lambda: LinearScaling(factor=0.5), "at least 1; got 0.5"),
+        (lambda: YarnScaling(1), "at least 2; got 1"),
+        (lambda: YarnScaling(64, beta_fast=1.0), "beta_fast must be above beta_slow"),
+        (lambda: Llama3Scaling(64, high_frequency_factor=1.0), "high_frequency_factor must be above"),
+        (lambda: LongRopeScaling((1.0,), (1.0, 2.0), 64, 2.0), "as many"),
+        (
+            lambda: RotaryEmbedding(8, scaling=LongRopeScaling((1.0,), (1.0,), 64, 2.0)),
+            "this head has 4 pairs.*got 1 factors",
+        ),
+    ],
+)
+def test_bad_arguments(build: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        build()

@@ -1,0 +1,151 @@
+"""What every bias on the scores promises, dense and as FlexAttention's score_mod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
+
+from posembed import Alibi, ArgumentError, Fire, KerpleLog, KerplePower, NoPosition, T5Bias
+from posembed.layers.score_bias import ScoreBias
+
+BIASES: dict[str, Callable[[int], ScoreBias]] = {
+    "alibi": Alibi,
+    "t5": lambda heads: T5Bias(heads, std=1.0),
+    "t5 causal": lambda heads: T5Bias(heads, std=1.0, bidirectional=False),
+    "kerple log": KerpleLog,
+    "kerple power": KerplePower,
+    "fire": lambda heads: Fire(heads, threshold=6.0),
+}
+every_bias = pytest.mark.parametrize("build", BIASES.values(), ids=BIASES)
+every_learned_bias = pytest.mark.parametrize("build", [*BIASES.values()][1:], ids=[*BIASES][1:])
+without_compiling = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+def from_score_mod(bias: ScoreBias, q_positions: Tensor, k_positions: Tensor, batch: int) -> Tensor:
+    """The score_mod called for each pair alone, on a score of 0: (B, H, Lq, Lk)."""
+    change = bias.score_mod(q_positions, k_positions)
+    shape = batch, bias.heads, q_positions.size(-1), k_positions.size(-1)
+    rows = [change(torch.zeros(()), *index) for index in torch.cartesian_prod(*map(torch.arange, shape))]
+    return torch.stack(rows).view(shape)
+
+
+@every_bias
+@settings(deadline=None, max_examples=6, derandomize=True)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(0, 300), st.booleans())
+def test_score_mod_is_the_dense_bias(
+    build: Callable[[int], ScoreBias], heads: int, q_length: int, k_length: int, start: int, by_row: bool
+) -> None:
+    bias = build(heads)
+    k_positions, q_positions = torch.arange(k_length) * 3, start + torch.arange(q_length)
+    if by_row:
+        k_positions, q_positions = (torch.stack((p, p + 7)) for p in (k_positions, q_positions))
+    dense = bias.at_scores(q_positions, k_positions)
+    assert dense.shape == ((2,) if by_row else ()) + (heads, q_length, k_length)
+    modded = from_score_mod(bias, q_positions, k_positions, 2 if by_row else 1)
+    torch.testing.assert_close(modded, dense.expand_as(modded), atol=1e-5, rtol=1e-5)
+
+
+@every_learned_bias
+def test_score_mod_has_the_gradients_of_the_dense_bias(build: Callable[[int], ScoreBias]) -> None:
+    bias = build(2)
+    parameters = list(bias.parameters())
+    positions = torch.arange(9)
+    weights = torch.randn(2, 9, 9)
+    dense = torch.autograd.grad((bias.at_scores(positions, positions) * weights).sum(), parameters)
+    modded = torch.autograd.grad((from_score_mod(bias, positions, positions, 1)[0] * weights).sum(), parameters)
+    for ours, theirs in zip(modded, dense, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+@without_compiling
+@every_bias
+@pytest.mark.parametrize("by_row", [False, True])
+def test_flex_attention_gives_what_the_dense_bias_gives(build: Callable[[int], ScoreBias], by_row: bool) -> None:
+    bias = build(3)
+    q, k, v = torch.randn(3, 2, 3, 20, 8)
+    positions = torch.stack((torch.arange(20), 2 * torch.arange(20))) if by_row else torch.arange(20)
+    q_positions, q = positions[..., 15:], q[:, :, 15:]  # a cache: five queries of twenty tokens
+    dense = bias.at_scores(q_positions, positions)
+    with torch.no_grad():
+        y = flex_attention(q, k, v, score_mod=bias.score_mod(q_positions, positions))
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=dense.expand(2, 3, 5, 20))
+    torch.testing.assert_close(y, expected, atol=1e-5, rtol=0)
+
+
+def test_score_mod_can_be_traced_whole() -> None:
+    """As the compiler meets it; a second length must not be compiled as if it were the first."""
+    torch.compiler.reset()
+    bias = T5Bias(2, std=1.0, bidirectional=False)
+    compiled = torch.compile(flex_attention, backend="aot_eager", fullgraph=True)
+    for length in (9, 17):
+        positions = torch.arange(length)
+        q, k, v = torch.randn(3, 1, 2, length, 8)
+        with torch.no_grad():
+            y = compiled(q, k, v, score_mod=bias.score_mod(positions, positions))
+            expected = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=bias.at_scores(positions, positions)
+            )
+        torch.testing.assert_close(y, expected, atol=1e-5, rtol=0)
+
+
+@every_bias
+def test_positions_by_row_equal_each_row_alone(build: Callable[[int], ScoreBias]) -> None:
+    bias = build(4)
+    ids = torch.tensor([[0, 1, 2], [5, 7, 7]])
+    together = bias.at_scores(ids, ids)
+    for row in range(2):
+        assert torch.equal(together[row], bias.at_scores(ids[row], ids[row]))
+
+
+@every_bias
+def test_decoding_reads_the_last_rows(build: Callable[[int], ScoreBias]) -> None:
+    bias = build(2)
+    torch.testing.assert_close(bias(3, 20), bias(20)[:, -3:], atol=1e-6, rtol=0)
+    with pytest.raises(ArgumentError, match="q_length=5, got 3"):
+        bias(5, 3)
+
+
+@every_bias
+def test_bfloat16_models_compute_in_float32(build: Callable[[int], ScoreBias]) -> None:
+    bias = build(2).to(torch.bfloat16)
+    assert bias(300).dtype == torch.float32
+    wider = build(2).double()
+    wider.load_state_dict(bias.state_dict())
+    torch.testing.assert_close(bias(300), wider(300).float(), atol=1e-4, rtol=1e-4)
+
+
+@every_learned_bias
+def test_gradients_are_right(build: Callable[[int], ScoreBias]) -> None:
+    bias = build(2).double()
+    positions = torch.arange(6)
+    parameters = tuple(bias.parameters())
+    assert torch.autograd.gradcheck(lambda *_: bias.at_scores(positions, positions), parameters)
+
+
+@every_learned_bias
+def test_meta_device_and_drawing_anew(build: Callable[[int], T5Bias | KerpleLog | KerplePower | Fire]) -> None:
+    with torch.device("meta"):
+        bias = build(2)
+    assert bias(4, device=torch.device("meta")).shape == (2, 4, 4)
+    drawn = []
+    for layer in (bias.to_empty(device="cpu"), build(2)):
+        torch.manual_seed(1)
+        layer.reset_parameters()
+        drawn.append(layer(9))
+    assert torch.equal(*drawn)
+
+
+@every_bias
+def test_no_head_is_refused(build: Callable[[int], ScoreBias]) -> None:
+    with pytest.raises(ArgumentError, match="at least one head, got 0"):
+        build(0)
+
+
+def test_no_position_has_no_score_mod() -> None:
+    assert NoPosition().score_mod(torch.arange(3), torch.arange(3)) is None
