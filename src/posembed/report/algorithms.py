@@ -14,9 +14,8 @@ from posembed.report.algorithm_curve import algorithm_figure
 from posembed.report.algorithm_tables import raw_tables, result_tables
 from posembed.report.algorithm_words import answer, runs_of_each
 from posembed.report.drawing import styles
-from posembed.report.evidence import evidence_section
+from posembed.report.evidence import evidence_section, training_section
 from posembed.report.page import Section, picture, render_page, write_page
-from posembed.report.training_curve import training_figure
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -44,12 +43,6 @@ def render(results: Sequence[AlgorithmResult]) -> str:
     sizes = picture(
         algorithm_figure(summary), name="sizes", described=" ".join(sentences), caption=_caption(summary)
     )
-    training = picture(
-        training_figure(results),
-        name="training",
-        described="Training loss against the step, a line a run.",
-        caption="Of the answers' tokens alone. A line a run; names stand at the mean of the last losses.",
-    )
     return render_page(
         title=f"Which position encoding solves {spec.problem} past {spec.train_size:,} {summary.unit}?",
         about=_about(spec, summary),
@@ -57,7 +50,7 @@ def render(results: Sequence[AlgorithmResult]) -> str:
         sections=[
             Section("", (sizes,)),
             Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
-            Section("Training", (training,)),
+            training_section(results, of="Of the answers' tokens alone."),
             evidence_section(results, raw_tables(results)),
         ],
         styles=styles([row.encoding for row in summary.rows]),
