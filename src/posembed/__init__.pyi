@@ -15,6 +15,7 @@ from .layers.base import PositionEncoding as PositionEncoding
 from .layers.extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
+from .layers.near_far import NearFarPositionalEmbedding as NearFarPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.rolling import RollingPositionalEmbedding as RollingPositionalEmbedding
 from .layers.rotary import RotaryEmbedding as RotaryEmbedding

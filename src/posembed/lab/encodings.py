@@ -12,6 +12,7 @@ from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
@@ -73,6 +74,11 @@ def sampled(sampler: str) -> Callable[[TrainingSpec], PositionEncoding]:
 
 
 ENCODINGS |= {
+    "near-far": Entry(
+        lambda s: NearFarPositionalEmbedding(s.window, s.width, heads=s.heads, ring=s.ring),
+        "half the heads see a window through a ring of learned rows, the others everything by its content",
+        "posembed",
+    ),
     "learned-interpolated": Entry(
         extended("linear"),
         "the learned table, stretched to a longer text when it is read",
