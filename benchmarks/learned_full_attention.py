@@ -100,7 +100,7 @@ class FineAndCoarse(PositionEncoding):
 class AveragedByDistance(PositionEncoding):
     """A plain table at queries and keys, as long as the training length. At test its own position logits, of each
     layer and head, are averaged over every distance into a bias, with a tail: a line in log distance fitted to all
-    but the first four. Where a row meets a token the mean row stands for it. ``always``: in training too."""
+    but the first four. Where a row meets a token nothing stands for it. ``always``: in training too."""
 
     def __init__(self, dim: int, heads: int, rows: int, always: bool = False) -> None:
         super().__init__()
@@ -120,9 +120,8 @@ class AveragedByDistance(PositionEncoding):
         if self.training and not self.always:
             return q, k
         for_q, for_k = self.projected
-        mean_q, mean_k = (rows.mean(dim=-2, keepdim=True) for rows in self.projected)
         by_distance = self.with_tail(for_q @ for_k.mT / math.sqrt(q.size(-1)), q.size(-2))
-        return add_bias(q + mean_q, k + mean_k, by_distance[:, distances(q.size(-2))].unsqueeze(0))
+        return add_bias(q, k, by_distance[:, distances(q.size(-2))].unsqueeze(0))
 
     def with_tail(self, logits: Tensor, length: int) -> Tensor:
         """(H, rows, rows) -> (H, length)."""
@@ -193,13 +192,20 @@ class Study:
 STUDIES = {
     "screen": Study(
         "Every idea, 300 steps",
-        ("near-far", *IDEAS, "near-far, 1 near", "near-far, 3 near", "rolling", "alibi", "none"),
+        (
+            *("near-far", "near-far+logn", "near-far, 1 near", "near-far, 3 near"),
+            *(f"{name}{suffix}" for name in IDEAS for suffix in ("", "+logn")),
+            *("learned", "rolling", "alibi", "none"),
+        ),
         1,
         {"steps": 300},
     ),
     "held": Study(
         "What is left, beside the encodings that are known",
-        ("near-far", "near-far+logn", "rows near, one number far", "rolling", "rope", "alibi", "none", "learned"),
+        (
+            *("near-far", "near-far+logn", "averaged by distance at test+logn"),
+            *("rolling", "rope", "alibi", "none", "learned"),
+        ),
         3,
         {"steps": 1000, "warmup": 100, "test_tokens": 65_536},
     ),
