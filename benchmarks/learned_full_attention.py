@@ -34,7 +34,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.base import PositionEncoding
 from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.layers.rolling import ring_sinusoids
-from posembed.positions import skipped
+from posembed.positions import check_positions, skipped
 
 Project = Callable[[Tensor], Tensor]
 
@@ -97,21 +97,31 @@ class FineAndCoarse(PositionEncoding):
         return fine + F.embedding(coarse, project(self.coarse))
 
 
-class AveragedByDistance(PositionEncoding):
-    """A plain table at queries and keys, as long as the training length. At test its own position logits, of each
-    layer and head, are averaged over every distance into a bias, with a tail: a line in log distance fitted to all
-    but the first four. Where a row meets a token nothing stands for it. ``always``: in training too."""
+class TableAtQueriesKeys(PositionEncoding):
+    """A plain table at queries and keys, as long as the training length, and its end."""
 
-    def __init__(self, dim: int, heads: int, rows: int, always: bool = False) -> None:
+    def __init__(self, dim: int, heads: int, rows: int) -> None:
         super().__init__()
-        self.heads, self.always = heads, always
+        self.heads, self.rows = heads, rows
         self.weight = nn.Parameter(ring_sinusoids(2 * rows, dim)[:rows])
 
     def before_queries_keys(self, project: Project, position_ids: Tensor) -> Tensor | None:
-        projected = project(self.weight)
+        return F.embedding(check_positions(position_ids, self.rows), project(self.weight))
+
+
+class AveragedByDistance(TableAtQueriesKeys):
+    """The same, but at test its own position logits, of each layer and head, are averaged over every distance into
+    a bias, with a tail: a line in log distance fitted to all but the first four. What passes between a row and a
+    token, which cannot be averaged, is left out. ``always``: in training too."""
+
+    def __init__(self, dim: int, heads: int, rows: int, always: bool = False) -> None:
+        super().__init__(dim, heads, rows)
+        self.always = always
+
+    def before_queries_keys(self, project: Project, position_ids: Tensor) -> Tensor | None:
         if self.training and not self.always:
-            return F.embedding(position_ids, projected)
-        self.projected = projected.unflatten(-1, (2, self.heads, -1)).permute(1, 2, 0, 3)  # (2, H, rows, d)
+            return super().before_queries_keys(project, position_ids)
+        self.projected = project(self.weight).unflatten(-1, (2, self.heads, -1)).permute(1, 2, 0, 3)
         return None
 
     def at_queries_keys(
@@ -119,7 +129,7 @@ class AveragedByDistance(PositionEncoding):
     ) -> tuple[Tensor, Tensor]:
         if self.training and not self.always:
             return q, k
-        for_q, for_k = self.projected
+        for_q, for_k = self.projected  # (H, rows, d) each
         by_distance = self.with_tail(for_q @ for_k.mT / math.sqrt(q.size(-1)), q.size(-2))
         return add_bias(q, k, by_distance[:, distances(q.size(-2))].unsqueeze(0))
 
@@ -173,6 +183,7 @@ def near_far(**changed: Any) -> Entry:
 IDEAS = {
     "ring with a learned decay": lambda s: RingWithDecay(s.width, s.heads),
     "fine and coarse, skipped": lambda s: FineAndCoarse(s.width, s.longest),
+    "a plain table at queries and keys": lambda s: TableAtQueriesKeys(s.width, s.heads, s.train_length),
     "averaged by distance at test": lambda s: AveragedByDistance(s.width, s.heads, s.train_length),
     "averaged by distance always": lambda s: AveragedByDistance(s.width, s.heads, s.train_length, always=True),
     "rows near, one number far": lambda s: FarBias(s.width, s.heads),
