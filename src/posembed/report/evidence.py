@@ -13,7 +13,10 @@ from posembed.report.training_curve import training_figure
 def training_section(
     results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", of: str = ""
 ) -> Section:
-    """The loss of every run. compared: the field of its spec that names a line. of: what the loss is of, if not all."""
+    """The loss of every run.
+
+    compared: the field of its spec that names a line. of: a sentence, where the loss is not of all tokens.
+    """
     caption = f"{of} A line a run; names stand at the mean of the last losses.".strip()
     if any(result.failure is not None for result in results):
         caption += " A cross marks where a run failed."
