@@ -20,6 +20,10 @@ check: .venv/dev
 # Speed, each claim beside its peers and its limit. What takes an hour or more has a target of its own.
 bench: .venv/dev
 	$(BIN)/python benchmarks/learned_layer.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python -m pip install --quiet --no-deps --requirement benchmarks/requirements.txt
+	$(BIN)/python benchmarks/overhead.py
 
 bench-length: .venv/dev
 	$(BIN)/python benchmarks/length.py
@@ -31,10 +35,12 @@ bench-length: .venv/dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-# timm asks for torchvision, which its code for position tables, a peer of our tests, does without.
+# Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
+# x-transformers asks for would bring more than its encodings need.
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets,ray]'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm x-transformers \
+		loguru einops einx torch-einops-utils frozendict
 	@touch $@ .venv/base
 
 clean:

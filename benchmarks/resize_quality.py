@@ -32,10 +32,11 @@ from posembed.report.evaluation_words import answer, cell, differences, legend
 from posembed.tables.resize_text import TEXT_METHODS
 
 OLD_LENGTH, LENGTH = 512, 2048
+OTHER_NAMES = ("longformer", "long-clip", "bert4keras", "open-clip")
 LIMIT = "sentence_bert_config.json"
 RESULTS = Path(__file__).resolve().parent / "results" / "resize_quality.md"
-# Without truncate, which makes tables shorter. Names of one method make one table, which is measured once.
-METHODS = [name for name in TEXT_METHODS if name != "truncate"]
+# Without truncate, which makes tables shorter, and without other projects' names for the same methods.
+METHODS = [name for name in TEXT_METHODS if name not in ("truncate", *OTHER_NAMES)]
 KEPT = Path("runs/resize_quality.jsonl")
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from posembed import DataError, PositionError
@@ -47,6 +49,35 @@ def test_the_same_tokens_are_the_same_at_every_length() -> None:
     for length in (4, 8, 40):
         measure.mean_or_none(record, longest[:, -length - 1 :], slice(-4, None))
     assert all(torch.equal(rows, seen[0]) for rows in seen)
+
+
+@pytest.mark.parametrize("lengths", [(8, 16, 64), (4, 8, 20, 40), (5, 7, 33)])
+def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
+    fed = []
+
+    def record(ids: Tensor) -> Tensor:
+        fed.append(ids.numpy().tobytes() + bytes(ids.shape))
+        return context(ids)
+
+    def measured(loss: measure.LossOfTokens) -> measure.Measurements:
+        text = torch.arange(5000)
+        return measure.everything(
+            loss, text, train_length=8, test_lengths=lengths, tokens=400, bytes_per_token=1.0
+        )
+
+    measured(record)
+    assert len(set(fed)) == len(fed)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.integers(1, 40), st.integers(1, 12), st.data())
+def test_the_last_tokens_in_pieces(total: int, length: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, total))
+    rows = torch.randint(99, (3, total + 1))
+    pieces = measure.in_pieces(context, rows, length)
+    assert torch.equal(measure.last_tokens_in_pieces(context, rows, length, count), pieces[:, -count:])
+    # Token t of a piece has t tokens before it, itself not counted.
+    assert pieces[0].tolist() == [context_of % length + 1 for context_of in range(total)]
 
 
 def test_no_position_is_none_and_other_lengths_stay() -> None:

@@ -43,11 +43,11 @@ def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
     from rich.table import Table
 
     table = Table("encoding", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("learned\nparameters", justify="right", no_wrap=True, vertical="bottom")
-    table.add_column("what it is", vertical="bottom")
-    table.add_column("paper", vertical="bottom")
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("paper")
     for row in rows:
         table.add_row(row["name"], f"{row['parameters']:,}", row["line"], row["paper"])
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"\nParameters at {size}. NAME+window puts any of them under the rolling table's window.")
+    console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling window.")

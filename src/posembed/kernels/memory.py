@@ -1,7 +1,7 @@
 """Large tensors on the CPU, on large pages.
 
-What a fresh tensor of 50 MB costs is not its writing but the 12,000 page faults at 4 KiB each. Linux, where it is
-set to "madvise" as most distributions are, gives 2 MiB pages to those who ask, and NumPy asks (for 4 MiB and more);
+What a fresh tensor of 50 MB costs is not its writing but 12,000 page faults, one for each 4 KiB. Linux, set to
+"madvise" as most distributions are, gives 2 MiB pages to those who ask, and NumPy asks (for 4 MiB and more);
 PyTorch does only where THP_MEM_ALLOC_ENABLE=1 is in the environment.
 """
 

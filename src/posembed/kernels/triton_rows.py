@@ -1,7 +1,7 @@
 """The body for CUDA, in Triton: a row is read, added up, normalized, dropped and written without leaving the chip.
 
-The backward pass makes each row again and writes the gradient of its sum once. Tables collect those gradients from
-the rows sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is
+The backward pass makes each row again and writes the gradient of its sum once. Tables collect those gradients
+sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is
 contended for and every run gives the same bits. Sums are in float32, or float64 for float64.
 """
 
@@ -193,7 +193,10 @@ def forward(request: Request) -> Tensor:
 
 
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
-    """The gradients of tokens, positions, types, weight and bias, of those that are wanted; None for the others."""
+    """The gradients of tokens, positions, types, weight and bias that are wanted; None for the others.
+
+    ``sparse`` is that of ``pieces.backward``.
+    """
     with torch.cuda.device_of(grad):
         dx, weight, bias = _through_norm(grad.contiguous(), request)
         tokens, positions, types = request.tokens, request.positions, request.types

@@ -8,6 +8,7 @@ training length, and a probe that asks whether a passage seen before is recognis
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ def everything(
     bytes_per_token: float,
 ) -> Measurements:
     """All that is measured of one model, on about ``tokens`` tokens of held-out text."""
+    loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
     # The same tokens must have a place in every window: half a training length, or the shortest test length.
     count = min(max(train_length // 2, 1), min(test_lengths))
@@ -63,7 +65,7 @@ def everything(
         nonoverlapping[length] = mean_or_none(loss, shorter)
         same_tokens[length] = mean_or_none(loss, last, slice(-count, None))
         chopped[length] = in_pieces(loss, shorter, train_length).mean().item()
-        chopped_same_tokens[length] = in_pieces(loss, last, train_length)[:, -count:].mean().item()
+        chopped_same_tokens[length] = last_tokens_in_pieces(loss, last, train_length, count).mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
     return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_per_token)
 
@@ -82,7 +84,8 @@ def tokens_measured(train_length: int, test_lengths: tuple[int, ...], tokens: in
     """About how many tokens ``everything`` feeds to the model."""
     rows = max(tokens // max(test_lengths), 1)
     probes = sum(2 * PROBES * (2 * passage_length(train_length) + gap) for gap in gaps(train_length))
-    return 2 * tokens * len(test_lengths) + 2 * rows * sum(test_lengths) + probes
+    once_more = sum(test_lengths) - max(test_lengths)  # the same tokens, in windows of their own but the longest
+    return tokens * (len(test_lengths) + 1) + rows * once_more + probes
 
 
 def gaps(train_length: int) -> tuple[int, ...]:
@@ -131,8 +134,33 @@ def shorter_windows(longest: Tensor, length: int) -> Tensor:
 def in_pieces(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
     """The losses (N, c) of rows (N, c + 1) fed in pieces of a length, the last piece perhaps shorter."""
     total = rows.size(1) - 1
+    if total % length == 0:
+        return loss(shorter_windows(rows, length)).reshape(len(rows), total)
     pieces = [rows[:, start : min(start + length, total) + 1] for start in range(0, total, length)]
     return torch.cat([loss(piece) for piece in pieces], dim=1)
+
+
+def last_tokens_in_pieces(loss: LossOfTokens, rows: Tensor, length: int, count: int) -> Tensor:
+    """The last columns of ``in_pieces``, (N, count), from the pieces that hold them alone."""
+    total = rows.size(1) - 1
+    start = (total - count) // length * length
+    return in_pieces(loss, rows[:, start:], length)[:, -count:]
+
+
+def once_each(loss: LossOfTokens) -> LossOfTokens:
+    """The same loss, which feeds the same rows to the model once, however often they are asked for.
+
+    Text chopped at the training length is the same text whatever length it is chopped from.
+    """
+    known: dict[bytes, Tensor] = {}
+
+    def ask(ids: Tensor) -> Tensor:
+        key = hashlib.sha256(repr(ids.shape).encode() + ids.numpy().tobytes()).digest()
+        if key not in known:
+            known[key] = loss(ids)
+        return known[key]
+
+    return ask
 
 
 def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) -> float | None:

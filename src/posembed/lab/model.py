@@ -65,6 +65,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """What ``forward`` weighs the values by, (B, H, L, L): row i is token i's, over all tokens."""
         q, k, _ = self.heads_of(x, encoding, position_ids)
+        if isinstance(bias, FlexBias):  # whose kernels take no values as wide as the text is long
+            bias = encoding.at_scores(position_ids, position_ids)
         # Attention to values that are the columns of the identity is the weights: the same code, all it applies.
         identity = torch.eye(x.size(1), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
         return self.attend(q, k, identity, bias, encoding.window)

@@ -42,8 +42,9 @@ class KerpleLog(ScoreBias):
 
     def reset_parameters(self) -> None:
         with torch.no_grad():
-            self.r1_weight.uniform_(0, 2).copy_(inverse_softplus(self.r1_weight.clamp(min=SMALLEST)))
-            self.r2_weight.uniform_(0, 1).copy_(inverse_softplus(self.r2_weight.clamp(min=SMALLEST)))
+            r1, r2 = 2 * torch.rand_like(self.r1_weight), torch.rand_like(self.r2_weight)
+            self.r1_weight.copy_(inverse_softplus(r1.clamp(min=SMALLEST)))
+            self.r2_weight.copy_(inverse_softplus(r2.clamp(min=SMALLEST)))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """r1 and r2, (H,) each, positive, float32 or wider."""
@@ -69,8 +70,9 @@ class KerplePower(ScoreBias):
 
     def reset_parameters(self) -> None:
         with torch.no_grad():
-            self.r1_weight.uniform_(0, 1).copy_(inverse_softplus(self.r1_weight.clamp(min=SMALLEST)))
-            self.r2_weight.uniform_(0, 2).copy_(torch.logit(self.r2_weight / 2, eps=SMALLEST / 2))
+            r1, r2 = torch.rand_like(self.r1_weight), 2 * torch.rand_like(self.r2_weight)
+            self.r1_weight.copy_(inverse_softplus(r1.clamp(min=SMALLEST)))
+            self.r2_weight.copy_(torch.logit(r2 / 2, eps=SMALLEST / 2))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """r1 positive and r2 between 0 and 2, (H,) each, float32 or wider."""

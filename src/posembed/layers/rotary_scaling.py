@@ -33,7 +33,7 @@ def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
 
 def ntk_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
     """NTK-aware: the base grows by factor^(d/(d-2)), so that the slowest frequency is divided by the factor and
-    the fastest stays (bloc97 2023; Peng et al. 2024, arXiv:2309.00071, definition 1)."""
+    the fastest stays (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
     pairs = len(frequencies)
     exponents = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device) / max(pairs - 1, 1)
     return frequencies * factor**-exponents
@@ -48,7 +48,7 @@ def yarn_scaling(
     beta_fast: float = 32.0,
     beta_slow: float = 1.0,
 ) -> Tensor:
-    """YaRN (Peng et al. 2024, arXiv:2309.00071, section 3.2), "NTK by parts".
+    """YaRN (Peng et al. 2024, arXiv:2309.00071), "NTK by parts".
 
     Pairs that turn beta_fast times or more within the original length stay, those that turn beta_slow times or
     less are interpolated, and a linear ramp over the pairs' indices joins them; its ends are rounded outwards.
@@ -66,7 +66,7 @@ def yarn_scaling(
 
 
 def yarn_attention_factor(factor: Factor) -> Factor:
-    """0.1 ln s + 1, on both queries and keys (Peng et al. 2024, equation 22)."""
+    """0.1 ln s + 1, on both queries and keys (Peng et al. 2024)."""
     return 0.1 * _log(factor) + 1.0
 
 

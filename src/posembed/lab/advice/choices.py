@@ -140,7 +140,7 @@ CHOICES = (
     Choice(
         "rope-scaled",
         lambda n: f"RoPE with its frequencies scaled (YaRN{_factor(n)})",
-        None,
+        "rope-yarn",
         _nothing,
         _on_sequence(lambda n: None if not n.fixed else "nothing longer is needed, so there is nothing to scale"),
     ),

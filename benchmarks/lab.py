@@ -1,0 +1,248 @@
+"""The lab's training, in tokens a second, beside nanoGPT's model and x-transformers' on the same work.
+
+    python benchmarks/lab.py --nanogpt /a/checkout/of/nanoGPT
+    python benchmarks/lab.py --nanogpt ... --preset gpt2 --batch 8 --device cuda
+
+The same size, data, optimizer and clipping for all: ours through posembed's own loop (train.run), the others
+through one that is as short as can be. They take turns of a few steps, so that what disturbs the machine disturbs
+them alike; the table shows medians over the turns. With --command it shows what `posembed compare lengths` spends
+beside training. Writes benchmarks/results/lab.md.
+
+nanoGPT: github.com/karpathy/nanoGPT, of which model.py is read. x-transformers: pip install x-transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import itertools
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.lab import presets, train
+from posembed.lab.data import Corpus, load_corpus
+from posembed.lab.environment import make_accelerator, processor_name
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+RESULTS = Path(__file__).resolve().parent / "results" / "lab.md"
+Turn = Callable[[], float]
+"""Trains for some steps; returns tokens a second."""
+
+
+class Unmeasured(LanguageModelling):
+    """Language modelling without the measuring at the end."""
+
+    def measure(self, spec: Any, model: Any, accelerator: Any) -> Any:
+        return None
+
+
+class Compiled(Unmeasured):
+    """The model compiled; compiling itself is left out of the time by the turns before those that count."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        super().__init__(corpus)
+        self.compiled: dict[int, Any] = {}
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        if id(model) not in self.compiled:
+            self.compiled[id(model)] = torch.compile(model)
+        return super().loss(self.compiled[id(model)], *batch)
+
+
+def ours(task: LanguageModelling, spec: LanguageSpec, accelerator: Accelerator) -> Turn:
+    def turn() -> float:
+        seconds: list[float] = []
+
+        def note(progress: train.Progress) -> None:
+            seconds.append(time.perf_counter())
+
+        train.run(spec, task, accelerator, on_step=note)
+        return rate(spec, seconds)
+
+    return turn
+
+
+def plain_loop(
+    model: nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    task: LanguageModelling,
+    spec: LanguageSpec,
+    device: Any,
+) -> Turn:
+    """As short a loop as trains the same: draw, forward, backward, clip, step."""
+    model.to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.learning_rate, betas=(0.9, 0.95), fused=True)
+    drawn_by = task.build(dataclasses.replace(spec, encoding="none"))
+
+    def turn() -> float:
+        seconds = []
+        for step in range(spec.steps):
+            ids = task.draw(spec, drawn_by, step)[0].to(device)
+            loss(ids[:, :-1], ids[:, 1:]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), spec.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter())
+        return rate(spec, seconds)
+
+    return turn
+
+
+def rate(spec: LanguageSpec, ends: list[float]) -> float:
+    """Tokens a second by the median step, the first, which prepares, left out."""
+    steps = [after - before for before, after in itertools.pairwise(ends)]
+    return spec.batch * spec.train_length / statistics.median(steps)
+
+
+def nanogpt(folder: Path, task: LanguageModelling, spec: LanguageSpec, device: Any) -> Turn:
+    found = importlib.util.spec_from_file_location("nanogpt_model", folder / "model.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules["nanogpt_model"] = module
+    found.loader.exec_module(module)
+    sizes = {"n_layer": spec.layers, "n_head": spec.heads, "n_embd": spec.width, "dropout": spec.dropout}
+    config = module.GPTConfig(block_size=spec.train_length, vocab_size=task.corpus.vocabulary, bias=True, **sizes)
+    model = module.GPT(config)
+    return plain_loop(
+        model, lambda ids, targets: model(ids.contiguous(), targets.contiguous())[1], task, spec, device
+    )
+
+
+def x_transformers(task: LanguageModelling, spec: LanguageSpec, device: Any) -> Turn:
+    from x_transformers import Decoder, TransformerWrapper
+
+    layers = Decoder(
+        dim=spec.width,
+        depth=spec.layers,
+        heads=spec.heads,
+        attn_dim_head=spec.width // spec.heads,
+        attn_flash=True,
+        attn_dropout=spec.dropout,
+        ff_dropout=spec.dropout,
+    )
+    model = TransformerWrapper(
+        num_tokens=task.corpus.vocabulary, max_seq_len=spec.train_length, attn_layers=layers, tie_embedding=True
+    )
+
+    def loss(ids: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
+
+    return plain_loop(model, loss, task, spec, device)
+
+
+def command_parts(preset: str, steps: int | None) -> dict[str, float]:
+    """Seconds of one `posembed compare lengths` with one encoding: all, loading, training, measuring, the rest."""
+    with tempfile.TemporaryDirectory() as folder:
+        more = [] if steps is None else ["--steps", str(steps)]
+        command = [
+            sys.executable,
+            "-m",
+            "posembed",
+            "compare",
+            "lengths",
+            "--preset",
+            preset,
+            "--encodings",
+            "alibi",
+        ]
+        start = time.perf_counter()
+        subprocess.run([*command, *more, "--out", folder], check=True, capture_output=True)
+        parts = {"the whole command": time.perf_counter() - start}
+    start = time.perf_counter()
+    corpus = load_corpus("stdlib")
+    parts["reading the text"] = time.perf_counter() - start
+    spec = presets.settings(preset, data_sha256=corpus.sha256, steps=steps)
+    spec = dataclasses.replace(spec, encoding="alibi")
+    accelerator = make_accelerator()
+    task = LanguageModelling(corpus)
+    start = time.perf_counter()
+    result = train.run(spec, task, accelerator)
+    parts["training"] = result.seconds
+    parts["measuring"] = time.perf_counter() - start - result.seconds
+    parts["imports, summary, printing"] = parts["the whole command"] - sum(list(parts.values())[1:])
+    return parts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nanogpt", type=Path, help="a folder that holds nanoGPT's model.py")
+    parser.add_argument("--preset", default="quick")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--steps", type=int, default=20, help="of a turn")
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--device")
+    parser.add_argument("--command", action="store_true", help="also time the parts of posembed compare lengths")
+    arguments = parser.parse_args()
+
+    corpus = load_corpus("stdlib")
+    spec = presets.settings(
+        arguments.preset, data_sha256=corpus.sha256, steps=arguments.steps, warmup=1, batch=arguments.batch
+    )
+    spec = dataclasses.replace(spec, encoding="learned")
+    accelerator = make_accelerator("no", arguments.device)
+    task = Unmeasured(corpus)
+    turns = {
+        "posembed's lab": ours(task, spec, accelerator),
+        "posembed's lab, compiled": ours(Compiled(corpus), spec, accelerator),
+        "x-transformers": x_transformers(task, spec, accelerator.device),
+    }
+    if arguments.nanogpt is None:
+        print("nanoGPT is left out: --nanogpt FOLDER names a checkout of it")
+    else:
+        turns["nanoGPT"] = nanogpt(arguments.nanogpt, task, spec, accelerator.device)
+    rates: dict[str, list[float]] = {name: [] for name in turns}
+    for number in range(arguments.turns + 1):
+        for name, turn in turns.items():
+            found = turn()
+            if number:  # the first turn compiles and warms up
+                rates[name].append(found)
+    best = max(statistics.median(values) for name, values in rates.items() if not name.startswith("posembed"))
+    given = " ".join("nanoGPT" if Path(word).is_dir() else word for word in sys.argv[1:])
+    lines = [
+        "# The lab's training beside nanoGPT's model and x-transformers'",
+        "",
+        f"    python benchmarks/lab.py {given}",
+        "",
+    ]
+    lines += [
+        f"{spec.layers} layers, width {spec.width}, {spec.heads} heads, {spec.batch} x {spec.train_length} tokens "
+        f"a step, AdamW, float32; {arguments.turns} turns of {arguments.steps} steps each. {processor_name()}, "
+        f"{torch.get_num_threads()} threads, {platform.system()}, torch {version('torch')}, x-transformers "
+        f"{version('x-transformers')}.",
+        "",
+        "| | tokens a second | quartiles | against the faster peer |",
+        "|---|---|---|---|",
+    ]
+    for name, values in rates.items():
+        low, middle, high = statistics.quantiles(values, n=4)
+        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {middle / best:.2f} |")
+    if arguments.command:
+        lines += ["", f"`posembed compare lengths --preset {arguments.preset} --encodings alibi`, in seconds:", ""]
+        lines += ["| part | seconds |", "|---|---|"]
+        lines += [f"| {name} | {seconds:.1f} |" for name, seconds in command_parts(arguments.preset, None).items()]
+    text = "\n".join([*lines, ""])
+    RESULTS.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
