@@ -64,22 +64,6 @@ def _what_was_trained(summary: AlgorithmSummary) -> Table:
 
 def raw_tables(results: Sequence[AlgorithmResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
-    runs = Table(
-        "Runs",
-        "",
-        (Cell("last training loss"), Cell("seconds"), Cell("ended", kind="words")),
-        tuple(
-            Row(
-                result.spec.name,
-                (
-                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
-                    Cell(f"{result.seconds:,.0f}"),
-                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
-                ),
-            )
-            for result in results
-        ),
-    )
     sizes = tuple(Cell(f"{size:,}") for size in results[0].spec.test_sizes)
     measured = [(result.spec.name, result.measurements) for result in results if result.measurements is not None]
     shares = [
@@ -88,7 +72,7 @@ def raw_tables(results: Sequence[AlgorithmResult]) -> list[Table]:
             "Tokens right", "Shares.", sizes, tuple(Row(name, _shares(m.token_accuracy)) for name, m in measured)
         ),
     ]
-    return [replace(table, first="run") for table in ([*shares, runs] if measured else [runs])]
+    return [replace(table, first="run") for table in shares if measured]
 
 
 def _sizes(summary: AlgorithmSummary) -> tuple[Cell, ...]:

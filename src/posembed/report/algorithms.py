@@ -14,7 +14,7 @@ from posembed.report.algorithm_curve import algorithm_figure
 from posembed.report.algorithm_tables import raw_tables, result_tables
 from posembed.report.algorithm_words import answer, runs_of_each
 from posembed.report.drawing import styles
-from posembed.report.evidence import evidence
+from posembed.report.evidence import evidence_section
 from posembed.report.page import Section, picture, render_page, write_page
 from posembed.report.training_curve import training_figure
 
@@ -58,7 +58,7 @@ def render(results: Sequence[AlgorithmResult]) -> str:
             Section("", (sizes,)),
             Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
             Section("Training", (training,)),
-            evidence(results, raw_tables(results)),
+            evidence_section(results, raw_tables(results)),
         ],
         styles=styles([row.encoding for row in summary.rows]),
     )

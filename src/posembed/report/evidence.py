@@ -1,36 +1,100 @@
-"""What every page ends with: settings, machine, versions, and every value."""
+"""What stands below the answer on every page of runs: how they trained, and with what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from posembed.lab.results import RunResult
-from posembed.report.page import Folded, Pairs, Section, Table
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from posembed.errors import RunFolderError
+from posembed.lab.results import RunFolder, RunResult
+from posembed.report.page import Cell, Folded, Pairs, Picture, Row, Section, Table, picture
+from posembed.report.pictures import table_figure
+from posembed.report.training_curve import training_figure
+
+HOW_TO_READ = (
+    "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines say that rows close to "
+    "each other are alike."
+)
 
 
-def evidence(results: Sequence[RunResult[Any, Any]], tables: Sequence[Table]) -> Section:
-    """Of runs that share all settings but what is compared."""
-    settings = results[0].spec.shared_settings()
+def training_section(results: Sequence[RunResult[Any, Any]]) -> Section:
+    """The loss of every run."""
+    caption = "A line a run; names stand at the mean of the last losses."
+    if any(result.failure is not None for result in results):
+        caption += " A cross marks where a run failed."
+    described = "Training loss against the step, a line a run."
+    figure = training_figure(results)
+    return Section("Training", (picture(figure, name="training", described=described, caption=caption),))
+
+
+def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
+    """Settings, machine, and every value: all folded. values: what each run measured."""
+    settings = tuple(
+        (name.replace("_", " "), _plain(value)) for name, value in results[0].spec.shared_settings().items()
+    )
     return Section(
         "Evidence",
         (
-            Folded(
-                "Settings", (Pairs(tuple((name.replace("_", " "), _plain(v)) for name, v in settings.items())),)
-            ),
-            Folded("Machine and versions", (Pairs(tuple(_environments(results))),)),
-            Folded("Every value, by seed", tuple(tables)),
+            Folded("Settings", (Pairs(settings),)),
+            Folded("Machine and versions", (Pairs(_environments(results)),)),
+            Folded("Every value, by seed", (*values, _runs(results))),
         ),
     )
 
 
-def _environments(results: Sequence[RunResult[Any, Any]]) -> list[tuple[str, str]]:
+def learned_tables(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
+    """Of each encoding that has a table, in its first finished run."""
+    pictures: dict[str, Picture] = {}
+    for result in sorted(results, key=lambda result: result.spec.seed):
+        name, file = result.spec.encoding, runs.table(result.spec)
+        if name in pictures or result.failure is not None or not file.exists():
+            continue
+        try:
+            tables = load_file(file)
+            initial, final = tables["initial"].float(), tables["final"].float()
+        except (SafetensorError, KeyError, OSError) as error:
+            raise RunFolderError(
+                f"{file} cannot be read ({error}); delete it to have the page without its picture"
+            ) from error
+        described = (
+            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
+        )
+        title = f"{name}, seed {result.spec.seed}: {len(final):,} rows of {final.size(1):,}"
+        pictures[name] = picture(table_figure(initial, final), name=name, described=described, title=title)
+    return list(pictures.values())
+
+
+def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
+    return Table(
+        "Runs",
+        "",
+        (Cell("last training loss"), Cell("seconds"), Cell("tokens a second"), Cell("ended", kind="words")),
+        tuple(
+            Row(
+                result.spec.name,
+                (
+                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
+                    Cell(f"{result.seconds:,.0f}"),
+                    Cell(f"{result.tokens_per_second:,.0f}"),
+                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
+                ),
+            )
+            for result in results
+        ),
+        first="run",
+    )
+
+
+def _environments(results: Sequence[RunResult[Any, Any]]) -> tuple[tuple[str, str], ...]:
     """What the runs were made with; where they differ, all of it."""
     names = dict.fromkeys(name for result in results for name in result.environment)
-    return [
+    return tuple(
         (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))
         for name in names
-    ]
+    )
 
 
 def _plain(value: Any) -> str:
