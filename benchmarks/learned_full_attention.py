@@ -54,6 +54,20 @@ def distances(length: int) -> Tensor:
     return (torch.arange(length).unsqueeze(1) - torch.arange(length)).clamp(min=0)
 
 
+def with_tail(by_distance: Tensor, length: int) -> Tensor:
+    """(H, N) -> (H, length): the same, and beyond N a line in log distance fitted to all but the first four, each
+    weighted by how often a text of N tokens has that distance. The line never rises."""
+    known = by_distance.size(-1)
+    if length <= known:
+        return by_distance[:, :length]
+    x = torch.arange(length).log1p()
+    near, weights = x[4:known], torch.arange(known - 4, 0, -1) / torch.arange(known - 4, 0, -1).sum()
+    middle, level = (weights * near).sum(), (weights * by_distance[:, 4:]).sum(-1, keepdim=True)
+    slope = (weights * (near - middle) * (by_distance[:, 4:] - level)).sum(-1, keepdim=True)
+    slope = (slope / (weights * (near - middle) ** 2).sum()).clamp(max=0)
+    return torch.cat([by_distance, level + slope * (x[known:] - middle)], dim=-1)
+
+
 class RingWithDecay(PositionEncoding):
     """A ring of 16 rows at queries and keys, no window. The same row stands at every 16th token, in training too;
     a learned decay a head, -a log(1 + b distance) as in KERPLE, is to tell the near one from the far."""
@@ -111,8 +125,8 @@ class TableAtQueriesKeys(PositionEncoding):
 
 class AveragedByDistance(TableAtQueriesKeys):
     """The same, but at test its own position logits, of each layer and head, are averaged over every distance into
-    a bias, with a tail: a line in log distance fitted to all but the first four. What passes between a row and a
-    token, which cannot be averaged, is left out. ``always``: in training too."""
+    a bias, with a fitted tail. What passes between a row and a token, which cannot be averaged, is left out.
+    ``always``: in training too."""
 
     def __init__(self, dim: int, heads: int, rows: int, always: bool = False) -> None:
         super().__init__(dim, heads, rows)
@@ -130,21 +144,23 @@ class AveragedByDistance(TableAtQueriesKeys):
         if self.training and not self.always:
             return q, k
         for_q, for_k = self.projected  # (H, rows, d) each
-        by_distance = self.with_tail(for_q @ for_k.mT / math.sqrt(q.size(-1)), q.size(-2))
+        logits = for_q @ for_k.mT / math.sqrt(q.size(-1))
+        averages = torch.stack([logits.diagonal(-d, -2, -1).mean(-1) for d in range(self.rows)], dim=-1)
+        by_distance = with_tail(averages, q.size(-2))
         return add_bias(q, k, by_distance[:, distances(q.size(-2))].unsqueeze(0))
 
-    def with_tail(self, logits: Tensor, length: int) -> Tensor:
-        """(H, rows, rows) -> (H, length)."""
-        rows = logits.size(-1)
-        means = torch.stack([logits.diagonal(-d, -2, -1).mean(-1) for d in range(rows)], dim=-1)
-        if length <= rows:
-            return means[:, :length]
-        x = torch.arange(length).log1p()
-        near, weights = x[4:rows], torch.arange(rows, 0, -1)[4:] / torch.arange(rows, 0, -1)[4:].sum()
-        middle, level = (weights * near).sum(), (weights * means[:, 4:]).sum(-1, keepdim=True)
-        slope = (weights * (near - middle) * (means[:, 4:] - level)).sum(-1, keepdim=True)
-        slope = (slope / (weights * (near - middle) ** 2).sum()).clamp(max=0)
-        return torch.cat([means, level + slope * (x[rows:] - middle)], dim=-1)
+
+class NumberByDistance(PositionEncoding):
+    """What the averages amount to, learned as such: one number a distance and head, the same in all layers (T5's
+    bias without its buckets), with the same tail."""
+
+    def __init__(self, heads: int, rows: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(rows, heads))
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        length = q_positions.size(-1)
+        return with_tail(4 * self.weight.T, length)[:, distances(length)]  # 4: numbers learn faster than rows do
 
 
 class FarBias(PositionEncoding):
@@ -186,6 +202,7 @@ IDEAS = {
     "a plain table at queries and keys": lambda s: TableAtQueriesKeys(s.width, s.heads, s.train_length),
     "averaged by distance at test": lambda s: AveragedByDistance(s.width, s.heads, s.train_length),
     "averaged by distance always": lambda s: AveragedByDistance(s.width, s.heads, s.train_length, always=True),
+    "a number a distance": lambda s: NumberByDistance(s.heads, s.train_length),
     "rows near, one number far": lambda s: FarBias(s.width, s.heads),
 }
 ENCODINGS.update({name: Entry(build, name, "posembed") for name, build in IDEAS.items()})
