@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.lab.advice.evidence import COMMITTED
-from posembed.lab.encodings import ENCODINGS, WINDOW_SUFFIX
+from posembed.lab.encodings import ENCODINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("benchmarks/results/length-stdlib.md", "benchmarks/results/length-wikitext-2.md")
@@ -30,7 +30,7 @@ def of_results(page: str) -> list[dict[str, Any]]:
     text = (ROOT / page).read_text(encoding="utf-8")
     found = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        rows = [row for row in table_rows(section) if row["encoding"].removesuffix(WINDOW_SUFFIX) in ENCODINGS]
+        rows = [row for row in table_rows(section) if row["encoding"].split("+")[0] in ENCODINGS]
         if len(rows) > 1:
             _, train_length = matched(r"steps of (\d+) x (\d+) tokens", section)
             name = page.rsplit("/", 1)[-1].removesuffix(".md").removeprefix("length-")
@@ -47,7 +47,7 @@ def table_rows(section: str) -> list[dict[str, Any]]:
     return [
         {
             "encoding": cells[0],
-            "window": window if cells[0] == "rolling" or cells[0].endswith(WINDOW_SUFFIX) else None,
+            "window": window if cells[0] == "rolling" or "+window" in cells[0] else None,
             "seeds": seeds,
             "by_length": [(length, interval(cells[place])) for place, length in lengths],
         }

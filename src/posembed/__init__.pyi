@@ -1,4 +1,5 @@
 from . import inputs as inputs
+from . import kernels as kernels
 from . import positions as positions
 from .checkpoints.evaluate import evaluate_checkpoints as evaluate_checkpoints
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
@@ -18,6 +19,7 @@ from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.kerple import KerpleLog as KerpleLog
 from .layers.kerple import KerplePower as KerplePower
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
+from .layers.near_far import NearFarPositionalEmbedding as NearFarPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.pope import PolarEmbedding as PolarEmbedding
 from .layers.relative import T5Bias as T5Bias
@@ -30,6 +32,7 @@ from .layers.rotary_scaling import NTKScaling as NTKScaling
 from .layers.rotary_scaling import YarnScaling as YarnScaling
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .layers.sinusoidal_grid import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .tables.health import Finding as Finding
 from .tables.health import check_table as check_table
 from .tables.layout import PADDING as PADDING

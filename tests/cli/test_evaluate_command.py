@@ -13,7 +13,8 @@ from evaluated_models import save_causal, write_texts
 from posembed.cli import app
 from posembed.cli.evaluate import whole_numbers
 from posembed.cli.resize import resize
-from posembed.errors import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError, DataError
+from posembed.tables.resize import WHY_TEXT_METHOD
 from tiny_models import TEXT, saved, tiny_model
 
 resizing = typer.Typer()
@@ -65,7 +66,35 @@ def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_p
         CliRunner().invoke(resizing, [*words, "--dry-run"], catch_exceptions=False)
     with pytest.raises(ArgumentError, match="it needs --length"):
         CliRunner().invoke(resizing, [*words[:2], *words[4:]], catch_exceptions=False)
+    save_causal(tmp_path / "gpt")
+    short = write_texts(tmp_path / "short", words=100)
+    with pytest.raises(DataError, match="expected 1 texts or more of 128 tokens"):
+        CliRunner().invoke(resizing, [str(tmp_path / "gpt"), *words[1:5], str(short)], catch_exceptions=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_killed_resize_left_is_told(tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
+    (tmp_path / ".out.0123abcd.partial").mkdir()
+    (tmp_path / ".other.0123abcd.partial").mkdir()
+    words = [str(source), str(tmp_path / "out"), "--length", "128"]
+    done = CliRunner().invoke(resizing, words, catch_exceptions=False)
+    assert ".out.0123abcd.partial: of another resize" in done.stdout
+    assert f"tile is the default: {WHY_TEXT_METHOD}" in done.stdout
+    assert ".other" not in done.stdout
+    assert (tmp_path / ".out.0123abcd.partial").exists()
+
+
+def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_causal(Path("gpt"))
+    words = ["evaluate", "gpt", "--text", str(write_texts(Path("text"))), "--lengths", "32,128", "--texts", "3"]
+    done = CliRunner().invoke(app, [*words, "--device", "cpu", "--report", "a.html"], catch_exceptions=False)
+    assert done.stdout.endswith("report: a.html\n")
+    assert "How good is it with 128 tokens" in Path("a.html").read_text(encoding="utf-8")
+    seen = CliRunner().invoke(app, ["inspect", "gpt", "--report", "b.html", "--json"], catch_exceptions=False)
+    assert json.loads(seen.stdout)["tables"][0]["key"] == "transformer.wpe.weight"
+    assert "transformer.wpe.weight" in Path("b.html").read_text(encoding="utf-8")
 
 
 def test_whole_numbers() -> None:

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from accelerate import Accelerator
 
 from posembed.lab.data import Corpus, load_corpus
+from posembed.lab.images import load_images
+from posembed.lab.labelled import Labelled
+from posembed.lab.labelled_readers import load_labelled
 from posembed.lab.presets import settings
+from posembed.lab.tasks.classification import Classification, ClassificationSpec, classification_settings
+from posembed.lab.tasks.images import ImageClassification, ImageSpec, image_settings
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 
@@ -43,3 +50,41 @@ def spec(corpus: Corpus) -> LanguageSpec:
         test_tokens=400,
         dropout=0.1,
     )
+
+
+@pytest.fixture(scope="session")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> Labelled:
+    """Texts whose class is their order alone: a bag of their letters says nothing."""
+    file = tmp_path_factory.mktemp("labelled") / "ordered.csv"
+    lines = []
+    for i in (i for i in range(120) if i % 13):  # else all its letters are the same
+        letters = "".join(sorted(chr(97 + (i * step) % 26) for step in (1, 3, 7, 9, 11)))
+        lines += [f"{letters}{i % 5 * '.'},up", f"{letters[::-1]}{i % 5 * '.'},down"]
+    file.write_text("text,label\n" + "\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
+    return load_labelled(str(file))
+
+
+@pytest.fixture(scope="session")
+def text_task(ordered: Labelled) -> Classification:
+    return Classification(ordered, "bytes")
+
+
+@pytest.fixture
+def text_spec(text_task: Classification) -> ClassificationSpec:
+    settings = classification_settings(
+        text_task, data="ordered.csv", tokenizer="bytes", train_length=16, layers=2, width=16, heads=2, steps=12
+    )
+    return dataclasses.replace(settings, batch=8, warmup=3, encoding="learned")
+
+
+@pytest.fixture(scope="session")
+def image_task() -> ImageClassification:
+    return ImageClassification(load_images())
+
+
+@pytest.fixture
+def image_spec(image_task: ImageClassification) -> ImageSpec:
+    settings = image_settings(
+        image_task.images, test_sizes=(8, 12), layers=1, width=16, heads=2, steps=12, batch=8
+    )
+    return dataclasses.replace(settings, warmup=3, encoding="learned-2d")

@@ -15,13 +15,20 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from transformers import ViTConfig, ViTModel
 
 from made_up_runs import run, runs, save
+from posembed.checkpoints.evaluation import Evaluation, Row
+from posembed.checkpoints.inspect import inspect_checkpoint
+from posembed.report.checkpoint import write_checkpoint_page
+from posembed.report.evaluation import write_evaluation_page
 from posembed.report.lengths import write_report
+from tiny_models import TEXT, saved, tiny_model
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the page was not looked at")
 
+LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 2}
 SWITCHES = """
     --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars
@@ -85,6 +92,29 @@ def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None
         assert figure["width"] > 0.85 * min(int(width), 700)
         assert figure["height"] > 150
         assert all(image > 100 for image in figure["images"])
+        assert figure["cut"] == []
+        assert figure["smallest"] >= 8
+
+
+def test_pages_about_checkpoints(tmp_path: Path) -> None:
+    """A line of positions and a grid, and an evaluation with many rows, as narrow as a telephone."""
+    line = tiny_model("bert", TEXT)
+    vit = ViTModel(ViTConfig(image_size=(32, 96), patch_size=16, hidden_size=32, intermediate_size=16, **LAYERS))
+    for name, model, figures in (("line", line, 5), ("grid", vit, 3)):
+        page = write_checkpoint_page(inspect_checkpoint(saved(model, tmp_path / name)), tmp_path / f"{name}.html")
+        fits(look_at(page, tmp_path, 400), figures)
+    values = {"recall at 1": {512: (1.0, 0.0, 1.0), 2048: (1.0, 0.0, 0.5)}}
+    rows = [Row(f"a-checkpoint-{n}", "", None, "", values) for n in range(9)]
+    rows.append(Row("a-checkpoint-1", "chopped at 512", None, "", values))
+    evaluation = Evaluation("sentences", ("recall at 1",), (512, 2048), 3, tuple(rows), ())
+    fits(look_at(write_evaluation_page(evaluation, tmp_path / "evaluation.html"), tmp_path, 400), 1)
+
+
+def fits(seen: Seen, figures: int) -> None:
+    assert seen.console == []
+    assert seen.by_width["400"]["overflow"] == 0
+    assert len(seen.by_width["400"]["figures"]) == figures
+    for figure in seen.by_width["400"]["figures"]:
         assert figure["cut"] == []
         assert figure["smallest"] >= 8
 

@@ -65,15 +65,7 @@ def evaluate_checkpoints(
     kind = runnables[0].kind
     documents = read_documents(text)
     samples = {
-        runnable.name: draw_sample(
-            runnable.tokenizer(),
-            documents,
-            length=lengths[-1],
-            most=texts,
-            fewest=FEWEST_TEXTS[kind],
-            one_each=kind == "sentences",
-        )
-        for runnable in runnables
+        runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables
     }
     settings = Settings(min(LAST_TOKENS, lengths[0] // 2), min(PASSAGE_TOKENS, lengths[0] // 4), seed)
     plan = planned_rows(runnables, lengths)
@@ -82,6 +74,25 @@ def evaluate_checkpoints(
     sample = samples[runnables[0].name]
     notes = tuple(notes_on(runnables, samples, rows, lengths, settings))
     return Evaluation(kind, MEASURES[kind], lengths, len(sample.ids), rows, notes)
+
+
+def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
+    """Raise what ``evaluate_checkpoints`` would of one checkpoint on this text, without loading its weights."""
+    checked_lengths([length])
+    runnable = open_runnable(source)
+    longest = max(length, runnable.rows or length)
+    sample_for(runnable, read_documents(text), length=longest, most=FEWEST_TEXTS[runnable.kind])
+
+
+def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, most: int) -> Sample:
+    return draw_sample(
+        runnable.tokenizer(),
+        documents,
+        length=length,
+        most=most,
+        fewest=FEWEST_TEXTS[runnable.kind],
+        one_each=runnable.kind == "sentences",
+    )
 
 
 def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:

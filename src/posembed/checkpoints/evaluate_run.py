@@ -62,7 +62,7 @@ def run_missing(
             if task is not None:
                 key = key_of(row.runnable, samples[row.runnable.name], task, settings)
                 if key not in kept:
-                    missing[key] = (row.runnable, task)
+                    missing.setdefault(key, (row.runnable, task))
     total = sum(tokens_of(runnable, samples[runnable.name], task, settings) for runnable, task in missing.values())
     done = 0
     # A checkpoint's baselines stand after all checkpoints: brought together, each is loaded once.

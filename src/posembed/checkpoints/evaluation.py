@@ -117,23 +117,20 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: each figure and its difference from the reference, with their intervals."""
 
-        def of(row: Row, measure: str) -> dict[int, Any]:
-            return {
-                length: None
-                if (found := row.estimate(measure, length)) is None
-                else {
-                    **ends(found),
-                    "versus_reference": ends(row.versus(self.reference, measure, length)),
-                }
-                for length in self.lengths
-            }
+        def of(row: Row, measure: str, length: int) -> dict[str, Any] | None:
+            found = row.estimate(measure, length)
+            versus = row.versus(self.reference, measure, length)
+            return None if found is None else {**ends(found), "versus_reference": versus and ends(versus)}
 
         rows = [
             {
                 "checkpoint": row.checkpoint,
                 "baseline": row.baseline,
                 "length": row.length,
-                "figures": {measure: of(row, measure) for measure in self.measures},
+                "figures": {
+                    measure: {length: of(row, measure, length) for length in self.lengths}
+                    for measure in self.measures
+                },
             }
             for row in self.rows
         ]
@@ -169,5 +166,5 @@ def told(measure: str, versus: Estimate | None) -> Literal["better", "worse", "u
     return "better" if (versus.mean < nothing) == is_perplexity(measure) else "worse"
 
 
-def ends(found: Estimate | None) -> dict[str, float | None] | None:
-    return None if found is None else {"value": found.mean, "low": found.low, "high": found.high}
+def ends(found: Estimate) -> dict[str, float | None]:
+    return {"value": found.mean, "low": found.low, "high": found.high}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -33,6 +34,12 @@ def whole_or_absent(out: Path, *, needed: int) -> Iterator[Path]:
         raise CheckpointError(f"{out}: cannot be written: {reason}; nothing was left there") from error
     finally:
         remove(staging)
+
+
+def leftovers(out: Path) -> list[Path]:
+    """What resizes to ``out`` that were killed have left beside it; one that still runs has its own there too."""
+    pattern = re.compile(re.escape(f".{out.name}.") + r"[0-9a-f]{8}\.partial")
+    return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
 
 
 def put_in_place(staging: Path, out: Path) -> None:

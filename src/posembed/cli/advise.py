@@ -129,10 +129,7 @@ def _ask_for_lengths(
     longest: str | None, longest_grid: str | None
 ) -> tuple[int | None, str | None, Grid | None, str | None]:
     """(length, longest, grid, longest grid) of a sequence or of a grid."""
-    import click
-
-    kind = typer.prompt("Positions are a", default="sequence", type=click.Choice(["sequence", "grid"]))
-    if kind == "grid":
+    if typer.confirm("Are positions a grid, as of images?", default=False):
         places = _grid(typer.prompt("Patches trained on, HEIGHTxWIDTH"), "the grid")
         longest_grid = longest_grid or typer.prompt("The most patches ever", default=f"{places[0]}x{places[1]}")
         return None, longest, places, longest_grid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +37,9 @@ def evaluate(
     results: Annotated[
         Path, typer.Option(help="Keeps every figure; what stands there is not measured again.")
     ] = Path("runs/evaluations.jsonl"),
+    report: Annotated[
+        Path | None, typer.Option(help="Write all of it, with a figure, as an HTML page.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Measure models by length of text, beside cutting and chopping the text at the old length."""
@@ -60,6 +64,11 @@ def evaluate(
         from rich.console import Console
 
         print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
+    if report is not None:
+        from posembed.report.evaluation import write_evaluation_page
+
+        written = write_evaluation_page(evaluation, report)
+        print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,13 +11,16 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from posembed.checkpoints.inspect import CheckpointReport, Learned, TableReport
+    from posembed.checkpoints.inspect import CheckpointReport, TableReport
 
 
 def inspect(
     checkpoint: Annotated[
         str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
     ],
+    report: Annotated[
+        Path | None, typer.Option(help="Write all of it, with pictures, as an HTML page.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
@@ -25,11 +30,16 @@ def inspect(
 
     from posembed.checkpoints.inspect import inspect_checkpoint
 
-    report = inspect_checkpoint(checkpoint)
+    found = inspect_checkpoint(checkpoint)
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print(json.dumps(found.to_dict(), indent=2))
     else:
-        print_report(Console(highlight=False, soft_wrap=True), report)
+        print_report(Console(highlight=False, soft_wrap=True), found)
+    if report is not None:
+        from posembed.report.checkpoint import write_checkpoint_page
+
+        written = write_checkpoint_page(found, report)
+        print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
 
 
 def print_report(console: Console, report: CheckpointReport) -> None:
@@ -44,6 +54,8 @@ def print_report(console: Console, report: CheckpointReport) -> None:
 
 def print_table(console: Console, report: TableReport) -> None:
     """What matters first: what is wrong, before the figures."""
+    from posembed.report.table_words import described, figures
+
     table = report.table
     console.print(table.key, style="bold", markup=False)
     for finding in report.findings:
@@ -52,45 +64,3 @@ def print_table(console: Console, report: TableReport) -> None:
         console.print(f"  ? {table.doubt}", style="yellow", markup=False)
     for name, value in (*described(report), *figures(report.learned)):
         console.print(f"  {name:<20}{value}", markup=False)
-
-
-def described(report: TableReport) -> list[tuple[str, str]]:
-    table, layout = report.table, report.table.layout
-    rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
-    if layout is not None:
-        counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
-        rows += [f"{number} {name}" for name, number in counts.items() if number]
-        rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
-    shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
-    lines = [
-        ("kind", {"learned": "learned", "sinusoidal": "fixed sines and cosines"}[table.kind]),
-        ("usable length", "not known" if table.length is None else f"{table.length} positions"),
-        ("shape", ", ".join(rows)),
-        ("size", f"{report.parameters:,} parameters: {shares}"),
-    ]
-    if table.config_field is not None:
-        lines.append(("config field", f"{'.'.join(table.config_field)} = {table.config_value}"))
-    if report.hangs_on:
-        more = f" and {len(report.hangs_on) - 3} more" if len(report.hangs_on) > 3 else ""
-        lines.append(("hangs on it", ", ".join(report.hangs_on[:3]) + more))
-    return lines
-
-
-def figures(learned: Learned | None) -> list[tuple[str, str]]:
-    if learned is None:
-        return []
-    rank = f"{learned.effective_rank:.1f}; {learned.directions_90} directions hold 90 % of the variance"
-    lines = [("effective rank", rank)]
-    if learned.cosine_by_distance:
-        cosines = ", ".join(f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
-        lines.append(("cosine by distance", cosines))
-    if learned.toeplitz is not None:
-        lines.append(("Toeplitz residual", f"{learned.toeplitz:.2f} (0: similarity depends on distance alone)"))
-    if learned.position_error is not None:
-        chance = f"(a guess: {learned.rows / 4:.0f})"
-        lines.append(("position", f"read off a row to {learned.position_error:.1f} positions {chance}"))
-    if learned.order_error is not None:
-        lines.append(
-            ("order", f"which of two comes first: wrong {learned.order_error:.1%} of the time (a guess: 50%)")
-        )
-    return lines

@@ -13,8 +13,13 @@ PAGES = {
     "inits": "posembed.report.inits",
     "cost": "posembed.report.cost",
     "algorithms": "posembed.report.algorithms",
+    "text": "posembed.report.classification",
+    "images": "posembed.report.images",
 }
 """The question that the runs of a folder answer -> where its ``write_report`` is."""
+
+WITH_REFERENCE = ("lengths", "inits", "text", "images")
+"""The questions whose pages hold encodings against one of them."""
 
 
 def report(
@@ -24,7 +29,9 @@ def report(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="What the others are held against. Default: alibi or normal-0.02, if it was run."),
+        typer.Option(
+            help="The encoding that the others are held against. Default: the one usual for the question."
+        ),
     ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
@@ -38,7 +45,7 @@ def report(
             f"{folder} holds runs of the question {question!r}, of which this version has no page"
         )
     chosen = {} if reference is None else {"reference": reference}
-    if chosen and question not in ("lengths", "inits"):
-        raise ArgumentError(f"--reference is for runs of lengths and inits; {folder} holds runs of {question}")
+    if chosen and question not in WITH_REFERENCE:
+        raise ArgumentError(f"--reference is for {', '.join(WITH_REFERENCE)}; {folder} holds runs of {question}")
     write_report = importlib.import_module(PAGES[question]).write_report
     print(f"report: {write_report(folder, out, **chosen)}")

@@ -37,7 +37,8 @@ def resize(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How new rows are made. Text: tile (default), hierarchical, linear, cubic, stretch, truncate, "
+            help="How new rows are made. Text: tile (default: it keeps every old row, and in a sentence encoder "
+            "linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
             "random, mean. Images: bicubic-antialias (default), bicubic, bilinear-antialias, bilinear, dinov2."
         ),
     ] = None,
@@ -54,9 +55,11 @@ def resize(
     import json
 
     from posembed.checkpoints.resize import resize_checkpoint
+    from posembed.checkpoints.staging import leftovers
+    from posembed.tables.resize import DEFAULT_TEXT_METHOD, WHY_TEXT_METHOD
 
     if check is not None:
-        refuse_to_check(checkpoint, dry_run=dry_run, length=length)
+        refuse_to_check(checkpoint, check, dry_run=dry_run, length=length)
     resized = resize_checkpoint(
         checkpoint,
         out,
@@ -70,6 +73,10 @@ def resize(
     )
     if not as_json:
         print_resize(resized, "nothing was written (--dry-run)" if dry_run else f"written: {out}")
+        if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
+            print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
+        for path in leftovers(out):
+            print(f"{path}: of another resize to this place, which was killed or still runs; if killed, delete it")
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
     if as_json:
         written = {**resized.record, "left_out": list(resized.left_out), "written": not dry_run}
@@ -82,14 +89,14 @@ def resize(
         print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
 
 
-def refuse_to_check(checkpoint: str, *, dry_run: bool, length: int | None) -> None:
+def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int | None) -> None:
     """Whatever cannot be evaluated is refused before anything is written."""
-    from posembed.checkpoints.runnable import open_runnable
+    from posembed.checkpoints.evaluate import refuse_short_text
 
     if dry_run or length is None:
         reason = "--dry-run writes none" if dry_run else "it needs --length"
         raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
-    open_runnable(checkpoint)
+    refuse_short_text(checkpoint, text, length=length)
 
 
 def before_and_after(checkpoint: str, out: Path, text: Path, resized: Resize) -> Evaluation:

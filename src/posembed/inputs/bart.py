@@ -10,7 +10,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from typing_extensions import Self
 
 from posembed.inputs.embed import add_positions, embed, require_token_ids, token_table
@@ -55,7 +54,7 @@ class BartInput(nn.Module):
         self.embed_tokens = token_table(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
         self.layernorm_embedding = nn.LayerNorm(dim) if norm else None
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -66,7 +65,7 @@ class BartInput(nn.Module):
         mask: Tensor | None = None,
     ) -> Tensor:
         """token_ids (B, L) -> (B, L, D)."""
-        x = embed(
+        return embed(
             token_ids,
             self.embed_tokens,
             self.embed_positions,
@@ -74,10 +73,9 @@ class BartInput(nn.Module):
             offset=offset,
             mask=mask,
             scale=self.scale,
+            norm=self.layernorm_embedding,
+            dropout=self.dropout,
         )
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        return F.dropout(x, self.dropout, self.training)
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, *, side: Literal["encoder", "decoder"] = "encoder") -> Self:

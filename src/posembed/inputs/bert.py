@@ -73,7 +73,7 @@ class BertInput(nn.Module):
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
         """token_ids, token_type_ids (B, L) -> (B, L, D). Without token_type_ids every token is of type 0."""
-        x = embed(
+        return embed(
             token_ids,
             self.word_embeddings,
             self.position_embeddings,
@@ -83,8 +83,9 @@ class BertInput(nn.Module):
             pad_id=self.uncounted_id,
             token_types=self.token_type_embeddings,
             token_type_ids=token_type_ids,
+            norm=self.LayerNorm,
+            dropout=self.dropout,
         )
-        return self.dropout(self.LayerNorm(x))
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:

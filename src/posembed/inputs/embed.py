@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
+from posembed.kernels import Norm, lookup
 from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
 from posembed.positions.checks import check_mask, check_offset, require_integers
+from posembed.positions.from_layout import consecutive
 from posembed.tables.layout import PADDING
 
 
@@ -36,8 +38,12 @@ def embed(
     scale: float = 1.0,
     token_types: nn.Embedding | None = None,
     token_type_ids: Tensor | None = None,
+    norm: nn.Module | None = None,
+    dropout: nn.Module | None = None,
 ) -> Tensor:
-    """token_ids (B, L) -> scale x token rows, plus those of their types and of their positions: (B, L, D).
+    """token_ids (B, L) -> dropout(norm(scale x token rows + those of their types and positions)): (B, L, D).
+
+    It is one lookup (``posembed.kernels``) wherever the modules are PyTorch's own and nothing watches them.
 
     Args:
         position_ids, offset, mask, pad_id: as in ``add_positions``.
@@ -48,14 +54,34 @@ def embed(
         PositionError: a position has no row.
     """
     require_token_ids(token_ids)
+    if token_type_ids is not None:
+        _require_types(token_types, token_type_ids, token_ids)
+    place = _place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
+    final_dropout = _probability(positions, norm, dropout)
+    if final_dropout is not None and _are_only_read(tokens, positions, token_types):
+        rows, row_ids = _position_rows(positions, token_ids, *place)
+        return lookup(
+            token_ids,
+            tokens.weight,
+            positions=rows,
+            position_ids=row_ids,
+            types=None if token_types is None else token_types.weight,
+            type_ids=token_type_ids,
+            scale=scale,
+            norm=Norm.of(norm) if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) else None,
+            dropout=final_dropout,
+            padding_idx=tokens.padding_idx,
+            position_padding_idx=None if row_ids is None else positions.layout.pad_row,
+            sparse=tokens.sparse,
+        )
     x = tokens(token_ids)
     if scale != 1:
         x = x * scale
-    if token_type_ids is not None:
-        x = x + _type_rows(token_types, token_type_ids, token_ids)
-    elif token_types is not None:
-        x = x + token_types.weight[0]
-    return add_positions(x, positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
+    if token_types is not None:
+        x = x + (token_types.weight[0] if token_type_ids is None else token_types(token_type_ids))
+    x = positions(x, *place)
+    x = x if norm is None else norm(x)
+    return x if dropout is None else dropout(x)
 
 
 def add_positions(
@@ -73,26 +99,7 @@ def add_positions(
     Without ``position_ids`` the tokens are counted on from ``offset``: those that ``mask`` marks, or else those
     that are not ``pad_id``, or else all. Padding reads the table's row for it, or position 0 where there is none.
     """
-    if position_ids is not None:
-        if mask is not None:
-            raise ArgumentError(
-                "give position_ids or mask, not both: position_ids already say where each token stands "
-                "(posembed.positions.from_mask makes them from a mask)"
-            )
-        return positions(x, position_ids, offset)
-    present = _present(token_ids, offset, mask, pad_id)
-    if present is None:
-        return positions(x, None, offset)
-    earlier = check_offset(offset)
-    if isinstance(earlier, Tensor) and earlier.dim():
-        if earlier.shape[0] != len(token_ids):
-            raise ArgumentError(
-                f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
-            )
-        earlier = earlier[:, None]
-    padding = 0 if positions.layout.pad_row is None else PADDING
-    counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
-    return positions(x, counted[:, counted.shape[1] - token_ids.shape[1] :])
+    return positions(x, *_place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id))
 
 
 def require_token_ids(token_ids: Tensor) -> None:
@@ -127,7 +134,7 @@ def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_i
     return check_mask(mask)
 
 
-def _type_rows(token_types: nn.Embedding | None, token_type_ids: Tensor, token_ids: Tensor) -> Tensor:
+def _require_types(token_types: nn.Embedding | None, token_type_ids: Tensor, token_ids: Tensor) -> None:
     if token_types is None:
         raise ArgumentError("this layer has no token types: leave token_type_ids out")
     require_integers(token_type_ids, "token_type_ids")
@@ -136,4 +143,85 @@ def _type_rows(token_types: nn.Embedding | None, token_type_ids: Tensor, token_i
             f"token_type_ids must be (B, L)={tuple(token_ids.shape)} as token_ids are; "
             f"got {tuple(token_type_ids.shape)}"
         )
-    return token_types(token_type_ids)
+
+
+def _place(
+    positions: LearnedPositionalEmbedding,
+    token_ids: Tensor,
+    position_ids: Tensor | None,
+    *,
+    offset: int | Tensor,
+    mask: Tensor | None,
+    pad_id: int | None,
+) -> tuple[Tensor | None, int | Tensor]:
+    """Where each token stands, as ``positions`` takes it: ids, or None and the offset to count from."""
+    if position_ids is not None:
+        if mask is not None:
+            raise ArgumentError(
+                "give position_ids or mask, not both: position_ids already say where each token stands "
+                "(posembed.positions.from_mask makes them from a mask)"
+            )
+        return position_ids, offset
+    present = _present(token_ids, offset, mask, pad_id)
+    if present is None:
+        return None, offset
+    earlier = check_offset(offset)
+    if isinstance(earlier, Tensor) and earlier.dim():
+        if earlier.shape[0] != len(token_ids):
+            raise ArgumentError(
+                f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
+            )
+        earlier = earlier[:, None]
+    padding = 0 if positions.layout.pad_row is None else PADDING
+    counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
+    return counted[:, counted.shape[1] - token_ids.shape[1] :], 0
+
+
+def _position_rows(
+    positions: LearnedPositionalEmbedding, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """The table (N, D) and the row of each token; or the rows of consecutive positions (L, D), and None."""
+    positions.require_shapes(token_ids, position_ids, offset)
+    if position_ids is not None:
+        return positions.weight, positions.row_ids(position_ids)
+    length = token_ids.shape[1]
+    if isinstance(offset, Tensor):
+        return positions.weight, positions.row_ids(consecutive(length, offset).expand(len(token_ids), length))
+    return positions.consecutive_rows(length, offset), None
+
+
+def _are_only_read(
+    tokens: nn.Embedding, positions: LearnedPositionalEmbedding, token_types: nn.Embedding | None
+) -> bool:
+    """Whether these tables do nothing when called but give rows.
+
+    A subclass (quantized, sharded: FSDP2 makes one), a hook, or an option that writes to the table or scales its
+    gradient has to be called; so has a position table that is about to compare its scale with the tokens'.
+    """
+    embeddings = [tokens] if token_types is None else [tokens, token_types]
+    return (
+        all(_is_plain(table, nn.Embedding) for table in embeddings)
+        and all(table.max_norm is None and not table.scale_grad_by_freq for table in embeddings)
+        and (token_types is None or (token_types.padding_idx is None and not token_types.sparse))
+        and _is_plain(positions, LearnedPositionalEmbedding)
+        and not positions.will_look_at_scales()
+    )
+
+
+def _probability(
+    positions: LearnedPositionalEmbedding, norm: nn.Module | None, dropout: nn.Module | None
+) -> float | None:
+    """That of the dropout at the end, where norm and dropout are PyTorch's own and it is the only one; or None."""
+    if norm is not None and not (_is_plain(norm, nn.LayerNorm) or _is_plain(norm, nn.RMSNorm)):
+        return None
+    if dropout is not None and not _is_plain(dropout, nn.Dropout):
+        return None
+    inner = positions.dropout if positions.training else 0.0
+    outer = dropout.p if isinstance(dropout, nn.Dropout) and dropout.training else 0.0
+    if inner and (outer or norm is not None):
+        return None
+    return inner or outer
+
+
+def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    return type(module) is kind and not module._forward_pre_hooks and not module._forward_hooks

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from posembed.errors import ArgumentError
 from posembed.kernels import pieces
@@ -69,24 +71,26 @@ def lookup(
     _require_shapes(request)
     if _needs_the_definition(request):
         return plain(request, sparse=sparse)
-    if request.dropout:
-        seed = torch.randint(1 << 31, (1,), device=tokens.device)
-    else:
-        seed = None
+    seed = torch.randint(1 << 31, (1,), device=tokens.device) if request.dropout else None
     return _lookup(*_tables_and_ids(request), seed, *_settings(request), sparse)
 
 
 def _needs_the_definition(request: Request) -> bool:
-    """Where what is traced or transformed must be PyTorch's own operators.
+    """Where PyTorch's own operators serve better than one of ours.
 
-    An exported program has no Python to call, and torch.func and tensor subclasses (DTensor) know how to treat
-    PyTorch's operators and not this one.
+    An exported program has no Python to call; torch.func, forward-mode derivatives and tensor subclasses (DTensor)
+    know what to do with PyTorch's operators and not with this one; and a lookup that fits in one piece, such as that
+    of a decoding step, gains nothing that would pay for calling Python from the dispatcher.
     """
+    if torch.compiler.is_exporting() or request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
+        return True
     if torch.compiler.is_compiling():
-        return torch.compiler.is_exporting()
+        return False
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
-    return torch._C._are_functorch_transforms_active() or any(
-        type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or any(type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None)
     )
 
 
@@ -109,8 +113,8 @@ def _require_shapes(r: Request) -> None:
             continue
         if table is None:
             raise ArgumentError(f"{name}_ids were given without {name}s, the table that they read")
-        shared = name == "position" and ids.shape == (length,)
-        if not shared and ids.shape != (batch, length):
+        fits = ids.shape[-1] == length and (ids.shape[0] == batch if ids.dim() == 2 else ids.dim() == 1)
+        if not fits or (name == "type" and ids.dim() == 1):
             raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
     if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
@@ -209,6 +213,11 @@ def _five(gradients: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 def _body_for(request: Request) -> Any:
     """The module whose ``forward`` and ``backward`` compute it."""
+    if request.tokens.is_cuda and importlib.util.find_spec("triton"):
+        from posembed.kernels import triton_rows
+
+        if request.tokens.shape[1] <= triton_rows.MAX_WIDTH:
+            return triton_rows
     return pieces
 
 
@@ -223,17 +232,24 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     places = (1, 2, 4, 6, 7)  # where they stand among the arguments
     wanted = [ctx.needs_input_grad[place] for place in places]
+    gradients: Sequence[Tensor | None]
     if torch.is_grad_enabled():
         gradients = _differentiable_gradients(grad, request, tables, wanted)
     else:
-        gradients = _lookup_backward(grad, wanted, *saved, *ctx.settings)
+        of_tokens, *others = _lookup_backward(grad, wanted, *saved, *ctx.settings)
         if sparse and wanted[0]:
-            rows, size = gradients[0].flatten(0, 1), request.tokens.shape
-            gradients = (torch.sparse_coo_tensor(request.token_ids.flatten()[None], rows, size), *gradients[1:])
+            of_tokens = _sparse(request.token_ids, of_tokens, request.tokens)
+        gradients = (of_tokens, *others)
     results: list[Tensor | None] = [None] * (len(saved) + len(ctx.settings))
     for place, want, gradient in zip(places, wanted, gradients, strict=True):
         results[place] = gradient if want else None
     return tuple(results)
+
+
+def _sparse(token_ids: Tensor, rows: Tensor, table: Tensor) -> Tensor:
+    """The gradients of rows (B, L, D) as that of the table. The ids were good for reading it."""
+    ids, rows = token_ids.flatten()[None], rows.flatten(0, 1)
+    return torch.sparse_coo_tensor(ids, rows, table.shape, check_invariants=False)
 
 
 def _differentiable_gradients(
@@ -246,7 +262,7 @@ def _differentiable_gradients(
             torch.zeros_like(request.token_ids), torch.ones_like(request.tokens[:1]),
             seed=request.seed, dropout=request.dropout,
         )  # fmt: skip
-        keep = _body_for(ones).forward(ones) != 0
+        keep = (_body_for(ones).forward(ones) != 0).to(request.dtype)
     inputs = [table for table, want in zip(tables, wanted, strict=True) if want and table is not None]
     found = iter(torch.autograd.grad(plain(request, keep), inputs, grad, create_graph=True))
     return [next(found) if want else None for want in wanted]

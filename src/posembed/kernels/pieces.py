@@ -28,7 +28,7 @@ def forward(request: Request) -> Tensor:
         piece = request.part(*part)
         x = normalized(sum_of_rows(piece), piece)
         if generator is not None:
-            x = drop(x, draw_keep(generator, piece.shape, request.dropout), request.dropout)
+            x = drop(x, draw_keep(generator, piece.shape, request.dropout, x.dtype), request.dropout)
         out[part] = x
     return out
 
@@ -64,7 +64,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: 
         piece = r.part(*part)
         dy = grad[part].to(wide)
         if generator is not None:
-            dy = drop(dy, draw_keep(generator, piece.shape, r.dropout), r.dropout)
+            dy = drop(dy, draw_keep(generator, piece.shape, r.dropout, wide), r.dropout)
         dx, d_weight, d_bias = _through_norm(dy, piece)
         if weight is not None and d_weight is not None:
             weight += d_weight

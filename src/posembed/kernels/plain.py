@@ -113,8 +113,8 @@ def normalized(x: Tensor, request: Request) -> Tensor:
 
 
 def drop(x: Tensor, keep: Tensor, dropout: float) -> Tensor:
-    """x where ``keep`` (of x's shape, bool) says so, divided by the share that is kept; zero elsewhere."""
-    return x.where(keep, 0) * (0.0 if dropout == 1 else 1 / (1 - dropout))
+    """x where ``keep`` (of x's shape and dtype) is 1, divided by the share that is kept; zero where it is 0."""
+    return x * keep * (0.0 if dropout == 1 else 1 / (1 - dropout))
 
 
 def plain(request: Request, keep: Tensor | None = None, *, sparse: bool = False) -> Tensor:

@@ -1,9 +1,12 @@
 """The body for CUDA, in Triton: a row is read, added up, normalized, dropped and written without leaving the chip.
 
-The backward pass makes each row again and writes the gradient of its sum once. Tables collect those gradients from
-the rows sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is
+The backward pass makes each row again and writes the gradient of its sum once. Tables collect those gradients
+sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is
 contended for and every run gives the same bits. Sums are in float32, or float64 for float64.
 """
+
+# mypy: disable-error-code="no-untyped-def"
+# What @triton.jit compiles is Triton's language and not Python: its arguments have no Python types.
 
 from __future__ import annotations
 
@@ -193,7 +196,10 @@ def forward(request: Request) -> Tensor:
 
 
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
-    """The gradients of tokens, positions, types, weight and bias, of those that are wanted; None for the others."""
+    """The gradients of tokens, positions, types, weight and bias that are wanted; None for the others.
+
+    ``sparse`` is that of ``pieces.backward``.
+    """
     with torch.cuda.device_of(grad):
         dx, weight, bias = _through_norm(grad.contiguous(), request)
         tokens, positions, types = request.tokens, request.positions, request.types
@@ -232,7 +238,8 @@ def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None
     _backward_kernel[(programs,)](
         dx, weight_sums, bias_sums, grad, *_arguments(request), rows, rows_each, **_constants(request)
     )
-    return dx, *(None if sums is None else sums.sum(0) for sums in (weight_sums, bias_sums))
+    weight, bias = (None if sums is None else sums.sum(0) for sums in (weight_sums, bias_sums))
+    return dx, weight, bias
 
 
 def _of_tokens(dx: Tensor, request: Request, *, sparse: bool) -> Tensor:

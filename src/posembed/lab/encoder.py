@@ -54,8 +54,8 @@ class Encoder(PositionedModel):
         require_pooling(pooling)
         if encoding.window is not None:
             raise ArgumentError(
-                f"{type(encoding).__name__} is used under a causal window of {encoding.window} tokens, and an encoder "
-                "sees all tokens both ways; choose an encoding without a window"
+                f"{type(encoding).__name__} is used under a causal window of {encoding.window} tokens, and an "
+                "encoder sees all tokens both ways; choose an encoding without a window"
             )
         self.embedding = embedding
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None

@@ -5,34 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from posembed.errors import ArgumentError
-from posembed.lab.encodings import ENCODINGS, WINDOW_SUFFIX
+from posembed.lab.encodings import ENCODINGS
 from posembed.lab.image_encodings import IMAGE_ENCODINGS
 from posembed.lab.spec import TrainingSpec
 from posembed.layers.base import PositionEncoding
+from posembed.layers.relative import T5Bias
+
+AS_IN_A_DECODER = ("learned", "sinusoidal", "rope", "alibi", "kerple-log", "kerple-power", "pope", "none")
+"""ALiBi's and KERPLE's penalties grow with the distance either way; "none" leaves a bag of tokens."""
 
 BOTH_WAYS: dict[str, Callable[[TrainingSpec], PositionEncoding]] = {
-    name: ENCODINGS[name].build for name in ("learned", "sinusoidal", "rope", "alibi", "none")
+    **{name: ENCODINGS[name].build for name in AS_IN_A_DECODER},
+    "t5": lambda s: T5Bias(s.heads, bidirectional=True, std=s.width**-0.5),
 }
-"""ALiBi's penalty grows with the distance either way; "none" leaves a bag of tokens."""
 
 
 def require_both_ways(name: str) -> None:
     """Raise ArgumentError for a name that is not known, or of what an encoder of text has no use for."""
-    base = name.removesuffix(WINDOW_SUFFIX)
     if name in BOTH_WAYS:
         return
-    choose = f"choose among {', '.join(BOTH_WAYS)}"
+    base, *suffixes = name.split("+")
     if name in IMAGE_ENCODINGS:
-        raise ArgumentError(
-            f"{name!r} places the patches of an image in a grid, and a text is a sequence; {choose}"
+        reason = f"{name!r} places the patches of an image in a grid, and a text is a sequence"
+    elif base not in ENCODINGS:
+        reason = f"unknown encoding {name!r}"
+    elif base == "rolling" or "window" in suffixes:
+        reason = f"{name!r} needs a causal window, and an encoder sees all tokens both ways"
+    else:
+        reason = (
+            f"{name!r} is for a decoder, or for texts longer than those trained on, of which there are none here"
         )
-    if base not in ENCODINGS:
-        raise ArgumentError(f"unknown encoding {name!r}; {choose}")
-    if base != name or base == "rolling":
-        raise ArgumentError(
-            f"{name!r} tells positions apart under a causal window, and an encoder sees all tokens both ways; {choose}"
-        )
-    raise ArgumentError(f"{name!r} is for a decoder, whose tokens see none after them; {choose}")
+    raise ArgumentError(f"{reason}; choose among {', '.join(BOTH_WAYS)}")
 
 
 def build_both_ways(spec: TrainingSpec) -> PositionEncoding:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from posembed.errors import ArgumentError
-from posembed.lab.encodings import ENCODINGS, TOKEN_STD, WINDOW_SUFFIX
+from posembed.lab.encodings import ENCODINGS, TOKEN_STD
 from posembed.layers.base import PositionEncoding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -53,7 +55,7 @@ IMAGE_ENCODINGS: dict[str, ImageEntry] = {
     "factorized": ImageEntry(
         lambda s, g: LearnedGridEmbedding(g, s.width, factorized=True, dropout=s.dropout),
         "a trained row for the height plus one for the width",
-        "each of its two tables is resized as a grid one patch wide",
+        "each of its two tables is resized as learned-2d is, along its side",
     ),
     "sinusoidal": ImageEntry(
         lambda s, g: SinusoidalPositionalEmbedding(s.width, scale=SCALE, dropout=s.dropout),
@@ -78,7 +80,7 @@ def require_image_encoding(name: str) -> None:
     if name in IMAGE_ENCODINGS:
         return
     choose = f"choose among {', '.join(IMAGE_ENCODINGS)}"
-    if name.removesuffix(WINDOW_SUFFIX) in ENCODINGS:
+    if name.split("+")[0] in ENCODINGS:
         raise ArgumentError(
             f"{name!r} is of places in a sequence, and the patches of an image form a grid; {choose}"
         )
@@ -112,13 +114,16 @@ def at_grid(encoding: PositionEncoding, old: Grid, new: Grid) -> PositionEncodin
 
 def _factorized_at(encoding: LearnedGridEmbedding, new: Grid) -> LearnedGridEmbedding:
     changed = LearnedGridEmbedding(new, encoding.dim, factorized=True)
-    pairs = ((encoding.height_weight, new[0]), (encoding.width_weight, new[1]))
-    height, width = (
-        resize_table(
-            table.detach(), grid=(length, 1), method=GRID_METHOD, layout=TableLayout().on_grid(len(table), 1)
-        )
-        for table, length in pairs
-    )
-    tables = {"height_weight": height, "width_weight": width, "special_weight": encoding.special_weight.detach()}
+    tables = {
+        "height_weight": _line_at(encoding.height_weight.detach(), new[0]),
+        "width_weight": _line_at(encoding.width_weight.detach(), new[1]),
+        "special_weight": encoding.special_weight.detach(),
+    }
     changed.load_state_dict(tables)
     return changed
+
+
+def _line_at(rows: Tensor, length: int) -> Tensor:
+    """Rows (N, D) of one side of a grid -> (length, D), as ``GRID_METHOD`` resizes that side of a whole grid."""
+    # A grid one high: PyTorch's antialiasing gives wrong rows for one that comes out one wide (2.13, CPU).
+    return resize_table(rows, grid=(1, length), method=GRID_METHOD, layout=TableLayout().on_grid(1, len(rows)))

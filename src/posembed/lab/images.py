@@ -16,7 +16,7 @@ HELD_OUT_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images (N, size, size), float32, of mean 0 and variance 1 over those to train on; labels (N,), int64."""
+    """Grey images (N, size, size), float32, mean 0 and variance 1 over those to train on; labels (N,), int64."""
 
     train: Tensor
     train_labels: Tensor
@@ -56,7 +56,9 @@ def load_images(data: str = "digits") -> Images:
         held_out=images[cut:],
         held_out_labels=labels[cut:],
         classes=tuple(map(str, digits.target_names)),
-        description=f"scikit-learn's digits, 8 x 8 pixels: {cut:,} to train on, the last {len(images) - cut:,} held out",
+        description=(
+            f"scikit-learn's digits, 8 x 8 pixels: {cut:,} to train on, the last {len(images) - cut:,} held out"
+        ),
         sha256=hashlib.sha256(digits.images.tobytes() + digits.target.tobytes()).hexdigest(),
     )
 

@@ -115,8 +115,8 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
     for label in documents:
         if _is_fraction(label):
             raise DataError(
-                f"the {column} of {name} holds numbers such as {label}, and a class needs a name or a whole number; "
-                "a number is not told by classes: sort the numbers into a few named ranges first"
+                f"the {column} of {name} holds numbers such as {label}, and a class has a name or a whole number; "
+                "choose another column, or sort the numbers into a few named ranges first"
             )
     total = len({example.document for example in examples})
     if len(documents) > 2 and len(documents) > total * LABELS_PER_DOCUMENT:

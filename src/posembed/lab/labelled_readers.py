@@ -97,12 +97,12 @@ def _separated(path: Path, *, tabs: bool) -> Numbered:
             for row in reader:
                 if None in row or None in row.values():
                     raise DataError(
-                        f"line {reader.line_num} of {path} does not have the {len(reader.fieldnames or ())} columns "
-                        "of the first line; mend it"
+                        f"line {reader.line_num} of {path} does not have the "
+                        f"{len(reader.fieldnames or ())} columns of the first line; mend it"
                     )
                 yield reader.line_num, row
         except csv.Error as error:
-            raise DataError(f"line {reader.line_num} of {path} cannot be read: {error}; mend it") from error
+            raise DataError(f"line {reader.reader.line_num} of {path} cannot be read: {error}; mend it") from error
 
 
 def _json_lines(path: Path) -> Numbered:

@@ -46,8 +46,8 @@ class TextTokenizer:
 
 
 def text_tokenizer(name: str, train: Sequence[str]) -> TextTokenizer:
-    """By name: "bytes"; "bpe:N", N byte pairs learned from the texts to train on (Sennrich et al. 2016); the path of
-    a tokenizer.json, or a name on the Hugging Face hub.
+    """By name: "bytes"; "bpe:N", N tokens of byte pairs learned from the texts to train on (Sennrich et al. 2016);
+    the path of a tokenizer.json, or a name on the Hugging Face hub.
 
     Raises:
         DataError: a tokenizer that cannot be loaded.

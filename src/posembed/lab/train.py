@@ -24,6 +24,7 @@ from posembed.lab.results import RunFolder, RunResult
 from posembed.lab.snapshots import save_tables, snapshot_steps
 from posembed.lab.spec import TrainingSpec
 from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
+from posembed.layers.grid import LearnedGridEmbedding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -107,7 +108,10 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
 
 def learned_rows(model: PositionedModel) -> Tensor | None:
     """A copy of the encoding's table (N, D) on the CPU, if it has one."""
-    weight = getattr(model.encoding, "weight", None)
+    if isinstance(model.encoding, LearnedGridEmbedding):
+        weight: Tensor | None = model.encoding.rows()  # of a factorized grid, the sums
+    else:
+        weight = getattr(model.encoding, "weight", None)
     return None if weight is None else weight.detach().cpu().clone()
 
 

@@ -83,19 +83,23 @@ class LearnedPositionalEmbedding(PositionEncoding):
             PositionError: a position has no row.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        self._require_shapes(x, position_ids, offset)
+        self.require_shapes(x, position_ids, offset)
         if position_ids is not None:
             rows = self.rows(position_ids)
         elif isinstance(offset, Tensor):
             rows = self.rows(consecutive(x.shape[1], offset))
         else:
-            rows = self._consecutive_rows(x.shape[1], offset)
+            rows = self.consecutive_rows(x.shape[1], offset)
         if not x.is_floating_point():
             return rows.expand(*x.shape, self.dim)
-        if self.training and not torch.compiler.is_compiling() and not self._scale_was_seen:
+        if self.will_look_at_scales():
             self._scale_was_seen = True
             warn_if_far_apart(x, rows, stacklevel=4)  # forward, two frames of nn.Module, the caller
         return F.dropout(_sum(x, rows), self.dropout, self.training, inplace=True)
+
+    def will_look_at_scales(self) -> bool:
+        """Whether ``forward`` would compare tokens and rows: in the first training step, once."""
+        return self.training and not torch.compiler.is_compiling() and not self._scale_was_seen
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         """x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D): ``forward`` with explicit ids."""
@@ -110,12 +114,16 @@ class LearnedPositionalEmbedding(PositionEncoding):
             PositionError: a position has no row.
             ArgumentError: the ids are not integers.
         """
+        return F.embedding(self.row_ids(position_ids), self.weight, padding_idx=self.layout.pad_row)
+
+    def row_ids(self, position_ids: Tensor) -> Tensor:
+        """position_ids (...) -> the numbers of their rows, int64 (...). Raises what ``rows`` does."""
         if self.check_ids:
             lowest = 0 if self.layout.pad_row is None else PADDING
             position_ids = check_positions(position_ids, self.max_len, lowest=lowest)
         else:
             require_integers(position_ids, "position_ids")
-        return F.embedding(self.layout.rows_of(position_ids), self.weight, padding_idx=self.layout.pad_row)
+        return self.layout.rows_of(position_ids)
 
     def extra_repr(self) -> str:
         return (
@@ -123,8 +131,14 @@ class LearnedPositionalEmbedding(PositionEncoding):
             f"layout={self.layout}, check_ids={self.check_ids}"
         )
 
-    def _consecutive_rows(self, length: int, offset: int) -> Tensor:
-        """(L, D): a view of the table, broadcast over the batch, whose gradient is a sum and not a scatter."""
+    def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
+        """The rows of positions offset .. offset + length - 1: (L, D), a view of the table.
+
+        Broadcast over a batch its gradient is a sum and not a scatter.
+
+        Raises:
+            PositionError: a position has no row.
+        """
         check_offset(offset)
         if offset + length > self.max_len and length > 0:
             if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
@@ -135,7 +149,8 @@ class LearnedPositionalEmbedding(PositionEncoding):
         start = self.layout.front + offset
         return self.weight[start : start + length]
 
-    def _require_shapes(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> None:
+    def require_shapes(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> None:
+        """Raise ArgumentError unless they fit ``forward``."""
         if x.is_floating_point():
             if x.dim() != 3 or x.shape[-1] != self.dim:
                 raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from posembed.lab.questions.algorithms import AlgorithmResult, AlgorithmRow, AlgorithmSummary, BySize
 from posembed.report.algorithm_words import best_first, interval, percent, solves_in_words
-from posembed.report.tables import NO_POSITION, Cell, Row, Table
+from posembed.report.page import Cell, Row, Table
+from posembed.report.tables import NO_POSITION
 from posembed.statistics import Estimate
 
 
 def result_tables(summary: AlgorithmSummary) -> list[Table]:
     """Exact match, single tokens, and what was trained; in each, the encoding that solves most comes first."""
     tables = [_exact_match(summary), _tokens(summary), _what_was_trained(summary)]
-    return [table for table in tables if table.rows]
+    return [replace(table, first="encoding") for table in tables if table.rows]
 
 
 def _exact_match(summary: AlgorithmSummary) -> Table:
@@ -62,22 +64,6 @@ def _what_was_trained(summary: AlgorithmSummary) -> Table:
 
 def raw_tables(results: Sequence[AlgorithmResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
-    runs = Table(
-        "Runs",
-        "",
-        (Cell("last training loss"), Cell("seconds"), Cell("ended", kind="words")),
-        tuple(
-            Row(
-                result.spec.name,
-                (
-                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
-                    Cell(f"{result.seconds:,.0f}"),
-                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
-                ),
-            )
-            for result in results
-        ),
-    )
     sizes = tuple(Cell(f"{size:,}") for size in results[0].spec.test_sizes)
     measured = [(result.spec.name, result.measurements) for result in results if result.measurements is not None]
     shares = [
@@ -86,7 +72,7 @@ def raw_tables(results: Sequence[AlgorithmResult]) -> list[Table]:
             "Tokens right", "Shares.", sizes, tuple(Row(name, _shares(m.token_accuracy)) for name, m in measured)
         ),
     ]
-    return [*shares, runs] if measured else [runs]
+    return [replace(table, first="run") for table in shares if measured]
 
 
 def _sizes(summary: AlgorithmSummary) -> tuple[Cell, ...]:

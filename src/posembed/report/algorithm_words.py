@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from posembed.lab.questions.algorithms import AlgorithmRow, AlgorithmSummary
     from posembed.statistics import Estimate
 
-SOLVED_IN_WORDS = "95 % of its problems answered without a mistake, and so at every smaller size tested"
+SOLVED_IN_WORDS = "95% of its problems answered without a mistake, and so at every smaller size tested"
 
 
 def answer(summary: AlgorithmSummary) -> list[str]:
@@ -91,43 +91,41 @@ def _at_the_end(row: AlgorithmRow, longest: int) -> str:
     assert row.solves is not None
     share = row.exact_match[row.solves]
     assert share is not None
-    note = f"exact match {percent(share.mean)} %"
+    note = f"exact match {percent(share.mean)}%"
     if interval(share):
-        note += f", 95 % interval {interval(share)}"
+        note += f", 95% interval {interval(share)}"
     if row.solves == longest:
         note += ", the largest tested"
     return f" ({note})"
 
 
 def _not_beyond(summary: AlgorithmSummary) -> str:
-    trained, unit = summary.train_size, summary.unit
-    if max(summary.test_sizes) <= trained:
-        return _within(summary)
-    rest = [row for row in best_first(summary) if row.seeds and (row.solves or 0) <= trained]
-    ended = [row for row in rest if ends_at(row, summary) is not None]
-    others = [row for row in rest if row not in ended]
-    sentences = []
-    if others:
-        parts = [f"{called(row.encoding)} {_stops(row, summary)}" for row in others]
-        sentences.append(f"{listed(parts)}.")
-    for row in ended:
-        sentences.append(
-            f"{called(row.encoding)} has no position past {ends_at(row, summary):,} {unit}: its table ends with "
-            f"the training, and it {_stops(row, summary)}."
-        )
+    """Those that solve nothing larger than what was trained, together by what they solve."""
+    trained = summary.train_size
+    rows = [row for row in best_first(summary) if row.seeds and (row.solves or 0) <= trained]
+    ended = [row for row in rows if ends_at(row, summary) is not None]
+    others = [row for row in rows if row not in ended]
+    sentences = [
+        f"{_names(those)} {_stops(those, summary)}."
+        for size in dict.fromkeys(row.solves for row in others)
+        if (those := [row for row in others if row.solves == size])
+    ]
+    sentences += [
+        f"{called(row.encoding)}, whose positions end at {ends_at(row, summary):,}, {_stops([row], summary)}."
+        for row in ended
+    ]
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
 
 
-def _stops(row: AlgorithmRow, summary: AlgorithmSummary) -> str:
-    if row.solves is None:
-        return f"does not solve even {min(summary.test_sizes):,}"
-    return f"solves up to {row.solves:,}"
+def _names(rows: list[AlgorithmRow]) -> str:
+    return listed([called(row.encoding) for row in rows])
 
 
-def _within(summary: AlgorithmSummary) -> str:
-    parts = [f"{called(row.encoding)} {_stops(row, summary)}" for row in best_first(summary) if row.seeds]
-    sentence = f"{listed(parts)}." if parts else ""
-    return sentence[:1].upper() + sentence[1:]
+def _stops(rows: list[AlgorithmRow], summary: AlgorithmSummary) -> str:
+    several, size = len(rows) > 1, rows[0].solves
+    if size is None:
+        return f"{'do' if several else 'does'} not solve even {min(summary.test_sizes):,}"
+    return f"{'solve' if several else 'solves'} up to {size:,}"
 
 
 def _failing(summary: AlgorithmSummary) -> str:

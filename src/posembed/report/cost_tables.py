@@ -21,14 +21,15 @@ from posembed.report.cost_words import (
     sizes_in_words,
     yours,
 )
-from posembed.report.tables import Cell, Row, Table
+from posembed.report.page import Cell, Row, Table
 
 NOT_TRIED = "not tried"
 
 
 def cost_tables(result: CostResult) -> list[Table]:
     tables = [time_table(result), inside_table(result), parameter_table(result), memory_table(result)]
-    tables += [growth_table(result), quoted_table(result), size_table([yours(result), *KNOWN])]
+    tables += [quoted_table(result), growth_table(result), not_tried_table(result)]
+    tables.append(size_table([yours(result), *KNOWN]))
     return [table for table in tables if table.rows]
 
 
@@ -144,11 +145,21 @@ def growth_table(result: CostResult) -> Table:
 
     return Table(
         "Growth with length",
-        f"The encoding alone, forward, one sequence, width {result.growth_width}, {result.growth_heads} heads: "
+        f"The encoding alone, forward, one sequence, width {result.growth_width}, {_heads(result.growth_heads)}: "
         "milliseconds, and below them memory at the peak. Exponents by least squares on the logarithms, from "
         "2,048 tokens on: 1 is linear, 2 quadratic. What would not fit in memory or time was not tried.",
         (Cell("exponent, time"), Cell("memory"), *(Cell(f"{length:,}") for length in lengths)),
         tuple(Row(row.encoding, cells(row)) for row in cheapest_first(result)),
+    )
+
+
+def not_tried_table(result: CostResult) -> Table:
+    stopped = [row for row in cheapest_first(result) if row.growth.stopped is not None]
+    return Table(
+        "Why longer texts were not tried",
+        "Foreseen from the last two lengths.",
+        (Cell("the next length", kind="words"),),
+        tuple(Row(row.encoding, (Cell(row.growth.stopped or "", kind="words"),)) for row in stopped),
     )
 
 
@@ -195,6 +206,10 @@ def size_table(sizes: Sequence[Size]) -> Table:
             for size in sizes
         ),
     )
+
+
+def _heads(number: int) -> str:
+    return f"{number:,} head{'s' * (number != 1)}"
 
 
 def _share(value: Spread) -> Cell:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from posembed.lab.cost.results import CostResult, CostRow
@@ -13,6 +12,9 @@ from posembed.report.words import called, listed
 MINUS = "\N{MINUS SIGN}"
 CHEAP = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of attention's time. Encodings are said to take less than the lowest that the cheapest is below."""
+
+FEW = 4
+"""More than so many are not named one by one where the tables do."""
 
 QUOTED_ATTENTION_MS = 12.3
 QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
@@ -96,6 +98,15 @@ def _names(rows: Sequence[CostRow]) -> str:
     return listed([called(row.encoding) for row in rows])
 
 
+def _verb(rows: Sequence[CostRow], one: str, many: str) -> str:
+    return many if len(rows) > 1 else one
+
+
+def _range(texts: Sequence[str]) -> str:
+    """ "3.0%", "3.0% to 25%", of texts in their order."""
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
+
+
 def _with_position(result: CostResult) -> list[CostRow]:
     """Those that do something; “none” shows what the measuring itself takes."""
     return [row for row in cheapest_first(result) if row.writes.all]
@@ -107,66 +118,87 @@ def _time(result: CostResult) -> str:
         return ""
     layer = milliseconds(result.attention.backward.median)
     lead = f"In training, beside a layer of attention of {layer} ms ({sizes_in_words(result)}),"
-    limit = next((x for x in CHEAP if rows[0].alone_share.backward.median < x), math.inf)
-    cheap = [row for row in rows if row.alone_share.backward.median < limit]
-    dear = [f"{called(row.encoding)} {percent(row.alone_share.backward.median)}" for row in rows[len(cheap) :]]
-    if limit == math.inf:
-        return f"{lead} the cheapest takes more than all of its time: {listed(dear)}."
-    takes = f"{_names(cheap)} {'take' if len(cheap) > 1 else 'takes'} less than {limit:.0%} of its time"
-    return f"{lead} {takes}{'; ' if dear else ''}{listed(dear) if dear else ''}."
+    limit = next((x for x in CHEAP if rows[0].alone_share.backward.median < x), None)
+    cheap = [row for row in rows if limit is not None and row.alone_share.backward.median < limit]
+    dear = rows[len(cheap) :]
+    shares = [f"{called(row.encoding)} {percent(row.alone_share.backward.median)}" for row in dear]
+    others = listed(shares) if len(dear) <= FEW else f"the others from {_from_to(dear)}"
+    if limit is None:
+        return f"{lead} the cheapest takes more than all of its time: {others}."
+    takes = f"{_names(cheap)} {_verb(cheap, 'takes', 'take')} less than {limit:.0%} of its time"
+    return f"{lead} {takes}{f'; {others}' if dear else ''}."
+
+
+def _from_to(rows: Sequence[CostRow]) -> str:
+    ends = [f"{percent(row.alone_share.backward.median)} ({called(row.encoding)})" for row in (rows[0], rows[-1])]
+    return " to ".join(ends)
 
 
 def _inside(result: CostResult) -> str:
-    """What cannot be told from nothing, what adds, what saves, and the likely reason."""
-    rows = _with_position(result)
-    saving = [row for row in rows if row.overhead.backward.high is not None and row.overhead.backward.high < 0]
-    adding = [row for row in rows if row.overhead.backward.low is not None and row.overhead.backward.low > 0]
-    parts = []
-    for row in sorted(adding, key=lambda row: row.overhead.backward.median):
-        why = ", since a bias (H, L, L) takes the place of a causal mask" if row.writes.scores else ""
-        parts.append(f"{called(row.encoding)} adds {percent(row.overhead.backward.median)}{why}")
-    for row in saving:
-        why = ", by its window" if row.window else ""
-        parts.append(f"{called(row.encoding)} saves {percent(-row.overhead.backward.median)}{why}")
+    """What adds, what saves, each with the likely reason, and what cannot be told from nothing."""
+    rows = sorted(_with_position(result), key=lambda row: row.overhead.backward.median)
+    saving = [row for row in rows if (high := row.overhead.backward.high) is not None and high < 0]
+    adding = [row for row in rows if (low := row.overhead.backward.low) is not None and low > 0]
     untold = [row for row in rows if row not in adding and row not in saving]
+    plain, biased = ([row for row in adding if bool(row.writes.scores) == bias] for bias in (False, True))
+    parts = []
+    for group, why in (
+        (plain, ""),
+        (biased, ", since a bias (H, L, L) takes the place of a causal mask"),
+    ):
+        if group:
+            shares = _range([percent(row.overhead.backward.median) for row in group])
+            parts.append(f"{_names(group)} {_verb(group, 'adds', 'add')} {shares}{why}")
+    if saving:
+        shares = _range([percent(-row.overhead.backward.median) for row in saving[::-1]])
+        why = ", by a window" if all(row.window for row in saving) else ""
+        parts.append(f"{_names(saving)} {_verb(saving, 'saves', 'save')} {shares}{why}")
     if untold and all(row.overhead.backward.low is not None for row in untold):
-        parts.append(f"what {_names(untold)} {'add' if len(untold) > 1 else 'adds'} cannot be told from nothing")
+        them = _names(untold) if len(untold) <= FEW or not parts else "the others"
+        verb = "add" if len(untold) > 1 else "adds"
+        parts.append(f"what {them} {verb} cannot be told from nothing")
     return f"Put into the layer, {'; '.join(parts)}." if parts else ""
 
 
 def _parameters(result: CostResult) -> str:
     size = yours(result)
-    learned = [row for row in result.rows if row.parameters]
     nothing = [row for row in _with_position(result) if not row.parameters]
+    others = [row for row in result.rows if row.parameters not in (0, size.table)]
     share, of_model = percent(size.share_of_embeddings), percent(size.share_of_model)
     text = (
         f"A learned table of {size.rows:,} x {size.width:,} holds {size.table:,} parameters: {share} of the "
         f"embeddings with {size.vocabulary:,} tokens, {of_model} of a model of {size.layers:,} layers."
     )
-    others = [row for row in learned if row.parameters != size.table]
     if others:
-        text += f" With {listed([f'{called(row.encoding)} it is {row.parameters:,}' for row in others])}."
+        most = max(others, key=lambda row: row.parameters)
+        counts = [f"{called(row.encoding)} {row.parameters:,}" for row in others]
+        told = listed(counts) if len(counts) <= FEW else f"the others that learn at most {most.parameters:,}"
+        text += f" Beside it, {told}."
     if nothing:
-        text += f" With {_names(nothing)} there are none."
+        text += f" {len(nothing)} of {len(_with_position(result))} encodings hold none."
     return text
 
 
 def _growth(result: CostResult) -> str:
     rows = [row for row in _with_position(result) if row.growth.time_exponent is not None]
+    rows.sort(key=lambda row: row.growth.time_exponent or 0.0)
     through = [row for row in rows if row.growth.stopped is None]
+    stopped = [row for row in rows if row.growth.stopped is not None]
     parts = []
     if through:
-        exponents = sorted(row.growth.time_exponent or 0.0 for row in through)
-        low, high = f"{exponents[0]:.1f}", f"{exponents[-1]:.1f}"
-        powers = low if low == high else f"{low} to {high}"
+        them = _names(through) if len(through) <= FEW else f"{len(through)} encodings"
         reached = max(through[0].growth.lengths)
         parts.append(
-            f"Followed to {reached:,} tokens, the time of {_names(through)} grows as length to the power {powers}."
+            f"Followed to {reached:,} tokens, the time of {them} grows as length to the {_powers(through)}."
         )
-    for row in rows:
-        if row.growth.stopped is not None:
-            parts.append(
-                f"That of {called(row.encoding)} grows as length to the power {row.growth.time_exponent:.1f}; it "
-                f"was followed to {max(row.growth.lengths):,} ({row.growth.stopped})."
-            )
+    if stopped:
+        ends = sorted(max(row.growth.lengths) for row in stopped)
+        parts.append(
+            f"That of {_names(stopped)} grows as length to the {_powers(stopped)}; the next doubling after "
+            f"{_range([f'{end:,}' for end in ends])} tokens was not tried, for memory or time."
+        )
     return " ".join(parts)
+
+
+def _powers(rows: Sequence[CostRow]) -> str:
+    return f"power {_range([f'{row.growth.time_exponent or 0.0:.1f}' for row in rows])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from posembed.checkpoints.evaluation import Evaluation, Row, is_perplexity, told
@@ -13,6 +14,11 @@ MARKS = {"better": "+", "worse": "-", "untold": "=", "equal": "", "": ""}
 
 def figure(measure: str, value: float) -> str:
     return number(value) if is_perplexity(measure) else f"{value:.3f}"
+
+
+def difference(measure: str, value: float) -> str:
+    """ "−0.064"; a ratio of perplexities as "1.07"."""
+    return number(value) if is_perplexity(measure) else f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
 
 
 def plus_minus(measure: str, found: Estimate) -> str:
@@ -37,8 +43,9 @@ def legend(evaluation: Evaluation) -> str:
     if evaluation.texts < 2:
         return "One text: no interval is known, and any difference may be chance."
     return (
-        f"±: 95% interval over texts. + better and - worse than {evaluation.reference.name} at the same length, "
-        "= not to be told apart from it: by the interval of the differences text by text."
+        "±: 95% interval over texts, none where all gave the same. + better and - worse than "
+        f"{evaluation.reference.name} at the same length, = not to be told apart from it: by the interval of the "
+        "differences text by text."
     )
 
 
@@ -77,13 +84,13 @@ def against(row: Row, reference: Row, measure: str, length: int) -> Iterator[str
     said = told(measure, versus)
     how = {"better": "better than", "worse": "worse than", "untold": "not to be told apart from"}
     if said in how:
-        by = f"{figure(measure, versus.mean)} times" if is_perplexity(measure) else f"{versus.mean:+.3f}"
+        by = difference(measure, versus.mean) + (" times" if is_perplexity(measure) else "")
         yield (
-            f"That is {how[said]} {reference.name}, {figure(measure, theirs.mean)}: {by} (paired interval "
-            f"{span(measure, versus)})."
+            f"That is {how[said]} “{reference.name}”, {figure(measure, theirs.mean)}: {by} (paired interval "
+            f"{difference_span(measure, versus)})."
         )
     elif said == "equal":
-        yield f"{reference.name} gives the same in every text."
+        yield f"“{reference.name}” gives the same in every text."
 
 
 def differences(evaluation: Evaluation) -> list[tuple[str, str, str]]:
@@ -95,10 +102,17 @@ def differences(evaluation: Evaluation) -> list[tuple[str, str, str]]:
         versus = row.versus(reference, measure, length)
         if row is not reference and versus is not None:
             said = told(measure, versus)
-            by = f"x {figure(measure, versus.mean)}" if is_perplexity(measure) else f"{versus.mean:+.3f}"
-            lines.append((row.name, f"{by} {plus_minus(measure, versus)}".rstrip(), words.get(said, said)))
+            times = "\N{MULTIPLICATION SIGN} " if is_perplexity(measure) else ""
+            by = f"{times}{difference(measure, versus.mean)} {plus_minus(measure, versus)}".rstrip()
+            lines.append((row.name, by, words.get(said, said)))
     return lines
 
 
 def span(measure: str, found: Estimate) -> str:
-    return interval(found, lambda value: figure(measure, value))
+    """ "0.764–0.806"; empty where none is known. A share ends at 0 and 1, whatever Student's t says."""
+    most = math.inf if is_perplexity(measure) else 1.0
+    return interval(found, lambda value: figure(measure, min(max(value, 0.0), most)))
+
+
+def difference_span(measure: str, versus: Estimate) -> str:
+    return interval(versus, lambda value: difference(measure, value))

@@ -1,4 +1,4 @@
-"""What every page ends with: settings, machine, versions, and every value."""
+"""What stands below the answer on every page of runs: how they trained, and with what."""
 
 from __future__ import annotations
 
@@ -6,31 +6,68 @@ from collections.abc import Sequence
 from typing import Any
 
 from posembed.lab.results import RunResult
-from posembed.report.page import Folded, Pairs, Section, Table
+from posembed.report.page import Cell, Folded, Pairs, Row, Section, Table, picture
+from posembed.report.training_curve import training_figure
 
 
-def evidence(results: Sequence[RunResult[Any, Any]], tables: Sequence[Table]) -> Section:
-    """Of runs that share all settings but what is compared."""
-    settings = results[0].spec.shared_settings()
+def training_section(
+    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", of: str = ""
+) -> Section:
+    """The loss of every run.
+
+    compared: the field of its spec that names a line. of: a sentence, where the loss is not of all tokens.
+    """
+    caption = f"{of} A line a run; names stand at the mean of the last losses.".strip()
+    if any(result.failure is not None for result in results):
+        caption += " A cross marks where a run failed."
+    described = "Training loss against the step, a line a run."
+    figure = training_figure(results, compared=compared)
+    return Section("Training", (picture(figure, name="training", described=described, caption=caption),))
+
+
+def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
+    """Settings, machine, and every value: all folded. values: what each run measured."""
+    settings = tuple(
+        (name.replace("_", " "), _plain(value)) for name, value in results[0].spec.shared_settings().items()
+    )
     return Section(
         "Evidence",
         (
-            Folded(
-                "Settings", (Pairs(tuple((name.replace("_", " "), _plain(v)) for name, v in settings.items())),)
-            ),
-            Folded("Machine and versions", (Pairs(tuple(_environments(results))),)),
-            Folded("Every value, by seed", tuple(tables)),
+            Folded("Settings", (Pairs(settings),)),
+            Folded("Machine and versions", (Pairs(_environments(results)),)),
+            Folded("Every value, by seed", (*values, _runs(results))),
         ),
     )
 
 
-def _environments(results: Sequence[RunResult[Any, Any]]) -> list[tuple[str, str]]:
+def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
+    return Table(
+        "Runs",
+        "",
+        (Cell("last training loss"), Cell("seconds"), Cell("tokens a second"), Cell("ended", kind="words")),
+        tuple(
+            Row(
+                result.spec.name,
+                (
+                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
+                    Cell(f"{result.seconds:,.0f}"),
+                    Cell(f"{result.tokens_per_second:,.0f}"),
+                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
+                ),
+            )
+            for result in results
+        ),
+        first="run",
+    )
+
+
+def _environments(results: Sequence[RunResult[Any, Any]]) -> tuple[tuple[str, str], ...]:
     """What the runs were made with; where they differ, all of it."""
     names = dict.fromkeys(name for result in results for name in result.environment)
-    return [
+    return tuple(
         (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))
         for name in names
-    ]
+    )
 
 
 def _plain(value: Any) -> str:

@@ -11,13 +11,12 @@ from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, I
 from posembed.report.along_training import starts_figure
 from posembed.report.dots import dots_figure
 from posembed.report.drawing import styles
-from posembed.report.evidence import evidence
+from posembed.report.evidence import evidence_section, training_section
 from posembed.report.inits_quoted import comparable, disagreements, quoted_table
 from posembed.report.inits_tables import raw_tables, result_tables
 from posembed.report.inits_words import answer, best_first, loss_number, runs_of_each
 from posembed.report.learned_tables import measures_picture, tables_of
 from posembed.report.page import Picture, Section, picture, render_page, write_page
-from posembed.report.training_curve import training_figure
 from posembed.statistics import Estimate
 
 
@@ -56,8 +55,8 @@ def render(
         Section("", tuple(_first_figures(summary))),
         Section("The numbers", tuple(tables), says=_intervals(summary)),
         Section("What the tables became", tuple(_table_pictures(runs, results))),
-        Section("Training", (_training(results),)),
-        evidence(results, raw_tables(results)),
+        training_section(results, compared="init"),
+        evidence_section(results, raw_tables(results)),
     ]
     spec = results[0].spec
     unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
@@ -130,15 +129,6 @@ def _table_pictures(
         caption="The cosine of every two rows, in the first run of each start. Red is alike, blue is opposite.",
     )
     yield measures_picture(tables)
-
-
-def _training(results: Sequence[InitResult]) -> Picture:
-    return picture(
-        training_figure(results, compared="init"),
-        name="training",
-        described="Training loss against the step, a line a run.",
-        caption="A line a run; names stand at the mean of the last losses.",
-    )
 
 
 def _intervals(summary: InitSummary) -> str:

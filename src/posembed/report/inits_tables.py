@@ -114,26 +114,9 @@ def _rows(summary: InitSummary) -> Table:
 
 def raw_tables(results: Sequence[InitResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
-    return [
-        Table(
-            "Runs",
-            "Held-out loss in nats a token.",
-            (Cell("held-out loss"), Cell("last training loss"), Cell("seconds"), Cell("ended", kind="words")),
-            tuple(
-                Row(
-                    result.spec.name,
-                    (
-                        Cell(f"{result.measurements.loss:.5f}" if result.measurements else ""),
-                        Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
-                        Cell(f"{result.seconds:,.0f}"),
-                        Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
-                    ),
-                )
-                for result in results
-            ),
-            first="run",
-        )
-    ]
+    measured = [(result.spec.name, result.measurements) for result in results if result.measurements is not None]
+    rows = tuple(Row(name, (Cell(f"{measurements.loss:.5f}"),)) for name, measurements in measured)
+    return [Table("Held-out loss", "In nats a token.", (Cell("loss"),), rows, first="run")] if rows else []
 
 
 def _cell(estimate: Estimate | None, write: Callable[[float], str]) -> Cell:

@@ -12,12 +12,11 @@ from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.report.answer import answer
 from posembed.report.attention_by_distance import WHERE_THEY_LOOK, attention_pictures
 from posembed.report.drawing import styles
-from posembed.report.evidence import evidence
+from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned_tables import table_pictures
 from posembed.report.length_curve import is_cut, length_figure
 from posembed.report.page import Section, picture, render_page, write_page
 from posembed.report.tables import raw_tables, result_tables
-from posembed.report.training_curve import training_figure
 from posembed.report.words import listed, runs_of_each
 
 
@@ -49,19 +48,13 @@ def render(
     lengths = picture(
         length_figure(summary), name="lengths", described=" ".join(sentences), caption=_length_caption(summary)
     )
-    training = picture(
-        training_figure(results),
-        name="training",
-        described="Training loss against the step, a line a run.",
-        caption=_training_caption(results),
-    )
     sections = [
         Section("", (lengths,)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
         Section("What the tables learned", tuple(table_pictures(runs, results))),
         Section("Where the heads look", tuple(attention_pictures(runs, results)), says=WHERE_THEY_LOOK),
-        Section("Training", (training,)),
-        evidence(results, raw_tables(results)),
+        training_section(results),
+        evidence_section(results, raw_tables(results)),
     ]
     return render_page(
         title=f"How far does each position encoding carry past {spec.train_length:,} tokens?",
@@ -102,10 +95,3 @@ def _intervals(summary: LengthSummary) -> str:
     if all(len(row.seeds) < 2 for row in summary.rows):
         return "There is a single run of each encoding, so no interval is known; small differences may be chance."
     return "Below each mean stands its 95% interval over seeds (Student's t); ratios are paired by seed."
-
-
-def _training_caption(results: Sequence[LengthResult]) -> str:
-    failed = any(result.failure is not None for result in results)
-    return "A line a run; names stand at the mean of the last losses." + (
-        " A cross marks where a run failed." if failed else ""
-    )

@@ -66,7 +66,14 @@ class Folded:
     parts: tuple[Part, ...]
 
 
-Part = Picture | Table | Pairs | Folded
+@dataclass(frozen=True)
+class Lines:
+    """Sentences, one below the other."""
+
+    lines: tuple[str, ...]
+
+
+Part = Picture | Table | Pairs | Lines | Folded
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
         figure.text(left / WIDTH, 1 - 14 / HEIGHT, title, fontsize=TEXT, color=INK)
         largest = rows.abs().max().item()
         values = axes_at(figure, left=left, top=40, width=SIDE, height=150)
-        _image(values, rows.T, largest or 1.0, title=f"values, ± {largest:.2g}")
+        image(values, rows.T, largest or 1.0, title=f"values, ± {largest:.2g}")
         alike = axes_at(figure, left=left, top=236, width=SIDE, height=SIDE)
-        _image(alike, cosine_matrix(rows), 1.0, title="cosine of two rows, ± 1")
+        image(alike, cosine_matrix(rows), 1.0, title="cosine of two rows, ± 1")
         if column == 0:
             values.set_ylabel("dimension", fontsize=TEXT - 1, color=MUTED)
             alike.set_ylabel("row", fontsize=TEXT - 1, color=MUTED)
@@ -40,15 +40,31 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
     return figure
 
 
-def _image(axes: Axes, values: Tensor, largest: float, *, title: str) -> None:
-    _title(axes, title)
-    axes.imshow(values.numpy(), cmap=COLOURS, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest")
+def image(
+    axes: Axes,
+    values: Tensor,
+    largest: float,
+    *,
+    title: str,
+    extent: tuple[float, float, float, float] | None = None,
+) -> None:
+    """values (H, W) as colours, blue below zero. extent: what the axes say at (left, right, bottom, top)."""
+    small_title(axes, title)
+    axes.imshow(
+        values.float().numpy(),
+        cmap=COLOURS,
+        vmin=-largest,
+        vmax=largest,
+        aspect="auto",
+        interpolation="nearest",
+        extent=extent,
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def _norms(axes: Axes, initial: Tensor, final: Tensor) -> None:
-    _title(axes, "norms")
+    small_title(axes, "norms")
     for text, rows, colour in (("at initialisation", initial, MUTED), ("after training", final, SERIES[0])):
         lengths = norms(rows).numpy()
         axes.plot(lengths, color=colour, linewidth=1.6, label=text)
@@ -70,5 +86,5 @@ def _norms(axes: Axes, initial: Tensor, final: Tensor) -> None:
     )
 
 
-def _title(axes: Axes, text: str) -> None:
+def small_title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=TEXT - 1, color=MUTED, pad=5)

@@ -1,6 +1,7 @@
 """What a linear reader can tell about position from a table's rows (Wang and Chen 2020, arXiv:2010.04903).
 
 Five folds over the positions, shuffled with a fixed seed: a row is always judged by a reader that never saw it.
+Matrices this small are worked on by one thread: several wait for each other longer than they work.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ def position_error(table: Tensor) -> float:
     """
     from sklearn.linear_model import RidgeCV
     from sklearn.model_selection import cross_val_predict
+    from threadpoolctl import threadpool_limits
 
     rows = _features(table)
     positions = np.arange(len(rows))
-    read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=_folds())
+    with threadpool_limits(1):
+        read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=_folds())
     return float(np.abs(read - positions).mean())
 
 
@@ -54,6 +57,7 @@ def order_error(table: Tensor) -> float:
     Both positions of a test pair are held out.
     """
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     rows = _features(table)
     generator = np.random.default_rng(0)
@@ -65,6 +69,7 @@ def order_error(table: Tensor) -> float:
 
     errors = []
     for seen, held_out in _folds().split(rows):
-        reader = LogisticRegression(max_iter=1000).fit(*pairs(seen))
-        errors.append(1 - reader.score(*pairs(held_out)))
+        with threadpool_limits(1):
+            reader = LogisticRegression(max_iter=1000).fit(*pairs(seen))
+            errors.append(1 - reader.score(*pairs(held_out)))
     return float(np.mean(errors))

@@ -14,15 +14,17 @@ from posembed.lab.cost.results import Growth
 from posembed.lab.cost.turns import fit_exponent, take_turns
 from posembed.layers.base import PositionEncoding
 
-GROWTH_SHAPE = Shape(batch=1, length=512, width=128, heads=2)
-"""Where growth starts: one sequence in a narrow layer, so that lengths go far before memory ends."""
+GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=1)
+"""Where growth starts: one sequence, one head, so that lengths go far before memory ends."""
 MOST_BYTES = 2 * 2**30
 """At a step's peak; a length that would need more is not tried."""
-SECONDS = 40.0
+SECONDS = 30.0
 """Shared out evenly; a length that would take an encoding past its share is not tried."""
 ROUNDS = 3
 CALLS = ROUNDS + 2
 """One more to warm up, and one in which memory is counted."""
+MOST_GROWTH = 4
+"""Times longer that the next step is thought to take at most: doubled lengths square, and more is noise."""
 FIT_FROM = 2048
 """Below this length, calling a few functions takes as long as what they do."""
 FEWEST_TO_FIT = 3
@@ -76,7 +78,8 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
         return None
     before, last = found[-2:]
     peak = last.peak**2 / max(before.peak, 1)
-    taken = CALLS * (math.fsum(point.seconds for point in found) + last.seconds**2 / before.seconds)
+    following = last.seconds * min(last.seconds / before.seconds, MOST_GROWTH)
+    taken = CALLS * (math.fsum(point.seconds for point in found) + following)
     if peak > MOST_BYTES:
         return f"{length:,} tokens would need about {peak / 2**30:.0f} GiB, more than {MOST_BYTES / 2**30:.0f}"
     if taken > seconds:
@@ -86,7 +89,7 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
 
 def _growth(found: Sequence[Point], stopped: str | None) -> Growth:
     fitted = [point for point in found if point.length >= FIT_FROM]
-    fitted = fitted if len(fitted) >= FEWEST_TO_FIT else found[-FEWEST_TO_FIT:]
+    fitted = fitted if len(fitted) >= FEWEST_TO_FIT else list(found[-FEWEST_TO_FIT:])
     lengths = [point.length for point in fitted]
     return Growth(
         lengths=tuple(point.length for point in found),

@@ -31,7 +31,7 @@ PLAIN = "attention without position"
 def cost_spec(
     encodings: tuple[str, ...] | None = None,
     *,
-    batch: int = 2,
+    batch: int = 1,
     length: int = 512,
     width: int = 768,
     heads: int = 12,
@@ -39,7 +39,7 @@ def cost_spec(
     vocabulary: int = 50_257,
     window: int | None = None,
     longest: int = 131_072,
-    seconds: float = 40.0,
+    seconds: float = 30.0,
     device: str = "cpu",
 ) -> CostSpec:
     """Checked sizes; without encodings all of the lab's.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from posembed.lab.attention import bias_of
 from posembed.lab.model import Attention
 from posembed.layers.base import PositionEncoding
 
@@ -30,7 +31,8 @@ class Writes:
     input: int
     """(B, L, D), the tokens with their rows; once a forward."""
     queries_keys: int
-    """2 (B, L, D), turned or with rows added, or both one after the other; in each layer."""
+    """2 (B, L, D), turned or with rows added, or both one after the other; 4 where they come out wider. In each
+    layer."""
     scores: int
     """(H, L, L), the bias; once a forward."""
 
@@ -117,16 +119,26 @@ class AttentionWith:
     def output(self) -> Tensor:
         encoding, ids = self.encoding, self.position_ids
         x = encoding.at_input(self.x, ids)
-        return self.attention(x, encoding, ids, encoding.at_scores(ids, ids))
+        return self.attention(
+            x, encoding, ids, bias_of(encoding, ids, head_dim=x.size(-1) // self.attention.heads)
+        )
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
     """By formula, for the places at which a try on two tokens shows that it does something."""
+    tiny = Shape(1, 2, shape.width, shape.heads)
     with torch.no_grad():
-        made = Places(encoding, Shape(1, 2, shape.width, shape.heads)).made()
-    tokens = shape.batch * shape.length * shape.width * FLOAT
-    scores = shape.heads * shape.length**2 * FLOAT
-    return Writes(len(made.input) * tokens, len(made.queries_keys) * tokens, len(made.scores) * scores)
+        made = Places(encoding, tiny).made()
+    tokens = shape.batch * shape.length * FLOAT
+    return Writes(
+        input=tokens * _numel(made.input) // tiny.length,
+        queries_keys=tokens * _numel(made.queries_keys) // tiny.length,
+        scores=shape.length**2 * FLOAT * _numel(made.scores) // tiny.length**2,
+    )
+
+
+def _numel(made: tuple[Tensor, ...]) -> int:
+    return sum(tensor.numel() for tensor in made)
 
 
 def parameters(encoding: PositionEncoding) -> int:

@@ -135,10 +135,11 @@ def load(folder: Path) -> CostResult:
 
 
 def _row(values: dict[str, Any]) -> CostRow:
-    passes = {name: _passes(values.pop(name)) for name in ("alone", "attention", "alone_share", "overhead")}
-    growth = values.pop("growth")
+    growth = values["growth"]
     growth |= {name: tuple(growth[name]) for name in ("lengths", "seconds", "peak")}
-    return CostRow(**passes, writes=Writes(**values.pop("writes")), growth=Growth(**growth), **values)
+    values |= {name: _passes(values[name]) for name in ("alone", "attention", "alone_share", "overhead")}
+    values |= {"growth": Growth(**growth), "writes": Writes(**values["writes"])}
+    return CostRow(**values)
 
 
 def _passes(values: dict[str, Any]) -> Passes:

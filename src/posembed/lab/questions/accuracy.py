@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
 from posembed.lab.tasks.task import SpecT
-from posembed.statistics import CONFIDENCE, Estimate, paired_difference
+from posembed.statistics import Estimate, estimate, paired_difference, shares
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,7 @@ class Difference:
     @property
     def told(self) -> bool:
         """Whether it can be told from nothing: neither interval holds 0, and both are known."""
-        return all(
-            estimate.low is not None and estimate.high is not None and not estimate.low <= 0 <= estimate.high
-            for estimate in (self.over_seeds, self.over_documents)
-        )
+        return self.over_seeds.tells_from(0) and self.over_documents.tells_from(0)
 
 
 def difference(ours: Mapping[int, Told], theirs: Mapping[int, Told]) -> Difference | None:
@@ -59,23 +56,8 @@ def difference(ours: Mapping[int, Told], theirs: Mapping[int, Told]) -> Differen
         math.fsum(ours[seed].right[i] - theirs[seed].right[i] for seed in shared) / len(shared)
         for i in range(len(examples))
     ]
-    return Difference(over_seeds, clustered(gained, examples))
-
-
-def clustered(sums: Sequence[float], sizes: Sequence[int]) -> Estimate:
-    """The mean of values of which each cluster's sum and number are given, with the 95 % interval of clusters
-    drawn at random (the ratio estimator; Cochran 1977, Sampling Techniques, 6.4). No interval for a single one."""
-    total, clusters = sum(sizes), len(sizes)
-    mean = math.fsum(sums) / total
-    if clusters < 2:
-        return Estimate(mean, None, None, ())
-    from scipy.stats import t  # half a second to import
-
-    squares = math.fsum((of - mean * size) ** 2 for of, size in zip(sums, sizes, strict=True))
-    half = (
-        float(t.ppf((1 + CONFIDENCE) / 2, clusters - 1)) * math.sqrt(squares * clusters / (clusters - 1)) / total
-    )
-    return Estimate(mean, mean - half, mean + half, ())
+    over_documents = dataclasses.replace(estimate(shares(gained, examples)), values=())
+    return Difference(over_seeds, over_documents)
 
 
 def choose_reference(names: Sequence[str], wanted: str | None, usual: str) -> str:

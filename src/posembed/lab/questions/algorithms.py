@@ -24,7 +24,7 @@ BySize: TypeAlias = dict[int, Estimate | None]
 
 def default_encodings(problem: str) -> tuple[str, ...]:
     """The usual ones, and the position ids that apply."""
-    return ("learned", "sinusoidal", "rope", "alibi", "none", *PROBLEMS[problem].ids)
+    return ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[problem].ids)
 
 
 def algorithm_runs(settings: AlgorithmSpec, encodings: Sequence[str], seeds: int) -> list[AlgorithmSpec]:

@@ -14,7 +14,7 @@ from posembed.statistics import Estimate, estimate
 
 USUAL_REFERENCE = "sinusoidal"
 UNEVEN = 1.5
-"""Classes are uneven if the largest has this many times the examples of the smallest: then macro F1 is told too."""
+"""Classes are uneven if the largest has more than this many times the examples of the smallest."""
 
 ClassificationResult: TypeAlias = RunResult[ClassificationSpec, Classified]
 

@@ -28,7 +28,7 @@ TEXTS_AT_ONCE = 128
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationSpec(TrainingSpec):
-    """``train_length`` is the most tokens of a text, the one in front included if that is pooled; texts are cut."""
+    """``train_length``: the most tokens of a text, the one in front included; longer texts are cut."""
 
     QUESTION: ClassVar[str] = "text"
 
@@ -171,10 +171,10 @@ DEFAULTS: dict[str, Any] = {
     "width": 64,
     "heads": 4,
     "dropout": 0.1,
-    "steps": 500,
+    "steps": 300,
     "batch": 32,
     "learning_rate": 3e-3,
-    "warmup": 50,
+    "warmup": 30,
     "weight_decay": 0.1,
     "clip": 1.0,
     "precision": "no",

@@ -28,13 +28,16 @@ def compare(
         str | None,
         option(
             "Names with commas between, NAME+window for a causal window; abacus and coupled where they apply. "
-            "Default: learned,sinusoidal,rope,alibi,none and the ids that apply."
+            "Default: learned,sinusoidal,rope,alibi and the ids that apply."
         ),
     ] = None,
     out: Annotated[
         Path | None, option("The run folder; the same command goes on where it stopped. Default: runs/TASK.")
     ] = None,
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,
+    on: options.On = "here",
+    cpus_per_run: options.CpusPerRun = 1,
+    track: options.Track = None,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
     train_size: Annotated[int | None, option("The longest problem trained on.", MODEL)] = None,

@@ -65,7 +65,7 @@ def passkey(size: int, draw: random.Random) -> tuple[str, str]:
 
 
 def addition(size: int, draw: random.Random) -> tuple[str, str]:
-    """Two numbers of as many digits, least significant first, and their sum with one digit more."""
+    """Two numbers of as many digits and their sum, each written with one digit more, least significant first."""
     first, second = numbers(size, draw)
     return f"{START}{first[::-1]}+{second[::-1]}{EQUALS}", total(first, second)
 
@@ -77,12 +77,13 @@ def addition_written_forwards(size: int, draw: random.Random) -> tuple[str, str]
 
 
 def numbers(size: int, draw: random.Random) -> tuple[str, str]:
+    """Of so many digits, behind a zero."""
     lowest = 10 ** (size - 1) if size > 1 else 0
-    return str(draw.randrange(lowest, 10**size)), str(draw.randrange(lowest, 10**size))
+    return f"0{draw.randrange(lowest, 10**size)}", f"0{draw.randrange(lowest, 10**size)}"
 
 
 def total(first: str, second: str) -> str:
-    return f"{int(first) + int(second):0{len(first) + 1}d}"[::-1] + END
+    return f"{int(first) + int(second):0{len(first)}d}"[::-1] + END
 
 
 PROBLEMS: dict[str, Problem] = {

@@ -1,0 +1,119 @@
+"""How an encoding's time and memory grow: with length from 512 to 131,072, with batch, with width.
+
+    python benchmarks/growth.py
+    python benchmarks/growth.py --longest 2048 --largest-batch 4 --largest-width 256    # to try it out
+
+The layers alone, forward. Length: one sequence, one head of width 64. Batch and width: length 512. All encodings
+take turns at each size; medians, and exponents by least squares on the logarithms: 1 is linear, 2 quadratic. A
+length that would need more than 2 GiB, or more time than an encoding's share, is not tried, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import pages
+import torch
+
+from posembed.lab.cost.growth import GROWTH_SHAPE, MOST_BYTES, doublings, grow
+from posembed.lab.cost.measure import cost_spec, run_spec
+from posembed.lab.cost.memory import peak_bytes
+from posembed.lab.cost.places import Places, Shape
+from posembed.lab.cost.results import Growth
+from posembed.lab.cost.turns import fit_exponent, take_turns
+from posembed.lab.encodings import ENCODINGS, build_encoding
+from posembed.layers.base import PositionEncoding
+from posembed.report.cost_words import in_bytes, milliseconds
+
+LENGTH = 512
+ROUNDS = 7
+
+
+def build(name: str, shape: Shape) -> PositionEncoding:
+    spec = cost_spec((name,), batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads)
+    return build_encoding(run_spec(spec, name))
+
+
+def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
+    """Every encoding at every one of these shapes, by their sizes."""
+    times: dict[str, list[float]] = {name: [] for name in ENCODINGS}
+    peaks: dict[str, list[int]] = {name: [] for name in ENCODINGS}
+    for shape in shapes.values():
+        steps = {name: Places(build(name, shape), shape) for name in ENCODINGS}
+        for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
+            times[name].append(taken.median)
+            peaks[name].append(peak_bytes(steps[name]))
+    sizes = tuple(shapes)
+    return {
+        name: Growth(
+            sizes,
+            tuple(times[name]),
+            tuple(peaks[name]),
+            fit_exponent(sizes, times[name]),
+            fit_exponent(sizes, peaks[name]),
+            None,
+        )
+        for name in ENCODINGS
+    }
+
+
+def shown(grown: dict[str, Growth], unit: str) -> list[str]:
+    """Two tables, time and memory, and a line for each encoding that was stopped."""
+    sizes = sorted({size for growth in grown.values() for size in growth.lengths})
+    lines = ["Milliseconds:", ""]
+    lines += _table(grown, sizes, unit, lambda g: g.seconds, milliseconds, lambda g: g.time_exponent)
+    lines += ["Memory at the peak:", ""]
+    lines += _table(grown, sizes, unit, lambda g: g.peak, in_bytes, lambda g: g.memory_exponent)
+    stopped = [f"- {name}: {growth.stopped}." for name, growth in grown.items() if growth.stopped]
+    return [*lines, *(["Not tried:", "", *stopped, ""] if stopped else [])]
+
+
+def _table(
+    grown: dict[str, Growth],
+    sizes: Sequence[int],
+    unit: str,
+    values: Callable[[Growth], Sequence[float]],
+    write: Callable[[float], str],
+    exponent: Callable[[Growth], float | None],
+) -> list[str]:
+    rows = []
+    for name, growth in grown.items():
+        at = dict(zip(growth.lengths, values(growth), strict=True))
+        power = exponent(growth)
+        cells = [write(at[size]) if size in at else "not tried" for size in sizes]
+        rows.append([name, "" if power is None else f"{power:.2f}", *cells])
+    return pages.table([unit, "exponent", *(f"{size:,}" for size in sizes)], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--longest", type=int, default=131_072)
+    parser.add_argument("--largest-batch", type=int, default=32)
+    parser.add_argument("--largest-width", type=int, default=2048)
+    args = parser.parse_args()
+    keep = all(getattr(args, name) == parser.get_default(name) for name in vars(args))
+
+    length = grow(tuple(ENCODINGS), build, longest=args.longest, device=torch.device("cpu"))
+    batch = by_size({n: Shape(n, LENGTH, 256, 4) for n in doublings(1, args.largest_batch)})
+    width = by_size({n: Shape(2, LENGTH, n, 4) for n in doublings(128, args.largest_width)})
+    lines = ["# How an encoding's cost grows", "", "    python benchmarks/growth.py", "", pages.machine(), ""]
+    lines += ["The layers alone, forward; medians; exponents by least squares on the logarithms.", ""]
+    lines += [
+        f"## With length: batch 1, width {GROWTH_SHAPE.width}, {GROWTH_SHAPE.heads} head",
+        "",
+        f"Exponents from 2,048 tokens on. Nothing that needs more than {in_bytes(MOST_BYTES)} is tried.",
+        "",
+        *shown(length, "tokens"),
+        f"## With batch: length {LENGTH}, width 256, 4 heads",
+        "",
+        *shown(batch, "sequences"),
+        f"## With width: length {LENGTH}, batch 2, 4 heads",
+        "",
+        *shown(width, "width"),
+    ]
+    pages.write("growth", lines, keep=keep)
+
+
+if __name__ == "__main__":
+    main()

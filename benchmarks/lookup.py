@@ -1,0 +1,228 @@
+"""What BERT's input layer costs: posembed's lookup beside transformers, three plain embeddings, and a copy.
+
+    python benchmarks/lookup.py                                       # on the CPU: writes results/lookup.md
+    python benchmarks/lookup.py --device cuda                         # on a GPU: writes results/lookup-cuda.md
+    python benchmarks/lookup.py --batch 4 --length 64 --width 64 --repeats 3 --out /dev/null    # that it runs
+
+Every contestant gives layer_norm(token + type + position rows) of the same ids and the same weights, which is
+checked first. `x.clone()` of the output is the unit: the price of making a tensor of that size. Within a column
+all take turns, so that what disturbs the machine disturbs them alike; the table shows medians in milliseconds, as
+multiples of the clone, and the spread between quartiles. On a GPU a step is captured in a CUDA graph, so what is
+measured is the device and not Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.models.bert.modeling_bert import BertEmbeddings
+
+from posembed.inputs import BertInput
+from posembed.lab.environment import processor_name
+
+CPU_CLAIMS = {"forward": 1.5, "forward and backward": 5.0}
+"""Ours takes at most this many clones."""
+
+GPU_BANDWIDTH = 0.85
+"""Ours moves its bytes forward at least at this share of the clone's rate."""
+
+GPU_CLAIMS = {"transformers": 3.0, "transformers, compiled": 1.3}
+"""With backward ours is at least this many times as fast."""
+
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+class ThreeEmbeddings(nn.Module):
+    """What a tutorial writes: three nn.Embedding, two sums, nn.LayerNorm, nn.Dropout."""
+
+    embedding: type[nn.Module] = nn.Embedding
+
+    def __init__(self, vocabulary: int, length: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.word_embeddings = self.embedding(vocabulary, width)
+        self.position_embeddings = self.embedding(length, width)
+        self.token_type_embeddings = self.embedding(2, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, types: Tensor) -> Tensor:
+        places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        x = self.word_embeddings(ids) + self.position_embeddings(places) + self.token_type_embeddings(types)
+        return self.dropout(self.LayerNorm(x))
+
+
+def layers(args: argparse.Namespace, dropout: float) -> dict[str, nn.Module]:
+    """The contestants, with the same weights."""
+    ours = BertInput(args.vocabulary, args.length, args.width, dropout=dropout)
+    config = transformers.BertConfig(
+        vocab_size=args.vocabulary,
+        hidden_size=args.width,
+        max_position_embeddings=args.length,
+        hidden_dropout_prob=dropout,
+    )
+    found: dict[str, nn.Module] = {
+        "posembed": ours,
+        "transformers": BertEmbeddings(config),
+        "three embeddings": ThreeEmbeddings(args.vocabulary, args.length, args.width, dropout),
+    }
+    if args.device == "cuda":
+        try:
+            from liger_kernel.transformers.experimental.embedding import LigerEmbedding
+        except ImportError:
+            print("Liger-Kernel is not installed, so it does not compete")
+        else:
+            kind = type("ThreeLigerEmbeddings", (ThreeEmbeddings,), {"embedding": LigerEmbedding})
+            found["three Liger-Kernel embeddings"] = kind(args.vocabulary, args.length, args.width, dropout)
+    for layer in found.values():
+        layer.load_state_dict(ours.state_dict(), strict=False)
+        layer.to(args.device)
+    return found
+
+
+def steps(found: dict[str, nn.Module], ids: Tensor, types: Tensor, upstream: Tensor | None) -> dict[str, Callable]:
+    """What each contestant does, eager and compiled: a forward pass, with its backward if there is an upstream."""
+
+    def step(layer: nn.Module, run: Callable[..., Tensor]) -> Callable[[], None]:
+        def forward() -> None:
+            with torch.no_grad():
+                run(ids, token_type_ids=types)
+
+        def both() -> None:
+            layer.zero_grad(set_to_none=True)
+            run(ids, token_type_ids=types).backward(upstream)
+
+        return forward if upstream is None else both
+
+    result: dict[str, Callable[[], object]] = {}
+    for name, layer in found.items():
+        call = layer if "three" not in name else _by_types(layer)
+        result[name] = step(layer, call)
+        if "Liger" not in name:
+            result[f"{name}, compiled"] = step(layer, torch.compile(call))
+    x = torch.randn(*ids.shape, next(found["posembed"].parameters()).shape[1], device=ids.device)
+    result["clone"] = x.clone
+    return result
+
+
+def _by_types(layer: nn.Module) -> Callable[..., Tensor]:
+    return lambda ids, token_type_ids: layer(ids, token_type_ids)
+
+
+def milliseconds(step: Callable[[], object], device: str) -> float:
+    """One step on the CPU; the median of many on a GPU."""
+    if device == "cuda":
+        from triton.testing import do_bench_cudagraph
+
+        return do_bench_cudagraph(step, rep=20, return_mode="median")
+    start = time.perf_counter()
+    step()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def column(contestants: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, list[float]]:
+    """The times of each, taken in turns after a warm-up that compiles."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for repeat in range(-3, repeats):
+        for name, step in contestants.items():
+            if repeat < 0:
+                step()
+            else:
+                times[name].append(milliseconds(step, device))
+    return times
+
+
+def table(title: str, times: dict[str, list[float]]) -> list[str]:
+    """A column as a table."""
+    clone = statistics.median(times["clone"])
+    lines = [f"\n### {title}\n", "| | ms | clones | quartiles, ms |", "|---|---|---|---|"]
+    for name, values in times.items():
+        low, median, high = statistics.quantiles(values, n=4)
+        lines.append(f"| {name} | {median:.3g} | {median / clone:.2f} | {low:.3g} to {high:.3g} |")
+    return lines
+
+
+def verdicts(title: str, times: dict[str, list[float]], device: str) -> list[str]:
+    """Whether the claims hold of this column."""
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    ours, clone = medians["posembed"], medians["clone"]
+    if device == "cpu" and title in CPU_CLAIMS:
+        return [said(f"{ours / clone:.2f} clones: at most {CPU_CLAIMS[title]}", ours <= CPU_CLAIMS[title] * clone)]
+    if device == "cuda" and title == "forward":
+        # Like the clone it reads one row a token from memory and writes one; ids and the small tables are cached.
+        rate = clone / ours
+        return [said(f"{rate:.0%} of the copy's bandwidth: at least {GPU_BANDWIDTH:.0%}", rate >= GPU_BANDWIDTH)]
+    if device == "cuda" and title == "forward and backward":
+        return [
+            said(
+                f"{medians[peer] / ours:.2f} times as fast as {peer}: at least {times_}",
+                medians[peer] >= times_ * ours,
+            )
+            for peer, times_ in GPU_CLAIMS.items()
+        ]
+    return []
+
+
+def said(claim: str, holds: bool) -> str:
+    return f"\nOurs: {claim} {'holds' if holds else 'DOES NOT HOLD'}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--vocabulary", type=int, default=30522)
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--out", type=Path, help="where the page goes; by default beside this script")
+    args = parser.parse_args()
+    here = Path(__file__).parent / "results"
+    out = args.out or here / ("lookup.md" if args.device == "cpu" else "lookup-cuda.md")
+
+    torch.manual_seed(0)
+    machine = torch.cuda.get_device_name() if args.device == "cuda" else processor_name()
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    command = "python benchmarks/lookup.py" + (" --device cuda" if args.device == "cuda" else "")
+    page = [
+        "# What BERT's input layer costs\n",
+        f"    {command}\n",
+        f"{machine}; {torch.get_num_threads()} threads; torch {torch.__version__}, "
+        f"transformers {transformers.__version__}, Python {platform.python_version()}; "
+        f"transparent huge pages: {huge.read_text().strip() if huge.exists() else 'none'}",
+        f"batch {args.batch}, length {args.length}, width {args.width}, vocabulary {args.vocabulary}, float32, "
+        f"{args.repeats} repeats",
+    ]
+    print("\n".join(page), flush=True)
+    ids = torch.randint(1, args.vocabulary, (args.batch, args.length), device=args.device)
+    types = torch.randint(2, ids.shape, device=args.device)
+    upstream = torch.randn(*ids.shape, args.width, device=args.device)
+    for title, dropout, gradient in (
+        ("forward", 0.0, None),
+        ("forward and backward", 0.0, upstream),
+        ("forward and backward, dropout 0.1", 0.1, upstream),
+    ):
+        found = layers(args, dropout)
+        if not dropout:
+            expected = found["transformers"](ids, token_type_ids=types)
+            torch.testing.assert_close(found["posembed"](ids, token_type_ids=types), expected)
+        found["posembed"](ids[:1], token_type_ids=types[:1])  # the first call in training looks at the scales
+        times = column(steps(found, ids, types, gradient), args.repeats, args.device)
+        lines = table(title, times) + verdicts(title, times, args.device)
+        print("\n".join(lines), flush=True)
+        page += lines
+        torch.compiler.reset()
+    out.write_text("\n".join(page) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Claim: an encoding adds next to nothing to a training step, and no peer's is faster by more than 3 %.
+
+    pip install --no-deps --requirement benchmarks/requirements.txt
+    python benchmarks/overhead.py    # 12 layers of width 768
+    python benchmarks/overhead.py --layers 1 --length 64 --width 96 --rounds 3 --attention-batch 2    # to try it
+
+Two measurements, each with all contestants taking turns, medians with their 95 % intervals:
+
+1. A training step (forward, backward, AdamW) of the lab's decoder, with each encoding of ours and each peer's in
+   the same model. A step of batch 1 takes seconds on two cores, so that is the default; see --batch.
+2. One layer of attention, forward, at the shape of a table that circulates (batch 32, length 512, width 768): the
+   encoding alone, as a share of the layer, beside that table's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import pages
+import peers
+import torch
+from torch.nn import functional as F
+
+from posembed.lab.cost.measure import cost_spec, run_spec
+from posembed.lab.cost.places import AttentionWith, Places, Shape
+from posembed.lab.cost.turns import Spread, Step, ratio, take_turns
+from posembed.lab.encodings import build_encoding
+from posembed.lab.model import Attention, Decoder
+from posembed.layers.base import PositionEncoding
+from posembed.layers.none import NoPosition
+from posembed.report.cost_words import between, milliseconds, percent, quoted_share
+
+OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
+NOT_FASTER_BY = 0.03
+VOCABULARY = 256
+NONE = "none"
+Contestants = dict[tuple[str, str], PositionEncoding]
+"""(library, encoding) -> the encoding."""
+
+
+def contestants(shape: Shape, layers: int) -> Contestants:
+    spec = cost_spec(
+        OURS, batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers
+    )
+    found: Contestants = {("-", NONE): NoPosition()}
+    found |= {("posembed", name): build_encoding(run_spec(spec, name)) for name in OURS}
+    others = peers.peers(length=shape.length, width=shape.width, heads=shape.heads)
+    return found | {(peer, name): layer for name in others for peer, layer in others[name].items()}
+
+
+class TrainingStep:
+    """Forward, backward and AdamW of one model, with one encoding in it."""
+
+    def __init__(
+        self, model: Decoder, shared: torch.optim.Optimizer, encoding: PositionEncoding, shape: Shape
+    ) -> None:
+        self.model, self.encoding = model, encoding
+        generator = torch.Generator().manual_seed(0)
+        self.ids = torch.randint(VOCABULARY, (shape.batch, shape.length + 1), generator=generator)
+        self.position_ids = encoding.training_positions(shape.batch, shape.length, generator)
+        own = list(encoding.parameters())
+        self.optimizers = [shared, *([torch.optim.AdamW(own, fused=True)] if own else [])]
+
+    def __call__(self) -> None:
+        self.model.encoding = self.encoding
+        logits = self.model(self.ids[:, :-1], self.position_ids)
+        F.cross_entropy(logits.flatten(0, 1), self.ids[:, 1:].flatten()).backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def steps_of_training(found: Contestants, shape: Shape, layers: int) -> dict[tuple[str, str], Step]:
+    torch.manual_seed(0)
+    model = Decoder(VOCABULARY, shape.width, layers=layers, heads=shape.heads, encoding=NoPosition())
+    shared = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    return {key: TrainingStep(model, shared, encoding, shape) for key, encoding in found.items()}
+
+
+def steps_of_attention(found: Contestants, shape: Shape) -> dict[tuple[str, str], Step]:
+    layer = Attention(shape.width, shape.heads, dropout=0.0)
+    return {
+        ("-", NONE): AttentionWith(NoPosition(), layer, shape),
+        **{key: Places(encoding, shape) for key, encoding in found.items() if key[1] != NONE},
+    }
+
+
+def turns(steps: dict[tuple[str, str], Step], rounds: int) -> dict[tuple[str, str], Spread]:
+    times = take_turns({" ".join(key): step for key, step in steps.items()}, seconds=0.0, fewest=rounds)
+    return {key: times[" ".join(key)] for key in steps}
+
+
+def rows_of(
+    times: dict[tuple[str, str], Spread], cells: Callable[[tuple[str, str]], list[str]]
+) -> list[list[str]]:
+    """Ours and its peers side by side."""
+    order = sorted(times, key=lambda key: (key[1] != NONE, OURS.index(key[1]) if key[1] in OURS else 0))
+    return [[key[1], key[0], milliseconds(times[key].median), *cells(key)] for key in order]
+
+
+def described(value: Spread) -> str:
+    interval = between(value)
+    return f"{percent(value.median)}{f' ({interval})' if interval else ''}"
+
+
+def added(times: dict[tuple[str, str], Spread], key: tuple[str, str]) -> str:
+    """What an encoding adds to the step without one."""
+    share = ratio(times[key], times[("-", NONE)])
+    less = Spread(
+        share.median - 1,
+        None if share.low is None else share.low - 1,
+        None if share.high is None else share.high - 1,
+        share.values,
+    )
+    return described(less)
+
+
+def against_ours(times: dict[tuple[str, str], Spread], key: tuple[str, str]) -> str:
+    """A peer's time as a multiple of ours; below 1 it is faster."""
+    ours = ("posembed", key[1])
+    return "" if key == ours or ours not in times else f"{ratio(times[key], times[ours]).median:.3f}"
+
+
+def verdicts(step: dict[tuple[str, str], Spread], attention: dict[tuple[str, str], Spread]) -> list[str]:
+    lines = []
+    for name in OURS:
+        quoted, ours = quoted_share(name), attention[("posembed", name)]
+        if quoted is not None:
+            extra = ratio(step[("posembed", name)], step[("-", NONE)]).median - 1
+            word = "holds" if extra <= quoted else "DOES NOT HOLD"
+            lines.append(
+                f"- {name}: adds {percent(extra)} to a step, at most the table's {percent(quoted)}: {word}."
+            )
+            share = ratio(ours, attention[("-", NONE)]).median
+            word = "holds" if share <= quoted else "DOES NOT HOLD"
+            lines.append(
+                f"- {name}: {percent(share)} of attention, at most the table's {percent(quoted)}: {word}."
+            )
+    for library, name in step:
+        if library not in ("-", "posembed"):
+            times = ratio(step[(library, name)], step[("posembed", name)])
+            word = "holds" if times.median >= 1 - NOT_FASTER_BY else "DOES NOT HOLD"
+            lines.append(
+                f"- {name} of {library}: a step takes {times.median:.3f} times ours, at least .97: {word}."
+            )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=1, help="of the training step")
+    parser.add_argument("--attention-batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    keep = all(getattr(args, name) == parser.get_default(name) for name in vars(args))
+
+    shape = Shape(args.batch, args.length, args.width, args.heads)
+    wide = Shape(args.attention_batch, args.length, args.width, args.heads)
+    step = turns(steps_of_training(contestants(shape, args.layers), shape, args.layers), args.rounds)
+    attention = turns(steps_of_attention(contestants(wide, args.layers), wide), args.rounds)
+
+    lines = ["# What an encoding adds", "", "    python benchmarks/overhead.py", ""]
+    lines += [pages.machine(*peers.PACKAGES), ""]
+    lines += [f"Medians of {args.rounds} rounds in which all take turns, with 95 % intervals of the median.", ""]
+    lines += [
+        f"## A training step: {args.layers} layers, width {args.width}, batch {args.batch}, length {args.length}",
+        "",
+        "Forward, backward and AdamW. Added: to the step without position, round by round.",
+        "",
+    ]
+    head = ["encoding", "of", "ms", "added", "times ours"]
+    lines += pages.table(head, rows_of(step, lambda key: [added(step, key), against_ours(step, key)]))
+    lines += [
+        f"## Beside attention, forward: batch {args.attention_batch}, length {args.length}, width {args.width}",
+        "",
+        "The encoding alone, for one layer; “none” is the layer of attention. Quoted: a table that circulates.",
+        "",
+    ]
+    plain = attention[("-", NONE)]
+
+    def beside(key: tuple[str, str]) -> list[str]:
+        if key[1] == NONE:
+            return ["", "", ""]
+        return [
+            described(ratio(attention[key], plain)),
+            percent(quoted_share(key[1])),
+            against_ours(attention, key),
+        ]
+
+    lines += pages.table(
+        ["encoding", "of", "ms", "of attention", "quoted", "times ours"], rows_of(attention, beside)
+    )
+    lines += ["## The claims", "", *verdicts(step, attention), ""]
+    pages.write("overhead", lines, keep=keep)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""What the benchmarks share: the machine they ran on, tables, and the page that keeps their results."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from posembed.lab.environment import processor_name
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine(*peers: str) -> str:
+    """Processor, threads and versions, the peers' included."""
+    versions = ", ".join(f"{peer} {version(peer)}" for peer in peers)
+    return (
+        f"{processor_name()}, {torch.get_num_threads()} threads; Python {platform.python_version()}, "
+        f"torch {torch.__version__}{', ' if versions else ''}{versions}."
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """In Markdown, with an empty line after it."""
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def write(name: str, lines: Sequence[str], *, keep: bool = True) -> None:
+    """Print a page, and keep it as results/NAME.md unless sizes were changed to try the script out."""
+    text = "\n".join(lines)
+    print(text)
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+        print(f"kept in {RESULTS / name}.md")

@@ -1,0 +1,65 @@
+"""Claim: importing posembed and asking it for help loads no torch, and takes a small part of torch's own import.
+
+    python benchmarks/startup.py
+    python benchmarks/startup.py --rounds 2    # to try it out
+
+Each in a fresh process, all taking turns; `pass` is the interpreter itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+import pages
+
+from posembed.lab.cost.turns import Spread, ratio, take_turns
+
+COMMANDS = {
+    "`pass`": ["-c", "pass"],
+    "`import posembed`": ["-c", "import posembed"],
+    "`posembed --version`": ["-m", "posembed", "--version"],
+    "`posembed --help`": ["-m", "posembed", "--help"],
+    "`posembed compare lengths --help`": ["-m", "posembed", "compare", "lengths", "--help"],
+    "`from posembed import LearnedPositionalEmbedding`": ["-c", "from posembed import LearnedPositionalEmbedding"],
+    "`import torch`": ["-c", "import torch"],
+}
+TORCH = "`import torch`"
+AT_MOST = {"`import posembed`": 0.1, "`posembed --help`": 0.5}
+"""Shares of torch's import."""
+
+
+def run(arguments: list[str]) -> None:
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def row(name: str, taken: Spread, torch_taken: Spread) -> list[str]:
+    interval = (
+        "" if taken.low is None or taken.high is None else f"{1e3 * taken.low:.0f} to {1e3 * taken.high:.0f}"
+    )
+    return [name, f"{1e3 * taken.median:.0f}", interval, f"{ratio(taken, torch_taken).median:.2f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+
+    steps = {name: lambda arguments=arguments: run(arguments) for name, arguments in COMMANDS.items()}
+    times = take_turns(steps, seconds=0.0, fewest=rounds)
+    lines = ["# Starting", "", "    python benchmarks/startup.py", "", pages.machine(), ""]
+    lines += [f"Fresh processes, medians of {rounds} rounds in which all take turns.", ""]
+    lines += pages.table(
+        ["", "ms", "95 % interval", "of torch's import"],
+        [row(name, times[name], times[TORCH]) for name in COMMANDS],
+    )
+    for name, share in AT_MOST.items():
+        found = ratio(times[name], times[TORCH]).median
+        word = "holds" if found <= share else "DOES NOT HOLD"
+        lines.append(f"- {name}: {found:.2f} of torch's import, at most {share}: {word}.")
+    pages.write("startup", lines, keep=rounds == parser.get_default("rounds"))
+
+
+if __name__ == "__main__":
+    main()

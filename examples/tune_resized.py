@@ -1,0 +1,169 @@
+"""The last step after a resize: a few hundred steps of tuning, with transformers' own Trainer.
+
+A small GPT-2 is trained on the source of Python's standard library, 64 bytes at a time, and resized to 256. Then
+the table alone is tuned on texts of that length, and the whole model, each for a few hundred steps. They stand
+beside chopping the text at 64, and beside a model that was trained at 256 from the start, for as many steps:
+
+    python examples/tune_resized.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sysconfig
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+import posembed
+from posembed.checkpoints.evaluation import Evaluation
+
+SHORT, LONG = 64, 256
+POSITIONS = "transformer.wpe.weight"
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def standard_library(files: int | None = None) -> tuple[list[str], list[str]]:
+    """Its sources: what to train on, and what is held out, every tenth of them."""
+    paths = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    random.Random(0).shuffle(paths)
+    sources = [path.read_text(encoding="utf-8") for path in paths[:files]]
+    return [source for number, source in enumerate(sources) if number % 10], sources[::10]
+
+
+def windows(ids: Tensor, length: int) -> list[dict[str, Tensor]]:
+    """All of a text in pieces, as Trainer takes them."""
+    pieces = ids[: len(ids) // length * length].view(-1, length)
+    return [{"input_ids": piece, "labels": piece} for piece in pieces]
+
+
+def train(
+    model: GPT2LMHeadModel,
+    data: list[dict[str, Tensor]],
+    folder: Path,
+    *,
+    steps: int,
+    tokens_a_step: int,
+    learning_rate: float,
+) -> GPT2LMHeadModel:
+    """Steps of AdamW on windows of a text; the checkpoint in ``folder`` is what save_pretrained writes."""
+    arguments = TrainingArguments(
+        output_dir=str(folder / "trainer"),
+        max_steps=steps,
+        per_device_train_batch_size=tokens_a_step // len(data[0]["input_ids"]),
+        learning_rate=learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=steps // 20,
+        weight_decay=0.0,  # it would shrink the rows that are not read
+        seed=0,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    trainer = Trainer(model=model, args=arguments, train_dataset=data)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return model
+
+
+def new_model(length: int, *, layers: int, width: int) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=length,
+        n_embd=width,
+        n_layer=layers,
+        n_head=4,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return GPT2LMHeadModel(config)
+
+
+def only_the_table(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
+    """Gradients for the position table and for nothing else."""
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name == POSITIONS)
+    return model
+
+
+def tune_and_compare(
+    folder: Path,
+    *,
+    steps: int = 1000,
+    tuning_steps: int = 300,
+    layers: int = 3,
+    width: int = 96,
+    tokens_a_step: int = 2048,
+    texts: int = 60,
+    files: int | None = None,
+    method: str | None = None,
+) -> Evaluation:
+    """Train, resize, tune, measure; the checkpoints and the held-out text stay in ``folder``."""
+    sources, held_out = standard_library(files)
+    ids = torch.tensor([number for text in byte_tokenizer()(sources)["input_ids"] for number in text])
+    size = {"layers": layers, "width": width}
+    fast = {"tokens_a_step": tokens_a_step, "learning_rate": 2e-3}
+    slow = {"tokens_a_step": tokens_a_step, "learning_rate": 5e-4}
+    short, long = windows(ids, SHORT), windows(ids, LONG)
+
+    train(new_model(SHORT, **size), short, folder / "trained-64", steps=steps, **fast)
+    train(new_model(LONG, **size), long, folder / "trained-256", steps=steps + tuning_steps, **fast)
+    posembed.resize_checkpoint(folder / "trained-64", folder / "resized", length=LONG, method=method)
+
+    model = GPT2LMHeadModel.from_pretrained(folder / "resized")
+    train(only_the_table(model), long, folder / "table-tuned", steps=tuning_steps, **fast)
+    model = GPT2LMHeadModel.from_pretrained(folder / "resized")
+    train(model, long, folder / "all-tuned", steps=tuning_steps, **slow)
+
+    texts_folder = folder / "held-out"
+    texts_folder.mkdir()
+    for number, source in enumerate(held_out):
+        (texts_folder / f"{number}.txt").write_text(source, encoding="utf-8")
+    names = ("trained-64", "resized", "table-tuned", "all-tuned", "trained-256")
+    return posembed.evaluate_checkpoints(
+        [folder / name for name in names], texts_folder, lengths=(SHORT, 128, LONG), texts=texts
+    )
+
+
+def main() -> None:
+    from rich.console import Console
+
+    from posembed.cli.evaluate import print_evaluation
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1000, help="of training at 64")
+    parser.add_argument("--tuning-steps", type=int, default=300)
+    parser.add_argument("--method", help="of the resize; its default otherwise")
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        evaluation = tune_and_compare(Path(folder), **vars(arguments))
+        console = Console(highlight=False, soft_wrap=True, width=200)
+        with console.capture() as printed:
+            print_evaluation(console, evaluation)
+        print(printed.get().replace(f"{folder}/", ""), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""posembed compare tasks text and images as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from posembed import cli
+
+TEXT = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1 --tokenizer bytes"
+IMAGES = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1"
+
+
+def posembed(capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
+    """Run in this process: (exit code, stdout, stderr)."""
+    sys.argv = ["posembed", *command.split()]
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(autouse=True)
+def _argv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    file = tmp_path / "mails.csv"
+    file.write_text("mail,kind\n" + "".join(f"letter {i},{'ham' if i % 3 else 'spam'}\n" for i in range(40)))
+    return file
+
+
+def test_texts_from_table_to_page(capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    columns = f"--data {data} --text-column mail --label-column kind"
+    command = (
+        f"compare tasks text {columns} {TEXT} --encodings learned,sinusoidal,none --seeds 2 --out {tmp_path}/run"
+    )
+    code, out, err = posembed(capfd, command)
+    assert code == 0, err
+    assert "less sinusoidal's" in out
+    assert "none, seed 1: training loss" in err
+    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 6
+    code, out, err = posembed(capfd, command + " --json")
+    assert [row["encoding"] for row in json.loads(out)["rows"]] == ["learned", "sinusoidal", "none"]
+    assert "training loss" not in err  # they were there already
+    code, out, err = posembed(capfd, f"report {tmp_path}/run --reference none")
+    assert code == 0, err
+    assert "accuracy less none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_images_from_digits_to_page(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = posembed(
+        capfd,
+        f"compare tasks images {IMAGES} --encodings learned-1d,factorized --test-sizes 12 --out {tmp_path}/run",
+    )
+    assert code == 0, err
+    assert "a small ViT tells" in out.replace("\n", " ")
+    code, _, err = posembed(capfd, f"report {tmp_path}/run")
+    assert code == 0, err
+
+
+def test_a_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = posembed(capfd, f"compare tasks images {IMAGES} --out {tmp_path}/run --dry-run")
+    assert code == 0
+    assert "1,348 to train on, the last 449 held out" in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("text --data {data}", "which column of mails.csv holds the text? Name it with --text-column"),
+        ("text --data {data} --text-column mail", "which column of mails.csv holds the label?"),
+        ("text --data {data} --text-column mail --label-column mail", "that names texts rather than classes"),
+        ("text --data {data} --text-column letter", "mails.csv has no column named 'letter'; it has mail, kind"),
+        ("text --data {columns} --encodings rolling", "'rolling' needs a causal window"),
+        ("text --data {columns} --encodings learned,factorized", "'factorized' places the patches of an image"),
+        ("text --data {columns} --pooling max", "pooling must be one of cls, mean; got 'max'"),
+        ("text --data {columns} --reference rope --encodings learned", "the reference 'rope' is not among"),
+        ("images --encodings rope", "'rope' is of places in a sequence, and the patches of an image form a grid"),
+        ("images --test-sizes 9", "images of 9 x 9 pixels cannot be cut into patches of 2 x 2"),
+        ("images --data cats", "no images are called 'cats'"),
+        ("images --width 9", "width 9 is not divisible by 4 heads"),
+    ],
+)
+def test_mistakes_are_said_before_anything_trains(
+    capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path, command: str, message: str
+) -> None:
+    columns = f"{data} --text-column mail --label-column kind --tokenizer bytes"
+    asked = command.format(data=data, columns=columns)
+    code, out, err = posembed(capfd, f"compare tasks {asked} --out {tmp_path}/run")
+    assert code == 1
+    assert out == ""
+    assert message in err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,230 @@
+"""Every combination of needs gets one recommendation, with a reason, that can do what is needed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posembed.errors import ArgumentError
+from posembed.lab.advice.advise import Advice, advise
+from posembed.lab.advice.choices import BY_NAME, share_of, window_of
+from posembed.lab.advice.evidence import Interval, Measured, Study, committed_studies
+from posembed.lab.advice.needs import Held, Needs
+
+TRAINED = (1, 64, 512, 8192, 32_768)
+GRIDS = ((1, 1), (14, 14), (7, 28))
+
+
+def all_needs() -> list[Needs]:
+    """Every kind of need: lengths, limits, far or not, wide tables, checkpoints of every kind, grids."""
+    found = []
+    for trained, times, far, vocabulary in itertools.product(
+        TRAINED, (1, 2, 40, None), (False, True), (0, 300, 50_257)
+    ):
+        longest = None if times is None else trained * times
+        held = [None, Held(None), *(Held(length) for length in (trained, 2 * trained, max(trained // 2, 1)))]
+        found += [
+            Needs(
+                train_length=trained, longest=longest, vocabulary=vocabulary, fetch_far=far, checkpoint=checkpoint
+            )
+            for checkpoint in held
+        ]
+    for grid, wider, far in itertools.product(GRIDS, (0, 10), (False, True)):
+        largest = (grid[0] + wider, grid[1] + wider)
+        of_checkpoint = [None, Held(None), Held(math.prod(grid), grid), Held(math.prod(largest), largest)]
+        found += [
+            Needs(
+                train_length=math.prod(grid),
+                longest=math.prod(largest),
+                grid=grid,
+                longest_grid=largest,
+                vocabulary=0,
+                fetch_far=far,
+                checkpoint=checkpoint,
+            )
+            for checkpoint in of_checkpoint
+        ]
+    return found
+
+
+def can(name: str, needs: Needs) -> bool:
+    """What each choice can do, said a second time and otherwise."""
+    far, held = needs.fetch_far, needs.checkpoint
+    longer = needs.longest is None or needs.longest > needs.train_length
+    if name == "keep":
+        if held is None:
+            return False
+        if held.length is None:
+            return not longer
+        if needs.grid is not None:
+            there, wanted = held.grid, needs.longest_grid or needs.grid
+            return there is not None and there[0] >= wanted[0] and there[1] >= wanted[1]
+        return needs.longest is not None and needs.longest <= held.length
+    if name == "resize":
+        return held is not None and held.length is not None and needs.longest is not None
+    if needs.grid is not None:
+        return name == "learned-grid, re-gridded" or (name == "learned-grid" and not longer)
+    return {
+        "learned": not longer,
+        "rope": not longer,
+        "sinusoidal": not longer,
+        "rope-scaled": longer,
+        "rolling": not far,
+        "rope+window": not far,
+        "alibi": not far,
+    }.get(name, False)
+
+
+@pytest.mark.parametrize("studies", [[], committed_studies()], ids=["bare", "committed"])
+def test_one_recommendation_with_a_reason_that_can_do_it(studies: list[Study]) -> None:
+    for needs in all_needs():
+        advice = advise(needs, studies)
+        assert can(advice.recommendation, needs), (needs, advice)
+        assert advice.title
+        assert advice.reasons
+        assert all(advice.reasons)
+        assert advice.caveats
+        (recommended,) = (option for option in advice.options if option.name == advice.recommendation)
+        assert recommended.cannot is None
+
+
+def test_what_is_said_of_every_option_is_true() -> None:
+    for needs in all_needs():
+        for option in advise(needs).options:
+            assert (option.cannot is None) == can(option.name, needs), (needs, option)
+            assert option.parameters >= 0
+            assert option.share == share_of(needs, option.parameters)
+
+
+def recommended(length: int, longest: int | None, **more: Any) -> str:
+    return advise(Needs(train_length=length, longest=longest, **more)).recommendation
+
+
+def test_the_rules() -> None:
+    assert recommended(512, 512) == "learned"
+    assert recommended(512, 512, fetch_far=True) == "learned"
+    assert recommended(16_384, 16_384) == "rope"  # too long for a table
+    assert recommended(4096, 4096, vocabulary=256) == "rope"  # a table larger than the tokens'
+    assert recommended(512, 4096) == recommended(512, None) == "rolling"
+    assert recommended(512, 4096, fetch_far=True) == recommended(512, None, fetch_far=True) == "rope-scaled"
+    assert recommended(512, 512, checkpoint=Held(512)) == "keep"
+    assert recommended(512, 2048, checkpoint=Held(512)) == "resize"
+    assert recommended(512, None, checkpoint=Held(512)) == "rolling"
+    assert recommended(512, 2048, checkpoint=Held(None)) == "rope-scaled"
+    grid = {"grid": (14, 14), "vocabulary": 0}
+    assert recommended(196, 196, **grid) == "learned-grid"
+    assert recommended(196, 576, longest_grid=(24, 24), **grid) == "learned-grid, re-gridded"
+    assert recommended(196, 576, longest_grid=(24, 24), checkpoint=Held(196, (14, 14)), **grid) == "resize"
+
+
+def test_parameters_of_each_choice() -> None:
+    advice = advise(Needs(train_length=512, longest=2048, width=768, checkpoint=Held(512)))
+    parameters = {option.name: option.parameters for option in advice.options}
+    assert parameters["resize"] == 2048 * 768
+    assert parameters["rolling"] == window_of(Needs(train_length=512, longest=None)) * 768
+    assert parameters["keep"] == parameters["rope"] == parameters["alibi"] == 0
+
+
+def test_what_goes_past_the_evidence_is_said() -> None:
+    def caveats(**needs: Any) -> str:
+        return " | ".join(advise(Needs(train_length=512, **needs)).caveats)
+
+    assert "a factor of 64 is more than the 32" in caveats(longest=512 * 64, fetch_far=True)
+    assert "more than the 32" not in caveats(longest=512 * 32, fetch_far=True)
+    assert "no factor reaches without limit" in caveats(longest=None, fetch_far=True)
+    assert "16 times its length is more than the 8" in caveats(longest=8192, checkpoint=Held(512))
+    assert "this means training anew" in caveats(longest=None, checkpoint=Held(512))
+    assert "only if the checkpoint has RoPE" in caveats(longest=2048, checkpoint=Held(None))
+    assert "rows 7 to 9" in caveats(
+        longest=512, checkpoint=Held(512, findings=("rows 7 to 9 were never trained",))
+    )
+
+
+def study(own: bool, **perplexities: tuple[float, float]) -> Study:
+    """Of encodings trained at 512: mean and half interval, the same at every length."""
+    rows = tuple(
+        Measured(name, None, 3, tuple((n, Interval(mean, mean - half, mean + half)) for n in (512, 4096)))
+        for name, (mean, half) in perplexities.items()
+    )
+    return Study("a study", "runs/mine", 512, rows, own=own)
+
+
+def test_runs_of_ones_own_overrule_where_they_tell_apart() -> None:
+    needs = Needs(train_length=512, longest=4096)
+    better = advise(needs, [study(True, rolling=(5.0, 0.1), alibi=(4.0, 0.1))])
+    assert better.recommendation == "alibi"
+    assert "in your own runs alibi has a perplexity of 4.00 (3.90 to 4.10) at 4,096 tokens" in better.reasons[0]
+    untold = advise(needs, [study(True, rolling=(5.0, 0.6), alibi=(4.0, 0.6))])
+    assert untold.recommendation == "rolling"
+    assert untold.caveats[0].startswith("measured otherwise")
+
+
+def test_runs_cannot_make_an_encoding_do_what_it_cannot() -> None:
+    needs = Needs(train_length=512, longest=4096, fetch_far=True)
+    advice = advise(needs, [study(True, rolling=(4.0, 0.01), alibi=(3.0, 0.01))])
+    assert advice.recommendation == "rope-scaled"
+
+
+def test_the_figures_of_others_only_warn() -> None:
+    advice = advise(Needs(train_length=512, longest=4096), [study(False, rolling=(5.0, 0.1), alibi=(4.0, 0.1))])
+    assert advice.recommendation == "rolling"
+    assert "their intervals do not meet" in advice.caveats[0]
+
+
+def test_figures_are_named_with_their_source() -> None:
+    advice = advise(Needs(train_length=512, longest=512), committed_studies())
+    assert {figures.source for figures in advice.figures} == {"README.md"}
+    assert any(line.startswith("learned: ") and "no position" in line for line in advice.figures[0].lines)
+    own = study(True, rolling=(5.0, 0.1))
+    assert [
+        f.source for f in advise(Needs(train_length=512, longest=512), [own, *committed_studies()]).figures
+    ] == ["runs/mine"]
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ({"train_length": 512, "longest": 256}, "the longest length, 256, is below the training length of 512"),
+        ({"train_length": 0, "longest": 1}, "the training length must be at least 1"),
+        (
+            {"train_length": 8, "longest": 8, "width": 100},
+            "width 100 is not divisible by 12 heads; try a width of 96",
+        ),
+        ({"train_length": 8, "longest": 8, "vocabulary": -1}, "vocabulary cannot be negative"),
+        ({"train_length": 193, "longest": 193, "grid": (14, 14)}, "a grid of 14 x 14 has 196 places"),
+        ({"train_length": 0, "longest": 0, "grid": (0, 3)}, "must be at least 1"),
+        (
+            {"train_length": 196, "longest": 280, "grid": (14, 14), "longest_grid": (10, 28)},
+            "the longest grid, 10 x 28, is smaller one way",
+        ),
+        ({"train_length": 196, "longest": None, "grid": (14, 14)}, "got no limit"),
+        ({"train_length": 196, "longest": 196, "longest_grid": (14, 14)}, "needs the grid that is trained on"),
+        ({"train_length": 196, "longest": 196, "grid": (14, 14), "checkpoint": Held(196)}, "a sequence of 196"),
+        ({"train_length": 196, "longest": 196, "checkpoint": Held(196, (14, 14))}, "are a grid of 14 x 14"),
+    ],
+)
+def test_needs_that_contradict_each_other(needs: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        Needs(**needs)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    st.integers(1, 100_000),
+    st.one_of(st.none(), st.floats(1, 1000)),
+    st.booleans(),
+    st.integers(0, 300_000),
+    st.one_of(st.none(), st.just(0), st.integers(1, 100_000)),
+)
+def test_any_numbers(trained: int, times: float | None, far: bool, vocabulary: int, table: int | None) -> None:
+    held = None if table is None else Held(table or None)
+    longest = None if times is None else int(trained * times)
+    needs = Needs(train_length=trained, longest=longest, fetch_far=far, vocabulary=vocabulary, checkpoint=held)
+    advice: Advice = advise(needs, committed_studies())
+    assert can(advice.recommendation, needs)
+    assert BY_NAME[advice.recommendation].cannot(needs) is None

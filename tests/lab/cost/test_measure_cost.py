@@ -1,0 +1,112 @@
+"""A measurement of cost: checked, whole, and kept as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.cost.measure import cost_spec, measure_cost
+from posembed.lab.cost.results import CostResult, load, save
+from posembed.lab.encodings import ENCODINGS
+
+TINY: dict[str, Any] = {
+    "batch": 1,
+    "length": 16,
+    "width": 32,
+    "heads": 4,
+    "layers": 2,
+    "longest": 512,
+    "seconds": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def result() -> CostResult:
+    return measure_cost(cost_spec(("learned", "rolling", "rope+window", "alibi", "none"), **TINY))
+
+
+def test_all_encodings_without_a_word() -> None:
+    assert cost_spec(**TINY).encodings == tuple(ENCODINGS)
+
+
+def test_rows_in_the_order_asked(result: CostResult) -> None:
+    assert [row.encoding for row in result.rows] == ["learned", "rolling", "rope+window", "alibi", "none"]
+
+
+def test_parameters_windows_and_shares(result: CostResult) -> None:
+    by_name = {row.encoding: row for row in result.rows}
+    assert by_name["learned"].parameters == 16 * 32
+    assert by_name["learned"].share_of_embeddings == 16 / (16 + result.spec.vocabulary)
+    assert by_name["rolling"].parameters == by_name["rolling"].window * 32
+    assert by_name["rope+window"].window == by_name["rolling"].window
+    assert by_name["alibi"].parameters == by_name["none"].parameters == 0
+
+
+def test_shares_are_of_the_same_rounds(result: CostResult) -> None:
+    for row in result.rows:
+        for which in ("forward", "backward"):
+            plain = getattr(result.attention, which).values
+            alone, attention = getattr(row.alone, which).values, getattr(row.attention, which).values
+            assert len(plain) == len(alone) >= 7
+            assert getattr(row.alone_share, which).values == tuple(
+                a / b for a, b in zip(alone, plain, strict=True)
+            )
+            assert getattr(row.overhead, which).values == tuple(
+                a / b - 1 for a, b in zip(attention, plain, strict=True)
+            )
+
+
+def test_it_is_kept_as_it_was(result: CostResult, tmp_path: Path) -> None:
+    save(result, tmp_path / "new")
+    assert load(tmp_path / "new") == result
+
+
+def test_progress_goes_from_start_to_end() -> None:
+    seen: list[int] = []
+    measure_cost(cost_spec(("alibi",), **TINY), lambda what, done, total: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[-1] == 100
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"width": 33}, "width 33 is not divisible by 4 heads; try a width of 32"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"length": 1}, "length must be at least 2"),
+        ({"longest": 500}, "growth starts at 512 tokens"),
+        ({"seconds": -1}, "seconds must be at least 0"),
+        ({"device": "abacus"}, "no device 'abacus' here"),
+        ({"width": 20}, "RoPE turns pairs"),
+    ],
+)
+def test_bad_sizes_are_refused_before_anything_is_measured(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        cost_spec(("rope",), **(TINY | changed))
+
+
+def test_an_unknown_encoding_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="unknown encoding 'roope'"):
+        cost_spec(("roope",), **TINY)
+    with pytest.raises(ArgumentError, match="at least one encoding"):
+        cost_spec((), **TINY)
+
+
+def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, result: CostResult) -> None:
+    with pytest.raises(RunFolderError, match="make it with: posembed compare cost --out"):
+        load(tmp_path)
+    (tmp_path / "cost.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        load(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="choose another --out"):
+        save(result, tmp_path / "file" / "below")
+
+
+def test_the_spec_is_frozen(result: CostResult) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.spec.length = 3  # type: ignore[misc]

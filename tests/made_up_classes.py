@@ -1,0 +1,97 @@
+"""Results of classified texts and images as runs would give them, made up."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.tasks.classification import DEFAULTS as TEXT_DEFAULTS
+from posembed.lab.tasks.classification import Classification, ClassificationSpec, Classified
+from posembed.lab.tasks.images import DEFAULTS as IMAGE_DEFAULTS
+from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
+
+DOCUMENTS, PIECES = 60, 10
+TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}
+IMAGE_ACCURACY = {
+    "learned-1d": (0.95, 0.12, 0.13),
+    "learned-2d": (0.95, 0.72, 0.7),
+    "factorized": (0.96, 0.78, 0.75),
+    "sinusoidal": (0.93, 0.2, 0.15),
+    "none": (0.45, 0.3, 0.31),
+}
+SIZES = (8, 10, 12)
+IMAGES = 400
+ENVIRONMENT = {"posembed": "0.1.0", "torch": "2.13.0", "processor": "a made-up one", "cores": "2"}
+
+
+def drawn(share: float, count: int, seed: int) -> list[bool]:
+    """The same examples are the hard ones for all; the seed moves a few of them."""
+    hard = random.Random(0)
+    moved = random.Random(seed + 1)
+    return [hard.random() + 0.05 * moved.gauss(0, 1) < share for _ in range(count)]
+
+
+def finished(spec: object, measurements: object, failure: str | None, position_parameters: int) -> RunResult:
+    return RunResult(
+        spec=spec,
+        parameters=26_282 + position_parameters,
+        position_parameters=position_parameters,
+        window=None,
+        losses=tuple((step, 2.4 * 0.99**step) for step in range(3, 300 if failure is None else 30, 3)),
+        measurements=measurements,
+        failure=failure,
+        seconds=31.0,
+        tokens_per_second=40_000.0,
+        environment=ENVIRONMENT,
+    )
+
+
+def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
+    spec = ClassificationSpec(
+        encoding=encoding, seed=seed, data_sha256="0" * 64, window=0, ring=0, **TEXT_DEFAULTS
+    )
+    right = drawn(TEXT_ACCURACY.get(encoding, 0.7), DOCUMENTS * PIECES, seed)
+    measured = Classified(
+        right=tuple(sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)),
+        examples=(PIECES,) * DOCUMENTS,
+        classes={"asyncio": 300, "email": 300} if even else {"asyncio": 350, "email": 170, "tkinter": 80},
+        macro_f1=sum(right) / len(right) - 0.02,
+        loss=0.9,
+    )
+    return finished(spec, None if failure else measured, failure, 8192 if encoding == "learned" else 0)
+
+
+def text_runs(seeds: int = 3, names: tuple[str, ...] = tuple(TEXT_ACCURACY)) -> list[RunResult]:
+    return [text_run(name, seed) for seed in range(seeds) for name in names]
+
+
+def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> RunResult:
+    settings = IMAGE_DEFAULTS | {"test_sizes": SIZES}
+    spec = ImageSpec(
+        encoding=encoding, seed=seed, data_sha256="0" * 64, train_length=17, window=0, ring=0, **settings
+    )
+    shares = dict(zip(SIZES, IMAGE_ACCURACY.get(encoding, (0.9, 0.5, 0.5)), strict=True))
+    right = {n: "".join(str(int(one)) for one in drawn(share, IMAGES, seed)) for n, share in shares.items()}
+    measured = Recognised(right=right, loss=dict.fromkeys(SIZES, 0.4))
+    return finished(spec, None if failure else measured, failure, 544 if encoding.startswith("learned") else 0)
+
+
+def image_runs(seeds: int = 3, names: tuple[str, ...] = tuple(IMAGE_ACCURACY)) -> list[RunResult]:
+    return [image_run(name, seed) for seed in range(seeds) for name in names]
+
+
+def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
+    """A run folder with these results, and tables for the encodings that have one."""
+    texts = isinstance(results[0].spec, ClassificationSpec)
+    there = RunFolder(folder, Classification if texts else ImageClassification)
+    there.prepare(results[0].spec)
+    for result in results:
+        there.add(result)
+        if result.position_parameters:
+            rows = torch.randn(17, 32, generator=torch.Generator().manual_seed(0)) * 0.02
+            save_file({"initial": rows, "final": rows.cumsum(dim=0)}, there.table(result.spec))
+    return there

@@ -1,0 +1,164 @@
+"""The page of a measurement of cost: its words, tables and figures, made from made-up numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from posembed.errors import ArgumentError
+from posembed.lab.cost.measure import cost_spec
+from posembed.lab.cost.places import Writes
+from posembed.lab.cost.results import CostResult, CostRow, Growth, Passes, save
+from posembed.lab.cost.turns import spread
+from posembed.report.cost import render, write_report
+from posembed.report.cost_tables import cost_tables
+from posembed.report.cost_words import MINUS, answer, between, in_bytes, milliseconds, percent
+
+LENGTHS = (512, 1024, 2048, 4096)
+
+
+def passes(value: float, noise: float = 0.001) -> Passes:
+    values = spread([value + noise * step for step in (-3, -2, -1, 0, 1, 2, 3)])
+    return Passes(values, values)
+
+
+def row(
+    name: str, share: float, added: float, writes: Writes, *, parameters: int = 0, window: int | None = None
+) -> CostRow:
+    power, stopped = (2, "8,192 tokens would need about 4 GiB, more than 2") if writes.scores else (1, None)
+    return CostRow(
+        encoding=name,
+        parameters=parameters,
+        share_of_embeddings=parameters / (parameters + 50_257 * 768),
+        window=window,
+        alone=passes(0.1 * share),
+        attention=passes(0.1 * (1 + added)),
+        alone_share=passes(share, 1e-5),
+        overhead=passes(added, 0.002),
+        writes=writes,
+        peak_forward=2 * writes.all,
+        peak_backward=3 * writes.all,
+        growth=Growth(
+            LENGTHS,
+            tuple(1e-6 * (n / 512) ** power for n in LENGTHS),
+            tuple(1000 * n**power for n in LENGTHS),
+            float(power),
+            float(power),
+            stopped,
+        ),
+    )
+
+
+def made_up(*rows: CostRow) -> CostResult:
+    spec = dataclasses.replace(cost_spec(("learned",)), encodings=tuple(r.encoding for r in rows))
+    environment = {"processor": "A <Processor>", "threads": "1", "torch": "2.9", "device": "cpu"}
+    return CostResult(spec, passes(0.1), rows, 128, 2, 60.0, environment)
+
+
+RESULT = made_up(
+    row("learned", 0.0065, 0.0, Writes(3_145_728, 0, 0), parameters=393_216),
+    row("rolling", 0.04, -0.12, Writes(0, 6_291_456, 0), parameters=24_576, window=32),
+    row("rope", 0.026, 0.03, Writes(0, 6_291_456, 0)),
+    row("alibi", 0.015, 0.3, Writes(0, 0, 12_582_912)),
+    row("none", 0.0002, 0.0, Writes(0, 0, 0)),
+)
+
+
+def test_the_answer_is_made_from_the_numbers() -> None:
+    time, inside, parameters, growth = answer(RESULT)
+    assert "learned takes less than 1% of its time; alibi 1.5%, rope 2.6% and rolling 4.0%." in time
+    assert "none" not in time
+    assert "rope adds 3.0%; alibi adds 30%, since a bias (H, L, L) takes the place of a causal mask" in inside
+    assert "rolling saves 12%, by a window" in inside
+    assert "what learned adds cannot be told from nothing" in inside
+    assert "512 x 768 holds 393,216 parameters: 1.0% of the embeddings with 50,257 tokens" in parameters
+    assert "Beside it, rolling 24,576. 2 of 4 encodings hold none." in parameters
+    assert (
+        "Followed to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0"
+        in growth
+    )
+    assert "alibi grows as length to the power 2.0; the next doubling after 4,096 tokens was not tried" in growth
+
+
+def test_many_encodings_are_not_listed_twice() -> None:
+    many = [row(f"rope-{n}", 0.02 + 0.01 * n, 0.05, Writes(0, 8, 0), parameters=n) for n in range(1, 7)]
+    time, inside, parameters, growth = answer(made_up(RESULT.rows[0], *many))
+    assert "learned takes less than 1% of its time; the others from 3.0% (rope-1) to 8.0% (rope-6)." in time
+    assert inside.endswith("add 5.0%; what learned adds cannot be told from nothing.")
+    assert "Beside it, the others that learn at most 6." in parameters
+    assert "the time of 7 encodings grows" in growth
+
+
+def test_dear_encodings_are_said_to_be_dear() -> None:
+    text = answer(made_up(row("alibi", 1.7, 0.2, Writes(0, 0, 8))))[0]
+    assert "the cheapest takes more than all of its time: alibi 170%." in text
+
+
+def test_nothing_but_none_leaves_the_table() -> None:
+    (parameters,) = answer(made_up(row("none", 0.0, 0.0, Writes(0, 0, 0))))
+    assert parameters.startswith("A learned table of 512 x 768")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0065, ".65%"),
+        (0.026, "2.6%"),
+        (0.123, "12%"),
+        (-0.12, f"{MINUS}12%"),
+        (0.0, "0%"),
+        (0.00999, "1.0%"),
+        (17, "1,700%"),
+    ],
+)
+def test_percent(value: float, text: str) -> None:
+    assert percent(value) == text
+
+
+def test_other_words() -> None:
+    assert between(spread([0.01] * 7)) == "1.0\N{EN DASH}1.0%"
+    assert between(spread([-0.01, *[0.01] * 5])) == f"{MINUS}1.0% to 1.0%"
+    assert between(spread([0.01])) == ""
+    assert [milliseconds(s) for s in (1e-5, 0.0123, 0.123)] == ["0.010", "12.30", "123"]
+    assert [in_bytes(n) for n in (12, 1536, 3 * 2**20, 5 * 2**30)] == ["12 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
+
+
+def test_the_quoted_figures_stand_beside_ours() -> None:
+    quoted = next(table for table in cost_tables(RESULT) if "quoted" in table.title)
+    assert [(r.name, r.cells[0].text) for r in quoted.rows] == [
+        ("learned", ".65%"),
+        ("alibi", "1.5%"),
+        ("rope", "2.6%"),
+    ]
+    assert [r.cells[2].text for r in quoted.rows] == ["1.0", "1.0", "1.0"]
+
+
+def test_what_was_not_tried_is_said() -> None:
+    (growth,) = (table for table in cost_tables(RESULT) if table.title == "Growth with length")
+    assert growth.rows[0].name == "none"
+    longer = dataclasses.replace(
+        RESULT.rows[0].growth, lengths=(*LENGTHS, 8192), seconds=(1.0,) * 5, peak=(1,) * 5
+    )
+    result = made_up(dataclasses.replace(RESULT.rows[0], growth=longer), RESULT.rows[3])
+    (growth,) = (table for table in cost_tables(result) if table.title == "Growth with length")
+    assert growth.rows[-1].cells[-1].text == "not tried"
+
+
+def test_the_page_is_whole_escaped_and_the_same_each_time() -> None:
+    page = render(RESULT)
+    assert page == render(RESULT)
+    assert "A &lt;Processor&gt;, 1 thread," in page
+    assert page.count("<figure>") == page.count("<svg ") == 2
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+    assert page.index("learned takes less than 1%") < page.index("<svg ") < page.index("<table>")
+
+
+def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
+    save(RESULT, tmp_path)
+    assert write_report(tmp_path) == tmp_path / "report.html"
+    assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == render(RESULT)
+    with pytest.raises(ArgumentError, match="name another file with --out"):
+        write_report(tmp_path, tmp_path)

@@ -1,0 +1,91 @@
+"""An evaluation in words, and its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from posembed.checkpoints.evaluation import Evaluation, Row
+from posembed.report.evaluation import length_figure, render, write_evaluation_page
+from posembed.report.evaluation_words import answer, cell, differences, legend, span
+from posembed.statistics import estimate
+
+HITS = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+MISSES = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def row(name: str, short: list[float], long: list[float] | None, *, measure: str, baseline: str = "") -> Row:
+    values = {measure: {64: tuple(short), 128: None if long is None else tuple(long)}}
+    return Row(name, baseline, 64 if long is None else 128, "", values)
+
+
+def evaluation(measure: str = "recall at 1") -> Evaluation:
+    rows = (
+        row("old", HITS, None, measure=measure),
+        row("tile", HITS, HITS, measure=measure),
+        row("mean", HITS, MISSES, measure=measure),
+        row("old", HITS, MISSES, measure=measure, baseline="cut at 64"),
+        row("old", HITS, HITS, measure=measure, baseline="chopped at 64"),
+    )
+    return Evaluation("sentences", (measure,), (64, 128), len(HITS), rows, ("<b>a note</b>",))
+
+
+def test_the_answer_names_the_best_and_says_what_can_be_told() -> None:
+    text = " ".join(answer(evaluation()))
+    assert text.startswith(
+        "At 128 tokens, tile has the best recall at 1 of 0.750 (95% interval 0.363\N{EN DASH}1.000), over 8 texts."
+    )
+    assert "“old, chopped at 64” gives the same in every text." in text
+    assert "Worse is mean." in text
+    lower = " ".join(answer(evaluation("perplexity")))
+    assert "mean has the best perplexity" in lower
+    assert "That is better than “old, chopped at 64”" in lower
+    assert " times (paired interval " in lower
+
+
+def test_cells_carry_interval_and_mark() -> None:
+    of = evaluation()
+    _, tile, mean, _, _ = of.rows
+    assert cell(of, of.rows[0], "recall at 1", 128) == "too long"
+    assert cell(of, tile, "recall at 1", 128) == "0.750 ±.387  "
+    assert cell(of, mean, "recall at 1", 128) == "0.125 ±.296 -"
+    assert "+ better and - worse than old, chopped at 64" in legend(of)
+
+
+def test_differences_at_the_longest_length() -> None:
+    assert differences(evaluation()) == [
+        ("tile", "+0.000", "the same"),
+        ("mean", "\N{MINUS SIGN}0.625 ±.433", "worse"),
+        ("old, cut at 64", "\N{MINUS SIGN}0.625 ±.433", "worse"),
+    ]
+    assert differences(evaluation("perplexity"))[1][1].startswith("\N{MULTIPLICATION SIGN} 0.54 ±")
+
+
+def test_one_text_has_no_interval() -> None:
+    rows = (row("a", [0.5], [0.5], measure="perplexity"), row("b", [0.4], [0.6], measure="perplexity"))
+    single = Evaluation("causal", ("perplexity",), (64, 128), 1, rows, ())
+    assert legend(single).startswith("One text")
+    assert "95%" not in " ".join(answer(single))
+    assert "<svg" in render(single)
+
+
+def test_shares_end_at_one() -> None:
+    assert span("recall at 1", estimate([1.0, 1.0, 1.0, 0.0])).endswith("\N{EN DASH}1.000")
+
+
+@pytest.mark.parametrize("measure", ["recall at 1", "perplexity"])
+def test_the_page(tmp_path: Path, measure: str) -> None:
+    of = evaluation(measure)
+    page = write_evaluation_page(of, tmp_path / "page.html").read_text(encoding="utf-8")
+    places = [page.index(words) for words in ("At 128 tokens,", "<svg", "The numbers", "How it was measured")]
+    assert places == sorted(places)
+    assert "&lt;b&gt;a note" in page
+    assert page == render(of)
+
+
+def test_every_row_has_a_line_and_its_name() -> None:
+    of = evaluation()
+    figure = length_figure(of, "recall at 1")
+    (axes,) = figure.axes
+    assert {text.get_text() for text in axes.texts} == {row.name for row in of.rows[1:]}
