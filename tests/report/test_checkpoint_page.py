@@ -100,8 +100,9 @@ def test_waves_are_named_by_their_length() -> None:
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["direction 1: 50 % of the variance, waves of about 12 rows", *titles[1:]]
     noise = components_figure(table_spectrum(torch.randn(120, 16)), first=0)
+    # Waves that lengthen from 11 rows to 15.
     drifting = torch.sin(positions * 2 * torch.pi / (11 + positions / 60))
-    assert wave_length(fourier_power(drifting[:, None])[:, 0], 120) == pytest.approx(11.5, abs=1)
+    assert wave_length(fourier_power(drifting[:, None])[:, 0], 120) == pytest.approx(13, abs=1)
     assert not any("wave" in axes.get_title(loc="left") for axes in noise.axes)
 
 
