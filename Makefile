@@ -22,7 +22,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/learned_layer.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python -m pip install --quiet --no-deps --requirement benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --requirement benchmarks/requirements.txt
 	$(BIN)/python benchmarks/overhead.py
 
 bench-length: .venv/dev

@@ -17,7 +17,6 @@ import platform
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -48,7 +47,6 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[OLD_LENGTH, 1024, LENGTH])
     arguments = parser.parse_args()
     text, kept = [path.resolve() for path in arguments.text], KEPT.resolve()
-    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, Bar() as bar:
         os.chdir(folder)  # where the checkpoints go by their short names
         link_with_its_whole_table(Path(get_model_path()), Path("original"))
@@ -63,7 +61,7 @@ def main() -> None:
             progress=bar.update,
         )
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text("\n".join(page(evaluation, time.perf_counter() - start)), encoding="utf-8")
+    RESULTS.write_text("\n".join(page(evaluation)), encoding="utf-8")
     print(RESULTS.read_text(encoding="utf-8"))
 
 
@@ -78,13 +76,13 @@ def link_with_its_whole_table(model: Path, out: Path) -> None:
             (out / path.name).symlink_to(path)
 
 
-def page(evaluation: Evaluation, seconds: float) -> Iterable[str]:
+def page(evaluation: Evaluation) -> Iterable[str]:
     names = [Path(word).name if word.endswith(".txt") else word for word in sys.argv[1:]]
     yield "# all-MiniLM-L6-v2 from 512 to 2,048 positions, by method, untrained"
     yield ""
     yield f"    python benchmarks/resize_quality.py {shlex.join(names)}"
     yield ""
-    yield f"torch {version('torch')}, {platform.machine()}, {os.cpu_count()} CPUs; {seconds:.0f} s."
+    yield f"torch {version('torch')}, {platform.machine()}, {os.cpu_count()} CPUs."
     for measure in evaluation.measures:
         yield ""
         yield f"## {measure.capitalize()}"

@@ -6,10 +6,11 @@ import math
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
+from posembed.lab.looking import save_attention
 from posembed.lab.measure import Measurements
 from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.snapshots import save_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 LENGTHS = (64, 128, 256, 512)
@@ -100,7 +101,7 @@ def runs(seeds: int = 1, names: tuple[str, ...] = tuple(TYPICAL)) -> list[RunRes
 
 
 def save(folder: Path, results: list[RunResult]) -> RunFolder:
-    """A run folder with these results, and tables for the encodings that have one."""
+    """A run folder with these results, tables for the encodings that have one, and where the heads look."""
     there = RunFolder(folder, LanguageModelling)
     there.prepare(results[0].spec)
     generator = torch.Generator().manual_seed(0)
@@ -108,5 +109,9 @@ def save(folder: Path, results: list[RunResult]) -> RunFolder:
         there.add(result)
         if result.position_parameters:
             rows = torch.randn(result.position_parameters // 96, 96, generator=generator) * 0.02
-            save_file({"initial": rows, "final": rows.cumsum(dim=0)}, there.table(result.spec))
+            along = {step: rows.cumsum(dim=0) * step / 700 for step in snapshot_steps(700)}
+            save_tables(there.table(result.spec), initial=rows, along=along, final=rows.cumsum(dim=0))
+        if result.failure is None:
+            weights = torch.rand(3, 4, LENGTHS[0], generator=generator).cumsum(dim=2).flip(2)
+            save_attention(there.attention(result.spec), weights / weights.sum(dim=2, keepdim=True))
     return there

@@ -19,6 +19,7 @@ from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
 from .layers.kerple import KerpleLog as KerpleLog
 from .layers.kerple import KerplePower as KerplePower
 from .layers.learned import LearnedPositionalEmbedding as LearnedPositionalEmbedding
+from .layers.near_far import NearFarPositionalEmbedding as NearFarPositionalEmbedding
 from .layers.none import NoPosition as NoPosition
 from .layers.pope import PolarEmbedding as PolarEmbedding
 from .layers.relative import T5Bias as T5Bias
@@ -31,6 +32,7 @@ from .layers.rotary_scaling import NTKScaling as NTKScaling
 from .layers.rotary_scaling import YarnScaling as YarnScaling
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .layers.sinusoidal_grid import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .tables.health import Finding as Finding
 from .tables.health import check_table as check_table
 from .tables.layout import PADDING as PADDING

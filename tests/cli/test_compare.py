@@ -59,6 +59,42 @@ def test_from_text_to_table(capfd: pytest.CaptureFixture[str], text: Path, tmp_p
     assert (tmp_path / "run" / "results.jsonl").read_text().splitlines() == lines
 
 
+def test_inits_from_text_to_table_and_page(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
+    small = SMALL.replace("--test-lengths 16,32 ", "")
+    command = (
+        f"compare inits --data {text} --out {tmp_path}/run {small} --inits normal-0.02,sinusoidal,zero --seeds 2"
+    )
+    code, out, err = posembed(capfd, command)
+    assert code == 0
+    assert "sinusoidal, seed 1: training loss" in err
+    assert "tokens have scale" not in err  # a start that drowns the tokens is among what is asked about
+    assert "Held-out loss after 3 steps" in out
+    assert all(name in out for name in ("normal-0.02", "sinusoidal", "zero"))
+    code, out, _ = posembed(capfd, command + " --json --loss 1.5 --reference zero")
+    assert code == 0
+    summary = json.loads(out)
+    assert [row["init"] for row in summary["rows"]] == ["normal-0.02", "sinusoidal", "zero"]
+    assert (summary["reference"], summary["losses"]) == ("zero", {"0": 1.5, "1": 1.5})
+    code, out, _ = posembed(capfd, f"report {tmp_path}/run")
+    assert (code, out) == (0, f"report: {tmp_path}/run/report.html\n")
+    code, _, err = posembed(capfd, f"compare lengths --data {text} --out {tmp_path}/run {SMALL}")
+    assert code == 1
+    assert "question: inits there, lengths now" in err
+
+
+def test_a_tracker_is_looked_for_before_anything_trains(
+    capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
+    code, _, err = posembed(capfd, f"{command} --track excel")
+    assert (code, err) == (1, "posembed: error: unknown tracker 'excel'; known are tensorboard, wandb\n")
+    monkeypatch.setattr("posembed.lab.tracking.find_spec", lambda name: None)
+    code, _, err = posembed(capfd, f"{command} --track tensorboard")
+    assert code == 1
+    assert "needs the library tensorboard; install it with: pip install 'posembed[track]'" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
     code, out, _ = posembed(
         capfd, f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --seeds 2 --dry-run"
@@ -86,6 +122,7 @@ def test_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], text: Path, t
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
         ("--preset enormous", 1, "unknown preset 'enormous'; known are quick, small, gpt2"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
+        ("--track excel", 1, "unknown tracker 'excel'; known are tensorboard, wandb"),
         ("--seeds 0", 1, "at least one encoding and one seed"),
         ("--steps few", 2, "--steps"),
     ],
@@ -143,7 +180,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_help_answers_without_torch() -> None:
     loaded = loaded_by("import posembed.cli")
-    assert not loaded & {"torch", "numpy", "scipy", "matplotlib", "accelerate", "transformers"}
+    assert not loaded & {"torch", "numpy", "scipy", "matplotlib", "accelerate", "transformers", "tensorboard"}
 
 
 def test_import_loads_torch_and_nothing_heavier() -> None:

@@ -14,6 +14,7 @@ from posembed.cli import app
 from posembed.cli.evaluate import whole_numbers
 from posembed.cli.resize import resize
 from posembed.errors import ArgumentError, CheckpointError, DataError
+from posembed.tables.resize import WHY_TEXT_METHOD
 from tiny_models import TEXT, saved, tiny_model
 
 resizing = typer.Typer()
@@ -79,6 +80,7 @@ def test_what_a_killed_resize_left_is_told(tmp_path: Path) -> None:
     words = [str(source), str(tmp_path / "out"), "--length", "128"]
     done = CliRunner().invoke(resizing, words, catch_exceptions=False)
     assert ".out.0123abcd.partial: of another resize" in done.stdout
+    assert f"tile is the default: {WHY_TEXT_METHOD}" in done.stdout
     assert ".other" not in done.stdout
     assert (tmp_path / ".out.0123abcd.partial").exists()
 

@@ -294,6 +294,14 @@ def test_vmap_and_functional_gradients_go_through_the_definition() -> None:
     torch.testing.assert_close(each, torch.stack(expected))
 
 
+def test_forward_mode_derivatives_go_through_the_definition() -> None:
+    request = oracle.request_of(norm="none")
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(request.tokens, torch.ones_like(request.tokens))
+        tangent = torch.autograd.forward_ad.unpack_dual(lookup(request.token_ids, dual, scale=3.0)).tangent
+    assert torch.equal(tangent, torch.full(request.shape, 3.0))
+
+
 def test_norm_of_a_module() -> None:
     x, ids = torch.randn(9, 6), torch.arange(9)[None]
     for module in (torch.nn.LayerNorm(6, eps=1e-3), torch.nn.LayerNorm(6, bias=False), torch.nn.RMSNorm(6)):

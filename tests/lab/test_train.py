@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from safetensors.torch import load_file
 
 from posembed import ArgumentError, DataError, RunFolderError
 from posembed.lab import environment, train
 from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.snapshots import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 # One that draws positions, one that has learned rows, one with neither; the spec has dropout.
@@ -27,9 +28,23 @@ def numbers(result: RunResult) -> tuple[object, ...]:
     return result.losses, result.measurements, result.failure, result.parameters
 
 
+def side_files(folder: RunFolder, spec: LanguageSpec) -> dict[str, bytes]:
+    """What stands beside the results: of a run that went well, its tables and where its heads look."""
+    files = {"tables": folder.table(spec), "attention": folder.attention(spec)}
+    return {name: file.read_bytes() for name, file in files.items() if file.exists()}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, spec: LanguageSpec) -> RunFolder:
     folder = RunFolder(tmp_path, LanguageModelling)
+    folder.prepare(spec)
+    return folder
+
+
+@pytest.fixture
+def whole_folder(tmp_path: Path, spec: LanguageSpec) -> RunFolder:
+    """For a run that nothing stops."""
+    folder = RunFolder(tmp_path / "whole", LanguageModelling)
     folder.prepare(spec)
     return folder
 
@@ -65,10 +80,15 @@ def test_every_encoding_of_a_seed_sees_the_same_text(spec: LanguageSpec, task: L
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder, encoding: str
+    spec: LanguageSpec,
+    task: LanguageModelling,
+    accelerator: Accelerator,
+    folder: RunFolder,
+    whole_folder: RunFolder,
+    encoding: str,
 ) -> None:
     spec = dataclasses.replace(spec, encoding=encoding)
-    whole = train.run(spec, task, accelerator)
+    whole = train.run(spec, task, accelerator, whole_folder)
 
     def press_ctrl_c(progress: train.Progress) -> None:
         if progress.step in (5, 9):
@@ -80,16 +100,26 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
         state = torch.load(folder.checkpoint(spec), weights_only=True)["state"]
         assert state["step"] == steps
     assert numbers(train.run(spec, task, accelerator, folder, press_ctrl_c)) == numbers(whole)
-    rows = load_file(folder.table(spec)) if encoding != "rope" else None
-    if rows is not None:
-        assert not torch.equal(rows["initial"], rows["final"])
+    if encoding == "rope":
+        assert not folder.table(spec).exists()
+    else:
+        rows = load_tables(folder.table(spec), steps=spec.steps)
+        assert list(rows) == [0, *snapshot_steps(spec.steps), spec.steps]
+        for step, next_step in itertools.pairwise(rows):
+            assert not torch.equal(rows[step], rows[next_step])
+    assert side_files(folder, spec) == side_files(whole_folder, spec)
 
 
 def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder, tmp_path: Path
+    spec: LanguageSpec,
+    task: LanguageModelling,
+    accelerator: Accelerator,
+    folder: RunFolder,
+    whole_folder: RunFolder,
+    tmp_path: Path,
 ) -> None:
     spec = dataclasses.replace(spec, encoding="rolling")
-    whole = train.run(spec, task, accelerator)
+    whole = train.run(spec, task, accelerator, whole_folder)
     torch.save((spec, task), tmp_path / "asked.pt")
     script = textwrap.dedent(
         """
@@ -111,6 +141,7 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     assert done.returncode == -signal.SIGKILL
     assert torch.load(folder.checkpoint(spec), weights_only=True)["state"]["step"] == 7
     assert numbers(train.run(spec, task, accelerator, folder)) == numbers(whole)
+    assert side_files(folder, spec) == side_files(whole_folder, spec)
 
 
 def test_two_processes_train_the_same_run(

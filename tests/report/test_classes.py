@@ -52,9 +52,13 @@ def test_a_single_run_says_what_it_is() -> None:
 
 
 def test_one_encoding_alone_and_none_that_is_finished() -> None:
-    assert text_answer(text_runs(2, ("learned",))).startswith("Learned tells 69.8% (56.0\N{EN DASH}83.5) of the 600")
+    assert text_answer(text_runs(2, ("learned",))).startswith(
+        "Learned tells 69.8% (56.0\N{EN DASH}83.5) of the 600"
+    )
     lost = [text_run("sinusoidal", failure="the loss was nan"), *text_runs(2, ("learned",))]
-    assert text_answer(lost).startswith("Told of 600 held-out examples: learned 69.8% (56.0\N{EN DASH}83.5). Training with")
+    assert text_answer(lost).startswith(
+        "Told of 600 held-out examples: learned 69.8% (56.0\N{EN DASH}83.5). Training with"
+    )
     failed = [text_run("learned", failure="the loss was nan"), text_run("sinusoidal", failure="the loss was nan")]
     assert text_answer(failed).startswith("Training with learned failed (seed 0: the loss was nan).")
     assert image_answer([image_run("none", failure="the loss was nan")]).startswith("Training with “none” failed")

@@ -10,6 +10,7 @@ import typer
 
 PAGES = {
     "lengths": "posembed.report.lengths",
+    "inits": "posembed.report.inits",
     "cost": "posembed.report.cost",
     "algorithms": "posembed.report.algorithms",
     "text": "posembed.report.classification",
@@ -17,7 +18,7 @@ PAGES = {
 }
 """The question that the runs of a folder answer -> where its ``write_report`` is."""
 
-WITH_REFERENCE = ("lengths", "text", "images")
+WITH_REFERENCE = ("lengths", "inits", "text", "images")
 """The questions whose pages hold encodings against one of them."""
 
 

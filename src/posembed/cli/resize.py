@@ -37,7 +37,8 @@ def resize(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How new rows are made. Text: tile (default), hierarchical, linear, cubic, stretch, truncate, "
+            help="How new rows are made. Text: tile (default: it keeps every old row, and in a sentence encoder "
+            "linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
             "random, mean. Images: bicubic-antialias (default), bicubic, bilinear-antialias, bilinear, dinov2."
         ),
     ] = None,
@@ -55,6 +56,7 @@ def resize(
 
     from posembed.checkpoints.resize import resize_checkpoint
     from posembed.checkpoints.staging import leftovers
+    from posembed.tables.resize import DEFAULT_TEXT_METHOD, WHY_TEXT_METHOD
 
     if check is not None:
         refuse_to_check(checkpoint, check, dry_run=dry_run, length=length)
@@ -71,6 +73,8 @@ def resize(
     )
     if not as_json:
         print_resize(resized, "nothing was written (--dry-run)" if dry_run else f"written: {out}")
+        if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
+            print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
         for path in leftovers(out):
             print(f"{path}: of another resize to this place, which was killed or still runs; if killed, delete it")
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)

@@ -68,7 +68,7 @@ def embed(
             types=None if token_types is None else token_types.weight,
             type_ids=token_type_ids,
             scale=scale,
-            norm=None if norm is None else Norm.of(norm),
+            norm=Norm.of(norm) if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) else None,
             dropout=final_dropout,
             padding_idx=tokens.padding_idx,
             position_padding_idx=None if row_ids is None else positions.layout.pad_row,

@@ -14,9 +14,18 @@ import torch
 from torch import Tensor
 
 
+LARGE = 1 << 22
+"""Bytes from which NumPy asks."""
+
+ALIGNMENT = 64
+"""A cache line, on which PyTorch's own tensors start."""
+
+
 def fresh(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype) -> Tensor:
     """An uninitialized tensor on the device of ``like``."""
     size = math.prod(shape) * dtype.itemsize
-    if like.is_cpu and size:
-        return torch.from_numpy(np.empty(size, np.uint8)).view(dtype).view(shape)
-    return like.new_empty(shape, dtype=dtype)
+    if not like.is_cpu or size < LARGE:
+        return like.new_empty(shape, dtype=dtype)
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return torch.from_numpy(memory[start : start + size]).view(dtype).view(shape)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from posembed.errors import ArgumentError
 from posembed.kernels import pieces
@@ -77,17 +78,19 @@ def lookup(
 def _needs_the_definition(request: Request) -> bool:
     """Where PyTorch's own operators serve better than one of ours.
 
-    An exported program has no Python to call; torch.func and tensor subclasses (DTensor) know what to do with
-    PyTorch's operators and not with this one; and a lookup that fits in one piece, such as that of a decoding
-    step, gains nothing that would pay for calling Python from the dispatcher.
+    An exported program has no Python to call; torch.func, forward-mode derivatives and tensor subclasses (DTensor)
+    know what to do with PyTorch's operators and not with this one; and a lookup that fits in one piece, such as that
+    of a decoding step, gains nothing that would pay for calling Python from the dispatcher.
     """
     if torch.compiler.is_exporting() or request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
         return True
     if torch.compiler.is_compiling():
         return False
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
-    return torch._C._are_functorch_transforms_active() or any(
-        type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or any(type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None)
     )
 
 
@@ -229,12 +232,14 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     places = (1, 2, 4, 6, 7)  # where they stand among the arguments
     wanted = [ctx.needs_input_grad[place] for place in places]
+    gradients: Sequence[Tensor | None]
     if torch.is_grad_enabled():
         gradients = _differentiable_gradients(grad, request, tables, wanted)
     else:
-        gradients = _lookup_backward(grad, wanted, *saved, *ctx.settings)
+        of_tokens, *others = _lookup_backward(grad, wanted, *saved, *ctx.settings)
         if sparse and wanted[0]:
-            gradients = (_sparse(request.token_ids, gradients[0], request.tokens), *gradients[1:])
+            of_tokens = _sparse(request.token_ids, of_tokens, request.tokens)
+        gradients = (of_tokens, *others)
     results: list[Tensor | None] = [None] * (len(saved) + len(ctx.settings))
     for place, want, gradient in zip(places, wanted, gradients, strict=True):
         results[place] = gradient if want else None

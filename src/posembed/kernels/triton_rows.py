@@ -5,6 +5,9 @@ sorted by id, each row of a table by one program and in one order: nothing is ad
 contended for and every run gives the same bits. Sums are in float32, or float64 for float64.
 """
 
+# mypy: disable-error-code="no-untyped-def"
+# What @triton.jit compiles is Triton's language and not Python: its arguments have no Python types.
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -235,7 +238,8 @@ def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None
     _backward_kernel[(programs,)](
         dx, weight_sums, bias_sums, grad, *_arguments(request), rows, rows_each, **_constants(request)
     )
-    return dx, *(None if sums is None else sums.sum(0) for sums in (weight_sums, bias_sums))
+    weight, bias = (None if sums is None else sums.sum(0) for sums in (weight_sums, bias_sums))
+    return dx, weight, bias
 
 
 def _of_tokens(dx: Tensor, request: Request, *, sparse: bool) -> Tensor:

@@ -16,6 +16,7 @@ from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.fire import Fire
 from posembed.layers.kerple import KerpleLog, KerplePower
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.pope import PolarEmbedding
 from posembed.layers.relative import T5Bias
@@ -129,6 +130,11 @@ def sampled(sampler: str) -> Callable[[TrainingSpec], PositionEncoding]:
 
 
 ENCODINGS |= {
+    "near-far": Entry(
+        lambda s: NearFarPositionalEmbedding(s.window, s.width, heads=s.heads, ring=s.ring),
+        "half the heads see a window through a ring of learned rows, the others everything by its content",
+        "posembed",
+    ),
     "learned-interpolated": Entry(
         extended("linear"),
         "the learned table, stretched to a longer text when it is read",

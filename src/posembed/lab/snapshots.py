@@ -15,7 +15,7 @@ SNAPSHOTS = 12
 
 
 def snapshot_steps(steps: int, count: int = SNAPSHOTS) -> tuple[int, ...]:
-    """After which steps of a training to keep the rows, before the last: 1, and so on, each so many times later."""
+    """After which steps of a training to keep the rows: about ``count``, from the first to before the last."""
     spaced = (round(steps ** (index / count)) for index in range(count))
     return tuple(step for step in dict.fromkeys(spaced) if step < steps)
 

@@ -76,8 +76,13 @@ class Tracked:
             self.accelerator.init_trackers(spec.key())
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
-            of_run = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(self.folder)}
-            of_run["config"] = dataclasses.asdict(spec)
+            of_run = {
+                "name": spec.name,
+                "id": spec.key(),
+                "resume": "allow",
+                "dir": str(self.folder),
+                "config": dataclasses.asdict(spec),
+            }
             self.accelerator.init_trackers("posembed", init_kwargs={"wandb": of_run})
         self.watcher.started(spec)
 
@@ -94,7 +99,7 @@ class Tracked:
         self.watcher.finished(result)
 
     def close(self) -> None:
-        """Write what is still to be written. Not Accelerate's end_training, which ends the processes' group too."""
+        """End the run. Not by Accelerate's end_training, which would end the group of processes too."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
         self.accelerator.trackers = []

@@ -79,7 +79,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         )
 
     def _consecutive_rows(self, length: int, offset: int) -> Tensor:
-        end = check_offset(offset) + length
+        check_offset(offset)
+        end = offset + length
         if self.training or end <= self.max_len:
             return super()._consecutive_rows(length, offset)
         return self._extended(end)[offset:]

@@ -1,6 +1,7 @@
 """Fixed sinusoids of a grid: half the width tells the column, half the row (He et al. 2022, arXiv:2111.06377).
 
-The formula of a half is Vaswani's (tables/fill.py). The token in front of the patches has no position.
+The formula of a half is Vaswani's (tables/fill.py), its sines and cosines alternating; MAE's code has all sines of
+a half first: the same numbers in another order. The token in front of the patches has no position.
 """
 
 from __future__ import annotations

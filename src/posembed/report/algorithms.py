@@ -14,7 +14,8 @@ from posembed.report.algorithm_curve import algorithm_figure
 from posembed.report.algorithm_tables import raw_tables, result_tables
 from posembed.report.algorithm_words import answer, runs_of_each
 from posembed.report.drawing import styles
-from posembed.report.evidence import HOW_TO_READ, evidence_section, learned_tables, training_section
+from posembed.report.evidence import evidence_section, training_section
+from posembed.report.learned_tables import table_pictures
 from posembed.report.page import Section, picture, render_page, write_page
 
 
@@ -46,8 +47,8 @@ def render(runs: RunFolder[AlgorithmSpec, Solved], results: Sequence[AlgorithmRe
     sections = [
         Section("", (sizes,)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
-        Section("What the tables learned", tuple(learned_tables(runs, results)), says=HOW_TO_READ),
-        training_section(results),
+        Section("What the tables learned", tuple(table_pictures(runs, results))),
+        training_section(results, of="Of the answers' tokens alone."),
         evidence_section(results, raw_tables(results)),
     ]
     return render_page(

@@ -18,7 +18,8 @@ from posembed.report.accuracy_words import percent, points, runs_in_words
 from posembed.report.classification_words import answer, best_first
 from posembed.report.difference_figure import difference_figure
 from posembed.report.drawing import styles
-from posembed.report.evidence import HOW_TO_READ, evidence_section, learned_tables, training_section
+from posembed.report.evidence import evidence_section, training_section
+from posembed.report.learned_tables import table_pictures
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
 from posembed.report.words import interval
 from posembed.statistics import Estimate
@@ -63,7 +64,7 @@ def render(
     sections = [
         Section("", tuple(figures)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
-        Section("What the tables learned", tuple(learned_tables(runs, results)), says=HOW_TO_READ),
+        Section("What the tables learned", tuple(table_pictures(runs, results))),
         training_section(results),
         evidence_section(results, raw_tables(results)),
     ]

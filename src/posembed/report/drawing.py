@@ -48,11 +48,13 @@ class Style:
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
+    """Where there are more names than colours, those after the last colour are dashed too."""
     bases = list(dict.fromkeys(name.removesuffix("+window") for name in names))
-    return {
-        name: Style(bases.index(name.removesuffix("+window")) % len(SERIES), name.endswith("+window"))
-        for name in names
-    }
+    drawn = {}
+    for name in names:
+        again, index = divmod(bases.index(name.removesuffix("+window")), len(SERIES))
+        drawn[name] = Style(index, dashed=name.endswith("+window") or again > 0)
+    return drawn
 
 
 def new_figure(height: float) -> Figure:

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
-from posembed.errors import RunFolderError
-from posembed.lab.results import RunFolder, RunResult
-from posembed.report.page import Cell, Folded, Pairs, Picture, Row, Section, Table, picture
-from posembed.report.pictures import table_figure
+from posembed.lab.results import RunResult
+from posembed.report.page import Cell, Folded, Pairs, Row, Section, Table, picture
 from posembed.report.training_curve import training_figure
 
-HOW_TO_READ = (
-    "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines say that rows close to "
-    "each other are alike."
-)
 
+def training_section(
+    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", of: str = ""
+) -> Section:
+    """The loss of every run.
 
-def training_section(results: Sequence[RunResult[Any, Any]]) -> Section:
-    """The loss of every run."""
-    caption = "A line a run; names stand at the mean of the last losses."
+    compared: the field of its spec that names a line. of: a sentence, where the loss is not of all tokens.
+    """
+    caption = f"{of} A line a run; names stand at the mean of the last losses.".strip()
     if any(result.failure is not None for result in results):
         caption += " A cross marks where a run failed."
     described = "Training loss against the step, a line a run."
-    figure = training_figure(results)
+    figure = training_figure(results, compared=compared)
     return Section("Training", (picture(figure, name="training", described=described, caption=caption),))
 
 
@@ -43,28 +38,6 @@ def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Ta
             Folded("Every value, by seed", (*values, _runs(results))),
         ),
     )
-
-
-def learned_tables(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
-    """Of each encoding that has a table, in its first finished run."""
-    pictures: dict[str, Picture] = {}
-    for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = result.spec.encoding, runs.table(result.spec)
-        if name in pictures or result.failure is not None or not file.exists():
-            continue
-        try:
-            tables = load_file(file)
-            initial, final = tables["initial"].float(), tables["final"].float()
-        except (SafetensorError, KeyError, OSError) as error:
-            raise RunFolderError(
-                f"{file} cannot be read ({error}); delete it to have the page without its picture"
-            ) from error
-        described = (
-            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
-        )
-        title = f"{name}, seed {result.spec.seed}: {len(final):,} rows of {final.size(1):,}"
-        pictures[name] = picture(table_figure(initial, final), name=name, described=described, title=title)
-    return list(pictures.values())
 
 
 def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:

@@ -11,9 +11,10 @@ from posembed.lab.results import RunFolder
 from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
 from posembed.report.accuracy_words import percent, points, runs_in_words, wider
 from posembed.report.drawing import styles
-from posembed.report.evidence import HOW_TO_READ, evidence_section, learned_tables, training_section
+from posembed.report.evidence import evidence_section, training_section
 from posembed.report.image_curve import image_figure
 from posembed.report.image_words import answer, are_twins, best_first
+from posembed.report.learned_tables import table_pictures
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
 from posembed.report.words import interval
 
@@ -51,8 +52,8 @@ def render(
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
         Section(
             "What the tables learned",
-            tuple(learned_tables(runs, results)),
-            says=f"{HOW_TO_READ} Row 0 is that of the token in front, if there is one; then patches row by row.",
+            tuple(table_pictures(runs, results)),
+            says="Row 0 is that of the token in front, if there is one; then patches row by row.",
         ),
         training_section(results),
         evidence_section(results, raw_tables(results)),

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
-from posembed.errors import RunFolderError
 from posembed.lab.measure import Measurements
 from posembed.lab.questions.lengths import LengthResult, LengthSummary, summarise_lengths
 from posembed.lab.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.report.answer import answer
+from posembed.report.attention_by_distance import WHERE_THEY_LOOK, attention_pictures
 from posembed.report.drawing import styles
+from posembed.report.evidence import evidence_section, training_section
+from posembed.report.learned_tables import table_pictures
 from posembed.report.length_curve import is_cut, length_figure
-from posembed.report.page import Folded, Pairs, Picture, Section, picture, render_page, write_page
-from posembed.report.pictures import table_figure
+from posembed.report.page import Section, picture, render_page, write_page
 from posembed.report.tables import raw_tables, result_tables
-from posembed.report.training_curve import training_figure
 from posembed.report.words import listed, runs_of_each
-
-HOW_TO_READ = (
-    "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines say that rows close to "
-    "each other are alike."
-)
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -57,26 +48,13 @@ def render(
     lengths = picture(
         length_figure(summary), name="lengths", described=" ".join(sentences), caption=_length_caption(summary)
     )
-    training = picture(
-        training_figure(results),
-        name="training",
-        described="Training loss against the step, a line a run.",
-        caption=_training_caption(results),
-    )
-    settings = tuple((name.replace("_", " "), _plain(value)) for name, value in spec.shared_settings().items())
     sections = [
         Section("", (lengths,)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
-        Section("What the tables learned", tuple(_pictures(runs, results)), says=HOW_TO_READ),
-        Section("Training", (training,)),
-        Section(
-            "Evidence",
-            (
-                Folded("Settings", (Pairs(settings),)),
-                Folded("Machine and versions", (Pairs(tuple(_environments(results))),)),
-                Folded("Every value, by seed", tuple(raw_tables(results))),
-            ),
-        ),
+        Section("What the tables learned", tuple(table_pictures(runs, results))),
+        Section("Where the heads look", tuple(attention_pictures(runs, results)), says=WHERE_THEY_LOOK),
+        training_section(results),
+        evidence_section(results, raw_tables(results)),
     ]
     return render_page(
         title=f"How far does each position encoding carry past {spec.train_length:,} tokens?",
@@ -117,45 +95,3 @@ def _intervals(summary: LengthSummary) -> str:
     if all(len(row.seeds) < 2 for row in summary.rows):
         return "There is a single run of each encoding, so no interval is known; small differences may be chance."
     return "Below each mean stands its 95% interval over seeds (Student's t); ratios are paired by seed."
-
-
-def _training_caption(results: Sequence[LengthResult]) -> str:
-    failed = any(result.failure is not None for result in results)
-    return "A line a run; names stand at the mean of the last losses." + (
-        " A cross marks where a run failed." if failed else ""
-    )
-
-
-def _pictures(runs: RunFolder[LanguageSpec, Measurements], results: Sequence[LengthResult]) -> list[Picture]:
-    """Of each encoding that has a table, in its first finished run."""
-    pictures: dict[str, Picture] = {}
-    for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = result.spec.encoding, runs.table(result.spec)
-        if name in pictures or result.failure is not None or not file.exists():
-            continue
-        try:
-            tables = load_file(file)
-            initial, final = tables["initial"].float(), tables["final"].float()
-        except (SafetensorError, KeyError, OSError) as error:
-            raise RunFolderError(
-                f"{file} cannot be read ({error}); delete it to have the page without its picture"
-            ) from error
-        described = (
-            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
-        )
-        title = f"{name}, seed {result.spec.seed}: {len(final):,} rows of {final.size(1):,}"
-        pictures[name] = picture(table_figure(initial, final), name=name, described=described, title=title)
-    return list(pictures.values())
-
-
-def _environments(results: Sequence[LengthResult]) -> list[tuple[str, str]]:
-    """What the runs were made with; where they differ, all of it."""
-    names = dict.fromkeys(name for result in results for name in result.environment)
-    return [
-        (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))
-        for name in names
-    ]
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -127,34 +127,15 @@ def _what_was_trained(summary: LengthSummary) -> Table:
 
 def raw_tables(results: Sequence[LengthResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
-    runs = Table(
-        "Runs",
-        "",
-        (Cell("last training loss"), Cell("seconds"), Cell("tokens a second"), Cell("ended", kind="words")),
-        tuple(
-            Row(
-                _run_name(result),
-                (
-                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
-                    Cell(f"{result.seconds:,.0f}"),
-                    Cell(f"{result.tokens_per_second:,.0f}"),
-                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
-                ),
-            )
-            for result in results
-        ),
-        first="run",
-    )
-    measured = [(_run_name(r), r.measurements) for r in results if r.measurements is not None]
+    measured = [(r.spec.name, r.measurements) for r in results if r.measurements is not None]
     if not measured:
-        return [runs]
+        return []
     return [
         _raw("Loss of the same tokens", measured, lambda m: m.same_tokens),
         _raw("Loss of the same tokens, chopped", measured, lambda m: m.chopped_same_tokens),
         _raw("Loss over whole windows", measured, lambda m: m.nonoverlapping),
         _raw("Loss over whole windows, chopped", measured, lambda m: m.chopped),
         _raw("Repeat gain, by tokens between", measured, lambda m: m.repeat_gain),
-        runs,
     ]
 
 
@@ -210,7 +191,3 @@ def _cell(
 
 def _gain(value: float) -> str:
     return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _run_name(result: LengthResult) -> str:
-    return f"{result.spec.encoding}, seed {result.spec.seed}"

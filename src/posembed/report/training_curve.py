@@ -14,9 +14,12 @@ from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
 
 
-def training_figure(results: Sequence[RunResult[Any, Any]]) -> Figure:
-    """Smoothed training loss by step, both on logarithmic axes; a line a run, a cross where one failed."""
-    drawn = styles([result.spec.encoding for result in results])
+def training_figure(results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding") -> Figure:
+    """Smoothed training loss by step, both on logarithmic axes; a line a run, a cross where one failed.
+
+    compared: the field of the spec that names the lines.
+    """
+    drawn = styles([getattr(result.spec, compared) for result in results])
     figure, axes = lines_sheet(
         290, title="training loss, nats a token (log scale)", below="training step (log scale)", names=list(drawn)
     )
@@ -26,11 +29,12 @@ def training_figure(results: Sequence[RunResult[Any, Any]]) -> Figure:
     for result in results:
         if not result.losses:
             continue
-        style = drawn[result.spec.encoding]
+        name = getattr(result.spec, compared)
+        style = drawn[name]
         steps, losses = [step for step, _ in result.losses], smoothed([loss for _, loss in result.losses])
         axes.plot(steps, losses, color=style.colour, linestyle=style.line, linewidth=1.2, alpha=0.8)
         if result.failure is None:
-            last.setdefault(result.spec.encoding, []).append(losses[-1])
+            last.setdefault(name, []).append(losses[-1])
         else:
             axes.plot(steps[-1], losses[-1], color=style.colour, marker="X", markersize=9, markeredgecolor=PAPER)
     axes.set_xlim(right=max(result.spec.steps for result in results))

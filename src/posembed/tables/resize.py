@@ -15,6 +15,8 @@ from posembed.tables.resize_text import TEXT_METHODS
 from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = "tile"
+WHY_TEXT_METHOD = "it keeps every old row, and in a sentence encoder linear interpolation was worse at all lengths"
+"""As measured by benchmarks/resize_quality.py. Longformer was lengthened so, and then tuned (2004.05150)."""
 DEFAULT_GRID_METHOD = "bicubic-antialias"
 
 Method = Callable[[Tensor, Any], Tensor]

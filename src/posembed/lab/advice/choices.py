@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from posembed.lab.advice.needs import Held, Needs, shown
+from posembed.lab.presets import default_window
 
 LEARNED_UP_TO = 8192
 """Tables are usual to this length; longer ones hold rows that training seldom reaches."""
@@ -44,11 +45,8 @@ def _table_or_none(needs: Needs) -> int:
 
 
 def window_of(needs: Needs, layers: int = 12) -> int:
-    """The longest power of two whose reach through the layers is within the training length; at least 2."""
-    window = 1
-    while layers * (2 * window - 1) + 1 <= needs.train_length:
-        window *= 2
-    return max(window, 2)
+    """The lab's window for so many layers; at least 2."""
+    return max(default_window(layers, needs.train_length), 2)
 
 
 def _needs_sequence(needs: Needs) -> str | None:

@@ -85,9 +85,14 @@ class InitSummary:
     train_length: int
     steps: int
     reference: str | None
-    loss: float | None
-    """To which ``InitRow.steps`` are counted: a training loss, the mean over some batches."""
+    losses: dict[int, float]
+    """By seed: to which training loss ``InitRow.steps`` are counted. Each seed trains on other text."""
     rows: tuple[InitRow, ...]
+
+    @property
+    def loss(self) -> float | None:
+        """The mean of ``losses``, if there are any."""
+        return math.fsum(self.losses.values()) / len(self.losses) if self.losses else None
 
 
 def summarise_inits(
@@ -98,8 +103,8 @@ def summarise_inits(
     Args:
         results: of runs that share all settings but start and seed.
         reference: the start that the others are held against; None takes N(0, .02), if it was run.
-        loss: to which training loss to count the steps; None takes the highest at which any run ended, which all
-            of them reach.
+        loss: to which training loss to count the steps; None takes, for each seed, the highest at which any of
+            its runs ended, which all of them reach.
 
     Raises:
         ArgumentError: no result at all, or none of the reference.
@@ -111,19 +116,22 @@ def summarise_inits(
         reference = USUAL_REFERENCE
     if reference not in (None, *names):
         raise ArgumentError(f"the reference {reference!r} was not run; there are {', '.join(names)}")
-    if loss is None:
-        loss = max((final_loss(r.losses) for r in results if r.measurements is not None), default=None)
+    losses: dict[int, float] = {}
+    for result in results:
+        if result.measurements is not None:
+            seed, last = result.spec.seed, final_loss(result.losses)
+            losses[seed] = max(losses.get(seed, last), last) if loss is None else loss
     by_name = {name: [r for r in results if r.spec.init == name] for name in names}
     theirs = by_name.get(reference or "", [])
-    rows = tuple(_row(by_name[name], [] if name == reference else theirs, loss) for name in names)
+    rows = tuple(_row(by_name[name], [] if name == reference else theirs, losses) for name in names)
     spec = results[0].spec
-    return InitSummary(spec.train_length, spec.steps, reference, loss, rows)
+    return InitSummary(spec.train_length, spec.steps, reference, losses, rows)
 
 
-def _row(results: Sequence[InitResult], reference: Sequence[InitResult], loss: float | None) -> InitRow:
+def _row(results: Sequence[InitResult], reference: Sequence[InitResult], losses: dict[int, float]) -> InitRow:
     ours = {r.spec.seed: r.measurements for r in results if r.measurements is not None}
     theirs = {r.spec.seed: r.measurements for r in reference if r.measurements is not None}
-    steps, their_steps = _steps(results, loss), _steps(reference, loss)
+    steps, their_steps = _steps(results, losses), _steps(reference, losses)
 
     def over_seeds(read: Callable[[InitMeasurements], float | None]) -> Estimate | None:
         values = [value for m in ours.values() if (value := read(m)) is not None]
@@ -153,11 +161,10 @@ def _row(results: Sequence[InitResult], reference: Sequence[InitResult], loss: f
     )
 
 
-def _steps(results: Sequence[InitResult], loss: float | None) -> dict[int, int]:
-    """By seed, of those runs that came down to the loss and went well."""
-    if loss is None:
-        return {}
-    found = {r.spec.seed: step_at(r.losses, loss) for r in results if r.measurements is not None}
+def _steps(results: Sequence[InitResult], losses: dict[int, float]) -> dict[int, int]:
+    """By seed, of those runs that went well and came down to its loss."""
+    well = [r for r in results if r.measurements is not None]
+    found = {r.spec.seed: step_at(r.losses, losses[r.spec.seed]) for r in well}
     return {seed: step for seed, step in found.items() if step is not None}
 
 

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab import measure
+from posembed.lab.data import Corpus
 from posembed.lab.model import Decoder, PositionedModel
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder, shared_loss
+from posembed.lab.tasks.task import Task
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, xavier_table, zero_table
 from posembed.tables.scale import root_mean_square
@@ -88,50 +91,62 @@ class InitMeasurements:
         return self.moved / self.scale_before if self.scale_before else None
 
 
-class InitialValues(LanguageModelling):
+class InitialValues(Task[InitSpec, InitMeasurements]):
     """corpus: what to train and to measure on."""
 
     Spec = InitSpec
-    Measured = InitMeasurements  # type: ignore[assignment]
+    Measured = InitMeasurements
 
-    def check(self, spec: InitSpec) -> None:  # type: ignore[override]
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self.language = LanguageModelling(corpus)
+        self.description = self.language.description
+
+    def check(self, spec: InitSpec) -> None:
         start_of(spec.init, 1, spec.width)
-        super().check(spec)
+        self.language.check(spec)
 
-    def build(self, spec: InitSpec) -> Decoder:  # type: ignore[override]
+    def build(self, spec: InitSpec) -> Decoder:
         return build_decoder(spec, self.corpus.vocabulary, _encoding)
+
+    def draw(
+        self, spec: InitSpec, model: PositionedModel, step: int, rows: slice = slice(None)
+    ) -> tuple[Tensor, ...]:
+        return self.language.draw(spec, model, step, rows)
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         with warnings.catch_warnings():  # a table far from the tokens' scale is among what is asked about
             warnings.filterwarnings("ignore", message="the tokens have scale")
-            return super().loss(model, *batch)
+            return self.language.loss(model, *batch)
 
-    def measure(  # type: ignore[override]
-        self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator
-    ) -> InitMeasurements:
+    def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
         loss = shared_loss(model, accelerator)(text).mean().item()
-        before, after = (m.encoding.weight.detach().cpu() for m in (self.build(spec), model))
-        return InitMeasurements(loss, self.corpus.bytes_per_token, **table_measures(before, after))
+        before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
+        return measurements(before, after, loss=loss, bytes_per_token=self.corpus.bytes_per_token)
 
-    def tokens_measured(self, spec: LanguageSpec) -> int:
+    def attention(self, spec: InitSpec, model: PositionedModel, device: torch.device) -> Tensor:
+        return self.language.attention(spec, model, device)
+
+    def tokens_measured(self, spec: InitSpec) -> int:
         return spec.test_tokens
 
 
-def table_measures(before: Tensor, after: Tensor) -> dict[str, float | None]:
-    """Of rows (N, D), what InitMeasurements says of them, by its names."""
-    return {
-        "scale_before": root_mean_square(before),
-        "scale_after": root_mean_square(after),
-        "moved": root_mean_square(after - before),
-        "cosine": F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
-        if before.any() and after.any()
-        else None,
-        "effective_rank_before": table_spectrum(before).effective_rank,
-        "effective_rank_after": table_spectrum(after).effective_rank,
-        "neighbour_cosine_before": _mean_neighbour_cosine(before),
-        "neighbour_cosine_after": _mean_neighbour_cosine(after),
-    }
+def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float) -> InitMeasurements:
+    """Of a table's rows (N, D) before and after training, and the model's loss."""
+    cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
+    return InitMeasurements(
+        loss=loss,
+        bytes_per_token=bytes_per_token,
+        scale_before=root_mean_square(before),
+        scale_after=root_mean_square(after),
+        moved=root_mean_square(after - before),
+        cosine=cosine if before.any() and after.any() else None,
+        effective_rank_before=table_spectrum(before).effective_rank,
+        effective_rank_after=table_spectrum(after).effective_rank,
+        neighbour_cosine_before=_mean_neighbour_cosine(before),
+        neighbour_cosine_after=_mean_neighbour_cosine(after),
+    )
 
 
 def _mean_neighbour_cosine(rows: Tensor) -> float | None:

@@ -1,0 +1,81 @@
+"""Sinusoids of a grid: held against MAE's formula in float64, and against their own properties."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posembed import ArgumentError, PositionError, SinusoidalGridEmbedding
+from posembed.layers.sinusoidal_grid import grid_sinusoids
+
+
+def mae_rows(height: int, width: int, dim: int) -> torch.Tensor:
+    """He et al. 2022's code in float64: of each half all sines, then all cosines; the column's half first."""
+    frequencies = 10000.0 ** -(torch.arange(dim // 4, dtype=torch.float64) / (dim / 4))
+    rows = []
+    for r in range(height):
+        for c in range(width):
+            halves = [place * frequencies for place in (c, r)]
+            rows.append(torch.cat([part for angle in halves for part in (angle.sin(), angle.cos())]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize(("height", "width", "dim"), [(1, 1, 4), (3, 5, 8), (4, 4, 32), (2, 7, 12)])
+def test_rows_are_maes_in_another_order(height: int, width: int, dim: int) -> None:
+    ours = grid_sinusoids((height, width), dim).unflatten(1, (2, dim // 4, 2)).transpose(2, 3).flatten(1)
+    torch.testing.assert_close(ours.double(), mae_rows(height, width, dim), atol=1e-6, rtol=0)
+
+
+def test_rows_are_those_of_transformers_vit_mae() -> None:
+    from transformers import ViTMAEConfig, ViTMAEModel
+
+    config = ViTMAEConfig(
+        image_size=12, patch_size=3, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    theirs = ViTMAEModel(config).embeddings.position_embeddings.detach()[0]
+    ours = SinusoidalGridEmbedding((4, 4), 16).rows().unflatten(1, (2, 4, 2)).transpose(2, 3).flatten(1)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+def test_equal_steps_have_equal_products() -> None:
+    """The product of two rows is of the steps between their cells alone, down and across."""
+    rows = grid_sinusoids((5, 6), 16).double().view(5, 6, 16)
+    for down, across in ((1, 0), (0, 2), (2, 3)):
+        products = (rows[: 5 - down, : 6 - across] * rows[down:, across:]).sum(-1)
+        torch.testing.assert_close(products, products[0, 0].expand_as(products), atol=1e-5, rtol=0)
+
+
+def test_an_extent_places_the_same_picture_alike() -> None:
+    coarse = grid_sinusoids((3, 3), 8).view(3, 3, 8)
+    finer = grid_sinusoids((9, 9), 8, extent=(3, 3)).view(9, 9, 8)
+    torch.testing.assert_close(finer[1::3, 1::3], coarse)  # the middle of three thirds is where the whole was
+    assert torch.equal(grid_sinusoids((3, 3), 8, extent=(3, 3)), coarse.flatten(0, 1))
+
+
+def test_the_layer_adds_them_to_patches_alone() -> None:
+    layer = SinusoidalGridEmbedding((2, 3), 8, special=2, scale=0.5)
+    x = torch.randn(4, 8, 8, requires_grad=True)
+    out = layer.at_input(x, torch.arange(8))
+    assert torch.equal(out[:, :2], x[:, :2])
+    torch.testing.assert_close(out[0, 2:] - x[0, 2:], 0.5 * grid_sinusoids((2, 3), 8))
+    out.sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))  # type: ignore[arg-type]
+    assert not layer.state_dict()
+    half = layer.half().at_input(torch.zeros(1, 8, 8, dtype=torch.float16), torch.arange(8))
+    assert half.dtype == torch.float16
+    assert "(2, 3), 8, special=2" in repr(layer)
+
+
+def test_dropout_is_of_the_sum_and_of_training() -> None:
+    layer = SinusoidalGridEmbedding((2, 2), 8, dropout=0.5)
+    x = torch.ones(64, 5, 8)
+    share = (layer.at_input(x, torch.arange(5))[:, 0] == 0).double().mean().item()
+    assert share == pytest.approx(0.5, abs=0.1)
+    assert torch.equal(layer.eval().at_input(x, torch.arange(5))[:, 0], x[:, 0])
+
+
+def test_what_cannot_be_used() -> None:
+    with pytest.raises(ArgumentError, match=r"dim must be a multiple of 4, .*; got 6"):
+        SinusoidalGridEmbedding((2, 2), 6)
+    with pytest.raises(PositionError):
+        SinusoidalGridEmbedding((2, 2), 8).at_input(torch.zeros(1, 6, 8), torch.arange(6))

@@ -1,0 +1,88 @@
+"""Results of compare inits as runs would give them, made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import torch
+
+from made_up_runs import spec
+from posembed.lab.questions.inits import InitResult
+from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.snapshots import save_tables, snapshot_steps
+from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, InitSpec, start_of
+
+TYPICAL = {
+    "normal-0.02": 1.400,
+    "normal-0.01": 1.396,
+    "normal-0.05": 1.421,
+    "xavier": 1.440,
+    "sinusoidal": 1.480,
+    "sinusoidal-0.02": 1.362,
+    "zero": 1.398,
+}
+LOOSE = ("normal-0.01", "zero")
+"""Starts whose seeds disagree, so that no difference can be told."""
+
+
+def init_run(
+    init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object
+) -> InitResult:
+    of = spec("learned", seed, **({"test_lengths": (64,), "steps": 600} | settings))
+    drift = 0.2 * math.sin(5 * seed) + 0.002 * math.sin(7 * seed + len(init))
+    measured = None
+    if failure is None:
+        measured = InitMeasurements(
+            loss=loss + drift,
+            bytes_per_token=1.0,
+            scale_before=0.0 if init == "zero" else 0.02,
+            scale_after=0.06,
+            moved=0.055,
+            cosine=None if init == "zero" else 0.3 + 0.001 * len(init),
+            effective_rank_before=0.0 if init == "zero" else 40.0,
+            effective_rank_after=12.0,
+            neighbour_cosine_before=None if init == "zero" else 0.01,
+            neighbour_cosine_after=0.7,
+        )
+    curve = tuple((step, loss + drift + 4 * math.exp(-step / 80)) for step in range(6, 601, 6))
+    return RunResult(
+        spec=InitSpec(**dataclasses.asdict(of), init=init),
+        parameters=365_280,
+        position_parameters=6144,
+        window=None,
+        losses=curve if failure is None else curve[:10],
+        measurements=measured,
+        failure=failure,
+        seconds=60.0,
+        tokens_per_second=20_000.0,
+        environment={"posembed": "0.1.0", "torch": "2.13.0"},
+    )
+
+
+def init_runs_of(losses: dict[str, float], *, seeds: int = 1) -> list[InitResult]:
+    return [init_run(init, loss, seed=seed) for seed in range(seeds) for init, loss in losses.items()]
+
+
+def typical(seeds: int) -> list[InitResult]:
+    """Some starts told apart from N(0, .02), some not."""
+    return [
+        init_run(init, loss + (0.03 * (-1) ** seed if init in LOOSE else 0.0), seed=seed)
+        for seed in range(seeds)
+        for init, loss in TYPICAL.items()
+    ]
+
+
+def save_inits(folder: Path, results: list[InitResult]) -> RunFolder:
+    """A run folder with these results, and tables that end alike."""
+    there = RunFolder(folder, InitialValues)
+    there.prepare(results[0].spec)
+    end = torch.randn(64, 96, generator=torch.Generator().manual_seed(0)).cumsum(dim=0) * 0.02
+    for result in results:
+        there.add(result)
+        initial = start_of(result.spec.init, 64, 96)
+        steps = snapshot_steps(result.spec.steps)
+        along = {step: initial + (end - initial) * step / result.spec.steps for step in steps}
+        save_tables(there.table(result.spec), initial=initial, along=along, final=end)
+    return there
