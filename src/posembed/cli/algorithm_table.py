@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posembed.cli.tables import BETWEEN, WIDTH_OF_A_FILE, Column, that_fit
-from posembed.lab.questions.algorithms import SOLVED, AlgorithmSummary
+from posembed.lab.questions.algorithms import AlgorithmSummary, is_solved
 from posembed.report.algorithm_words import answer, best_first, interval, percent, solves_in_words
 from posembed.statistics import Estimate
 
@@ -55,4 +55,4 @@ def algorithm_columns(summary: AlgorithmSummary) -> list[Column]:
 def _share(share: Estimate | None) -> Text:
     if share is None:
         return Text("-", style="dim")
-    return Text(percent(share.mean), style="green" if share.mean >= SOLVED else "")
+    return Text(percent(share.mean), style="green" if is_solved(share.mean) else "")

@@ -23,12 +23,15 @@ def _exact_match(summary: AlgorithmSummary) -> Table:
         if not row.seeds:
             return (Cell("failed", kind="failed"), *[Cell("")] * len(summary.test_sizes))
         beyond = (row.solves or 0) > summary.train_size
-        return (Cell(solves_in_words(row, summary), kind="holds" if beyond else ""), *_by_size(row.exact_match))
+        return (
+            Cell(solves_in_words(row, summary), kind="holds" if beyond else "words"),
+            *_by_size(row.exact_match),
+        )
 
     return Table(
         "Exact match",
         f"Percent of {summary.test_problems:,} problems of each size answered without a mistake.",
-        (Cell("solves"), *_sizes(summary)),
+        (Cell("solves", kind="words"), *_sizes(summary)),
         tuple(Row(row.encoding, cells(row)) for row in best_first(summary)),
     )
 
@@ -66,13 +69,10 @@ def raw_tables(results: Sequence[AlgorithmResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
     sizes = tuple(Cell(f"{size:,}") for size in results[0].spec.test_sizes)
     measured = [(result.spec.name, result.measurements) for result in results if result.measurements is not None]
-    shares = [
-        Table("Exact match", "Shares.", sizes, tuple(Row(name, _shares(m.exact_match)) for name, m in measured)),
-        Table(
-            "Tokens right", "Shares.", sizes, tuple(Row(name, _shares(m.token_accuracy)) for name, m in measured)
-        ),
-    ]
-    return [replace(table, first="run") for table in shares if measured]
+    exact = tuple(Row(name, _shares(solved.exact_match)) for name, solved in measured)
+    tokens = tuple(Row(name, _shares(solved.token_accuracy)) for name, solved in measured)
+    tables = [Table("Exact match", "Shares.", sizes, exact), Table("Single tokens", "Shares.", sizes, tokens)]
+    return [replace(table, first="run") for table in tables if table.rows]
 
 
 def _sizes(summary: AlgorithmSummary) -> tuple[Cell, ...]:

@@ -59,7 +59,7 @@ def interval(estimate: Estimate | None) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     low, high = max(estimate.low, 0.0), min(estimate.high, 1.0)
-    return f"{percent(low)}\N{EN DASH}{percent(high)}"
+    return f"{100 * low:.0f}\N{EN DASH}{100 * high:.0f}"
 
 
 def runs_of_each(summary: AlgorithmSummary) -> str:

@@ -9,12 +9,13 @@ from posembed.lab.questions.algorithms import SOLVED, AlgorithmResult, Algorithm
 from posembed.lab.results import RunFolder
 from posembed.lab.tasks.algorithms.problems import PROBLEMS
 from posembed.lab.tasks.algorithms.spec import AlgorithmSpec
-from posembed.lab.tasks.algorithms.task import Algorithm
+from posembed.lab.tasks.algorithms.task import Algorithm, Solved
 from posembed.report.algorithm_curve import algorithm_figure
 from posembed.report.algorithm_tables import raw_tables, result_tables
 from posembed.report.algorithm_words import answer, runs_of_each
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
+from posembed.report.learned_tables import table_pictures
 from posembed.report.page import Section, picture, render_page, write_page
 
 
@@ -31,28 +32,30 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """
     runs = RunFolder(folder, Algorithm)
     runs.settings()  # raises where the folder is not one of runs
-    page = render(runs.results())
+    page = render(runs, runs.results())
     return write_page(runs.path / "report.html" if out is None else Path(out), page, option="--out")
 
 
-def render(results: Sequence[AlgorithmResult]) -> str:
-    """The page as text: the same for the same results."""
+def render(runs: RunFolder[AlgorithmSpec, Solved], results: Sequence[AlgorithmResult]) -> str:
+    """The page as text: the same for the same results and tables."""
     summary = summarise_algorithm(results)
     spec = results[0].spec
     sentences = answer(summary)
     sizes = picture(
         algorithm_figure(summary), name="sizes", described=" ".join(sentences), caption=_caption(summary)
     )
+    sections = [
+        Section("", (sizes,)),
+        Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
+        Section("What the tables learned", tuple(table_pictures(runs, results))),
+        training_section(results, of="Of the answers' tokens alone."),
+        evidence_section(results, raw_tables(results)),
+    ]
     return render_page(
         title=f"Which position encoding solves {spec.problem} past {spec.train_size:,} {summary.unit}?",
         about=_about(spec, summary),
         answer=sentences,
-        sections=[
-            Section("", (sizes,)),
-            Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
-            training_section(results, of="Of the answers' tokens alone."),
-            evidence_section(results, raw_tables(results)),
-        ],
+        sections=[section for section in sections if section.parts],
         styles=styles([row.encoding for row in summary.rows]),
     )
 
