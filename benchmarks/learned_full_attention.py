@@ -64,7 +64,7 @@ STUDIES = {
     "held": Study(
         "What is left, beside the encodings that are known",
         (
-            *("near-far", "near-far+logn", "averaged by distance at test+logn"),
+            *("near-far", "averaged by distance, all but one", "averaged by distance at test+logn"),
             *("rolling", "rope", "alibi", "none", "learned"),
         ),
         3,
