@@ -59,7 +59,7 @@ STUDIES = {
             *("learned", "rolling", "alibi", "none"),
         ),
         1,
-        {"steps": 300},
+        {"steps": 300, "test_tokens": 16_384},
     ),
     "held": Study(
         "What is left, beside the encodings that are known",
