@@ -207,6 +207,9 @@ IDEAS: Mapping[str, Callable[[Any], PositionEncoding]] = {
     "averaged by distance, half": lambda s: AveragedByDistance(
         s.width, s.heads, s.train_length, always=True, near_heads=s.heads // 2
     ),
+    "averaged by distance, all but one": lambda s: AveragedByDistance(
+        s.width, s.heads, s.train_length, always=True, near_heads=s.heads - 1
+    ),
     "a number a distance": lambda s: NumberByDistance(s.heads, s.train_length),
     "rows near, one number far": lambda s: FarBias(s.width, s.heads),
 }

@@ -59,12 +59,12 @@ STUDIES = {
             *("learned", "rolling", "alibi", "none"),
         ),
         1,
-        {"steps": 300},
+        {"steps": 300, "test_tokens": 16_384},
     ),
     "held": Study(
         "What is left, beside the encodings that are known",
         (
-            *("near-far", "near-far+logn", "averaged by distance at test+logn"),
+            *("near-far", "averaged by distance, all but one", "averaged by distance at test+logn"),
             *("rolling", "rope", "alibi", "none", "learned"),
         ),
         3,
