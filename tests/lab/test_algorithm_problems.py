@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posembed.lab.tasks.algorithms.position_ids import IDS, ids_of, latest_start, table_for
+from posembed.lab.tasks.algorithms.position_ids import IDS, ids_of, latest_start, moved, table_for
 from posembed.lab.tasks.algorithms.problems import (
     ALPHABET,
     FILLER,
@@ -91,9 +91,9 @@ def test_abacus_ids_count_from_a_numbers_first_digit() -> None:
 
 
 def test_coupled_ids_are_those_of_the_paper() -> None:
-    # Figure 1 of arXiv:2405.20671, $653+049=2070$, whose ids 2 3 4 5 2 3 4 5 4 3 2 1 go downwards; here mirrored.
+    # The example of arXiv:2405.20671, whose ids go the other way; but the start, there 0, is one digit more.
     ids = ids_of("coupled", tokens("^653+049=2070$"))
-    assert ids.tolist() == [[0, 4, 3, 2, 1, 4, 3, 2, 1, 2, 3, 4, 5, 0]]
+    assert ids.tolist() == [[5, 4, 3, 2, 1, 4, 3, 2, 1, 2, 3, 4, 5, 0]]
 
 
 @pytest.mark.parametrize("name", IDS)
@@ -101,14 +101,33 @@ def test_the_table_has_a_row_for_every_id_drawn_and_every_id_tested(name: str) -
     trained, tested = 4, 9
     table = table_for(trained, tested, 8, 0.0)
     write = addition_written_forwards if name == "coupled" else PROBLEMS["addition"].write
-    longest = tokens("".join(write(trained, random.Random(0))))
+    longest = ids_of(name, tokens("".join(write(trained, random.Random(0)))))
     generator = torch.Generator().manual_seed(0)
     seen: set[int] = set()
     for _ in range(500):
-        seen |= set(ids_of(name, longest, latest=latest_start(tested), generator=generator).flatten().tolist())
+        seen |= set(moved(longest, latest_start(tested), generator)[0].flatten().tolist())
     assert max(seen) < table.max_len
     asked = ids_of(name, tokens("".join(write(tested, random.Random(0)))))
     assert set(asked.flatten().tolist()) <= seen
+
+
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 12), latest=st.integers(0, 30))
+def test_ids_are_moved_in_two_parts_with_one_gap_between(seed: int, size: int, latest: int) -> None:
+    question, answer = addition_written_forwards(size, random.Random(seed))
+    ids = ids_of("coupled", tokens(question + answer)).repeat(6, 1)
+    drawn, before_gap = moved(ids, latest, torch.Generator().manual_seed(seed))
+    for old, new, gap in zip(ids.tolist(), drawn.tolist(), before_gap.tolist(), strict=True):
+        by = {before: after - before for before, after in zip(old, new, strict=True) if before}
+        assert all(after == 0 for before, after in zip(old, new, strict=True) if not before)
+        assert all(after == before + by[before] for before, after in zip(old, new, strict=True) if before)
+        shifts = [by[place] for place in sorted(by)]
+        assert shifts == sorted(shifts)
+        assert len(set(shifts)) <= 2
+        assert 0 <= shifts[0] <= shifts[-1] <= latest
+        # In the answer, which goes up by one, the token before the gap is the one whose next is moved by more.
+        first = question.index("=")
+        for place in range(first, len(old) - 2):
+            assert gap[place] or new[place + 1] == new[place] + 1
 
 
 def test_digits_that_belong_together_share_an_id() -> None:

@@ -3,6 +3,10 @@
 Abacus (McLeish et al. 2024, arXiv:2405.17399) counts a digit's place within its number from the first;
 coupled (Cho et al. 2024, arXiv:2405.20671) counts the digits of the question from the last. Both are rows of a
 learned table, and those past the longest training problem are trained because training starts anywhere.
+
+That alone is not enough at our size: rows farther apart than the training problems are long are never seen in one
+text, and nothing keeps a digit from attending to them. So the higher digits are moved farther than the lower ones,
+as PoSE (arXiv:2309.10400) does with the chunks of a text, and the one token at the gap does not count.
 """
 
 from __future__ import annotations
@@ -22,20 +26,37 @@ DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])
 EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
 
-def ids_of(name: str, tokens: Tensor, *, latest: int = 0, generator: torch.Generator | None = None) -> Tensor:
-    """tokens (B, L) -> position ids (B, L), moved by U{0 .. latest}: all alike (abacus), or each (coupled)."""
+def ids_of(name: str, tokens: Tensor) -> Tensor:
+    """tokens (B, L) -> position ids (B, L), from the first row on: what a trained model is tested with."""
     if name == "abacus":
-        return abacus(tokens, DIGIT_TOKENS, max_shift=latest, generator=generator)
-    return coupled(tokens, DIGIT_TOKENS, EQUALS_TOKEN, max_start=1 + latest, generator=generator)
+        return abacus(tokens, DIGIT_TOKENS)
+    ids = coupled(tokens, DIGIT_TOKENS, EQUALS_TOKEN)
+    # Ours: what stands before the first digit counts as the digit before it. So the end of the answer is looked up
+    # as a digit is, where the paper leaves it to be told from nothing being found.
+    question = (tokens == EQUALS_TOKEN).cumsum(-1) == 0
+    return torch.cat(((ids * question).amax(dim=1, keepdim=True) + 1, ids[:, 1:]), dim=1)
+
+
+def moved(ids: Tensor, latest: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Ids (B, L) to train on, the lower of each sequence moved by the smaller of two draws U{0 .. latest}, those
+    from a place drawn at random on by the larger. Beside them (B, L - 1): is a token the last before the gap?"""
+    rows = len(ids)
+    shifts = torch.randint(latest + 1, (rows, 2), generator=generator).sort(dim=1).values
+    # The start of the text, one above the highest digit, is moved with it.
+    part = (torch.rand(rows, 1, generator=generator) * (ids[:, 1:].amax(dim=1, keepdim=True) - 1)).long() + 1
+    higher = ids > part
+    shift = torch.where(higher, shifts[:, 1:], shifts[:, :1])
+    before_gap = ~higher[:, :-1] & higher[:, 1:] & (ids[:, :-1] > 0) & (shifts[:, :1] < shifts[:, 1:])
+    return torch.where(ids > 0, ids + shift, 0), before_gap
 
 
 def table_for(longest_trained: int, longest_tested: int, width: int, dropout: float) -> LearnedPositionalEmbedding:
     """Rows for problems as long as the longest trained on, moved by as much as ``latest_start``.
 
-    The highest id is that of the answer's last digit, size + 2 (coupled, from the start 1); row 0 is for all that
-    is no digit.
+    The highest id is that of the text's start, in addition size + 3 (coupled, from the start 1); row 0 is for all
+    that is no digit.
     """
-    rows = latest_start(longest_tested) + longest_trained + 3
+    rows = latest_start(longest_tested) + longest_trained + 4
     return LearnedPositionalEmbedding(rows, width, dropout=dropout)
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
 from posembed.lab.model import Decoder, PositionedModel
-from posembed.lab.tasks.algorithms.position_ids import IDS, ids_of, latest_start, table_for
+from posembed.lab.tasks.algorithms.position_ids import IDS, ids_of, latest_start, moved, table_for
 from posembed.lab.tasks.algorithms.problems import ALPHABET, PADDING, PROBLEMS
 from posembed.lab.tasks.algorithms.spec import AlgorithmSpec, require_known, tokens_fed, written_for
 from posembed.lab.tasks.language import build_decoder
@@ -64,7 +64,8 @@ class Algorithm(Task[AlgorithmSpec, Solved]):
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         if spec.encoding in IDS:
             latest = latest_start(max(spec.test_sizes))
-            position_ids = ids_of(spec.encoding, ids[:, :-1], latest=latest, generator=generator)
+            position_ids, before_gap = moved(ids_of(spec.encoding, ids), latest, generator)
+            position_ids, answers = position_ids[:, :-1], answers * ~before_gap
         else:
             position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
         weights = answers * (spec.batch / answers.sum())  # of the whole batch, however it is shared out
