@@ -15,8 +15,8 @@ def training_section(
 ) -> Section:
     """The loss of every run.
 
-    compared: the field of its spec that names a line. unit: what a loss is of. of: a sentence, where the loss is not
-    of all tokens.
+    compared: the field of its spec that names a line. unit: what a loss is of. of: a sentence, where the loss is
+    not of all tokens.
     """
     caption = f"{of} A line a run; names stand at the mean of the last losses.".strip()
     if any(result.failure is not None for result in results):
