@@ -65,7 +65,7 @@ def render(
         Section("", tuple(figures)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
         Section("What the tables learned", tuple(table_pictures(runs, results))),
-        training_section(results),
+        training_section(results, unit="an example"),
         evidence_section(results, raw_tables(results)),
     ]
     return render_page(
