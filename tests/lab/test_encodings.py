@@ -10,9 +10,8 @@ import torch
 from accelerate import Accelerator
 
 from posembed.lab import train
-from posembed.lab.data import Corpus
 from posembed.lab.encodings import build_encoding
-from posembed.lab.results import RunSpec
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
@@ -20,11 +19,11 @@ SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
 
 @pytest.mark.parametrize("name", [*BIASES, "pope", *SCALED])
 def test_it_learns_and_has_a_loss_at_four_times_its_length(
-    spec: RunSpec, corpus: Corpus, accelerator: Accelerator, name: str
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, name: str
 ) -> None:
     spec = dataclasses.replace(spec, encoding=name, steps=30, dropout=0.0, test_lengths=(16, 64))
     before = build_encoding(spec).state_dict()
-    result = train.run(spec, corpus, accelerator)
+    result = train.run(spec, task, accelerator)
     assert result.failure is None
     assert result.losses[-1][1] < 0.8 * result.losses[0][1]
     assert result.measurements is not None
@@ -32,21 +31,23 @@ def test_it_learns_and_has_a_loss_at_four_times_its_length(
     assert result.position_parameters == sum(value.numel() for value in before.values())
 
 
-def test_scaled_rope_trains_as_plain_rope_does(spec: RunSpec, corpus: Corpus, accelerator: Accelerator) -> None:
+def test_scaled_rope_trains_as_plain_rope_does(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator
+) -> None:
     """Up to rounding the run is the same; what differs is what comes after the training length."""
     spec = dataclasses.replace(spec, dropout=0.0, test_lengths=(16, 64))
-    plain = train.run(dataclasses.replace(spec, encoding="rope"), corpus, accelerator)
+    plain = train.run(dataclasses.replace(spec, encoding="rope"), task, accelerator)
     assert plain.measurements is not None
     for name in SCALED:
-        scaled = train.run(dataclasses.replace(spec, encoding=name), corpus, accelerator)
+        scaled = train.run(dataclasses.replace(spec, encoding=name), task, accelerator)
         assert scaled.measurements is not None
         assert scaled.measurements.same_tokens[16] == pytest.approx(plain.measurements.same_tokens[16], abs=1e-3)
         assert scaled.measurements.same_tokens[64] != plain.measurements.same_tokens[64]
 
 
 @pytest.mark.parametrize("name", [*BIASES, "pope"])
-def test_what_it_learns_is_trained_without_weight_decay(spec: RunSpec, name: str) -> None:
-    model = train.build_model(dataclasses.replace(spec, encoding=name), 50)
+def test_what_it_learns_is_trained_without_weight_decay(spec: LanguageSpec, name: str) -> None:
+    model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
     decayed, others = (group["params"] for group in train.make_optimizer(spec, model).param_groups)
     parameters = list(model.encoding.parameters())
     assert parameters
