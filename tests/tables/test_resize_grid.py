@@ -122,3 +122,14 @@ def test_every_method_treats_height_and_width_alike(name: str) -> None:
 @pytest.mark.parametrize("name", GRID_METHODS)
 def test_every_method_keeps_a_constant(name: str) -> None:
     torch.testing.assert_close(GRID_METHODS[name](torch.ones(3, 8, 2), (7, 5)), torch.ones(7, 5, 2))
+
+
+@pytest.mark.parametrize("method", GRID_METHODS)
+@pytest.mark.parametrize("grid", [(4, 1), (12, 1), (1, 4), (1, 1), (5, 3)])
+def test_lying_down_is_standing_up(method: str, grid: tuple[int, int]) -> None:
+    """Rows and columns are treated alike, where the grid is one wide as well."""
+    rows = cells(6, 2)
+    turned = GRID_METHODS[method](rows.transpose(0, 1), grid[::-1]).transpose(0, 1)
+    torch.testing.assert_close(GRID_METHODS[method](rows, grid), turned)
+    if grid[0] > 1:
+        assert not torch.equal(turned[0], turned[1])

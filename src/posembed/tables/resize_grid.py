@@ -21,6 +21,10 @@ def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialia
     antialias widens the kernel where the grid shrinks. For bicubic it changes the result where the grid grows too:
     PyTorch's cubic constant is -.75 without it and -.5 with it.
     """
+    if grid[1] == 1 != grid[0]:
+        # With antialias and an output one wide, PyTorch (2.13, CPU) repeats its first row; one high it does not.
+        turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
+        return turned.transpose(0, 1)
     picture = rows.permute(2, 0, 1)[None]
     resized = F.interpolate(picture, size=grid, mode=mode, align_corners=False, antialias=antialias)
     return resized[0].permute(1, 2, 0)
