@@ -105,7 +105,7 @@ def _row(results: Sequence[AlgorithmResult]) -> AlgorithmRow:
         position_parameters=results[0].position_parameters,
         exact_match=exact,
         token_accuracy={size: _over_seeds([m.token_accuracy[size] for m in ours]) for size in sizes},
-        solves=solves({size: of and of.mean for size, of in exact.items()}),
+        solves=solves({size: None if of is None else of.mean for size, of in exact.items()}),
         solves_by_seed=tuple(solves(m.exact_match) for m in ours),
     )
 
