@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
 from posembed.checkpoints.evaluation import Evaluation
-from posembed.checkpoints.runnable import Runnable, open_runnable
+from posembed.checkpoints.runnable import Runnable, open_runnable, window_of
 from tiny_models import TEXT, saved, tiny_model
 
 LENGTHS = (32, 64, 128)
@@ -86,6 +87,30 @@ def test_a_model_without_a_table_runs_at_any_length_and_claims_one(tmp_path: Pat
     evaluation = evaluate_checkpoints([tmp_path], text, lengths=(32, 128), device="cpu", texts=2)
     assert evaluation.rows[0].by_text["perplexity"][128] is not None
     assert (evaluation.rows[0].length, evaluation.rows[1].baseline) == (None, "cut or chopped at 64")
+
+
+def test_a_sentence_encoder_is_fed_no_more_than_its_settings_say(tmp_path: Path) -> None:
+    save_encoder(tmp_path / "encoder")
+    (tmp_path / "encoder" / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    text = write_texts(tmp_path / "text")
+    found = evaluate_checkpoints(
+        [tmp_path / "encoder", longer(tmp_path / "encoder")], text, lengths=(32, 64), device="cpu"
+    )
+    old, new, cut, chopped = found.rows
+    assert (old.length, new.length) == (32, 128)
+    assert (cut.baseline, chopped.baseline) == ("cut at 32", "chopped at 32")
+    assert old.estimate("recall at 1", 64) is None
+    assert any("is fed 32 tokens at most" in note and "64 positions" in note for note in found.notes)
+    assert open_runnable(tmp_path / "encoder-128").old_length == 64
+
+
+def test_windows_of_attention_are_told(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    assert window_of({"attention_window": [64, 512]}) == 512
+    assert window_of({"attention_window": None}) is window_of({}) is None
+    windowed = replace(open_runnable(tmp_path / "gpt"), window=48)
+    (note,) = windowed.notes_on((32, 48))
+    assert "windows of 48 tokens; at 32, no multiple of that" in note
 
 
 def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

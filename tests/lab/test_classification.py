@@ -26,9 +26,8 @@ from posembed.lab.text_ids import text_tokenizer
 
 def test_batches_are_texts_cut_and_padded(text_task: Classification, text_spec: ClassificationSpec) -> None:
     model = text_task.build(text_spec)
-    ids, lengths, positions, labels = text_task.draw(text_spec, model, 3)
+    ids, lengths, labels = text_task.draw(text_spec, model, 3)
     assert ids.shape == (8, int(lengths.max()))
-    assert positions.shape == (8, ids.size(1) + 1)
     for row, length, label in zip(ids, lengths.tolist(), labels.tolist(), strict=True):
         text = bytes(row[:length].tolist()).decode().rstrip(".")
         assert text_task.labels[label] == ("up" if list(text) == sorted(text) else "down")
@@ -36,7 +35,7 @@ def test_batches_are_texts_cut_and_padded(text_task: Classification, text_spec: 
     short = dataclasses.replace(text_spec, train_length=4)
     assert text_task.draw(short, model, 3)[0].shape == (8, 3)
     halves = [text_task.draw(text_spec, model, 3, rows) for rows in (slice(0, 4), slice(4, 8))]
-    for whole, *parts in zip((ids, lengths, positions, labels), *halves, strict=True):
+    for whole, *parts in zip((ids, lengths, labels), *halves, strict=True):
         assert torch.equal(torch.cat(parts), whole)
 
 

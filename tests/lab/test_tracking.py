@@ -28,7 +28,7 @@ class Recorder(Silent):
     def started(self, spec: TrainingSpec) -> None:
         self.told.append(spec)
 
-    def stepped(self, progress: Progress) -> None:
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None:
         self.told.append(progress.loss)
 
     def finished(self, result: RunResult[Any, Any]) -> None:

@@ -26,17 +26,6 @@ def test_rows_are_maes_in_another_order(height: int, width: int, dim: int) -> No
     torch.testing.assert_close(ours.double(), mae_rows(height, width, dim), atol=1e-6, rtol=0)
 
 
-def test_rows_are_those_of_transformers_vit_mae() -> None:
-    from transformers import ViTMAEConfig, ViTMAEModel
-
-    config = ViTMAEConfig(
-        image_size=12, patch_size=3, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    theirs = ViTMAEModel(config).embeddings.position_embeddings.detach()[0]
-    ours = SinusoidalGridEmbedding((4, 4), 16).rows().unflatten(1, (2, 4, 2)).transpose(2, 3).flatten(1)
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-
-
 def test_equal_steps_have_equal_products() -> None:
     """The product of two rows is of the steps between their cells alone, down and across."""
     rows = grid_sinusoids((5, 6), 16).double().view(5, 6, 16)

@@ -18,9 +18,10 @@ from posembed.report.checkpoint_pictures import (
     grid_components_figure,
     grid_likeness_figure,
     thinned,
+    wave_length,
 )
 from posembed.tables.fill import sinusoidal_table
-from posembed.tables.spectrum import table_spectrum
+from posembed.tables.spectrum import fourier_power, table_spectrum
 from tiny_models import TEXT, saved, tiny_model
 
 
@@ -97,8 +98,11 @@ def test_waves_are_named_by_their_length() -> None:
     )
     figure = components_figure(table_spectrum(table), first=0)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["direction 1: 50 % of the variance, a wave of 12 rows", *titles[1:]]
+    assert titles == ["direction 1: 50 % of the variance, waves of about 12 rows", *titles[1:]]
     noise = components_figure(table_spectrum(torch.randn(120, 16)), first=0)
+    # Waves that lengthen from 11 rows to 15.
+    drifting = torch.sin(positions * 2 * torch.pi / (11 + positions / 60))
+    assert wave_length(fourier_power(drifting[:, None])[:, 0], 120) == pytest.approx(13, abs=1)
     assert not any("wave" in axes.get_title(loc="left") for axes in noise.axes)
 
 

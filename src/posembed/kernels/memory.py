@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
 LARGE = 1 << 22
 """Bytes from which NumPy asks."""
 

@@ -79,8 +79,8 @@ def _needs_the_definition(request: Request) -> bool:
     """Where PyTorch's own operators serve better than one of ours.
 
     An exported program has no Python to call; torch.func, forward-mode derivatives and tensor subclasses (DTensor)
-    know what to do with PyTorch's operators and not with this one; and a lookup that fits in one piece, such as that
-    of a decoding step, gains nothing that would pay for calling Python from the dispatcher.
+    know what to do with PyTorch's operators and not with this one; and a lookup that fits in one piece, such as
+    that of a decoding step, gains nothing that would pay for calling Python from the dispatcher.
     """
     if torch.compiler.is_exporting() or request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
         return True

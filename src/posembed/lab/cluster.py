@@ -75,14 +75,15 @@ def sweep_on_ray(
                 for reference in ready:
                     spec = waiting.pop(reference)
                     try:
-                        result, table = ray.get(reference)
+                        result, kept = ray.get(reference)
                     except ray.exceptions.RayTaskError as error:
                         raise error.cause from error  # what the run itself raised, as if it had been here
                     except ray.exceptions.RayError as error:
                         lost[spec] = type(error).__name__
                         continue
-                    if table is not None:
-                        folder.table(spec).write_bytes(table)
+                    for path, content in zip((folder.table(spec), folder.attention(spec)), kept, strict=True):
+                        if content is not None:
+                            path.write_bytes(content)
                     folder.add(result)
                     done[spec] = result
                     watcher.finished(result)
@@ -98,8 +99,10 @@ def sweep_on_ray(
     return [done[spec] for spec in specs]
 
 
-def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, bytes | None]:
-    """On the worker: the result, and the file of its table."""
+def run_there(
+    spec: Any, task: Any, device: str | None, threads: int, board: Any
+) -> tuple[Any, list[bytes | None]]:
+    """On the worker: the result, and what it kept beside it: its table, and where its heads look."""
     import torch
 
     torch.set_num_threads(threads)
@@ -112,8 +115,8 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
         folder: RunFolder[Any, Any] = RunFolder(place, type(task))
         folder.prepare(spec)
         result = run(spec, task, make_accelerator(spec.precision, device), folder, note)
-        table = folder.table(spec)
-        return result, table.read_bytes() if table.exists() else None
+        kept = (folder.table(spec), folder.attention(spec))
+        return result, [path.read_bytes() if path.exists() else None for path in kept]
 
 
 class Noticeboard:

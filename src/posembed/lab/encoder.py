@@ -67,15 +67,15 @@ class Encoder(PositionedModel):
             nn.init.normal_(self.first, std=0.02)
         self.encoding = encoding  # after the others are drawn: it brings its own initial values
 
-    def classify(self, x: Tensor, position_ids: Tensor, present: Tensor | None = None) -> Tensor:
-        """x (B, L, D) -> logits (B, C).
+    def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
+        """x (B, L, D) -> logits (B, C). present, boolean (B, L): where there is no padding; None: everywhere.
 
-        position_ids (L',) or (B, L'), with L' = L + 1 where there is a token in front. present, boolean (B, L):
-        where there is a token and no padding; None: everywhere.
+        Positions are consecutive from 0, which is the token in front's where there is one.
         """
         if self.first is not None:
             x = torch.cat((self.first.to(x.dtype).expand(len(x), -1, -1), x), dim=1)
             present = None if present is None else F.pad(present, (1, 0), value=True)
+        position_ids = torch.arange(x.size(1), device=x.device)
         x = self.encoding.at_input(x, position_ids)
         bias = hide_padding(self.encoding.at_scores(position_ids, position_ids), present)
         for block in self.blocks:
@@ -87,13 +87,10 @@ class Encoder(PositionedModel):
 class TextClassifier(Encoder):
     """Token ids (B, L) and how many of each row are there -> logits (B, C). ``embedding`` is an nn.Embedding."""
 
-    def forward(self, ids: Tensor, lengths: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """lengths (B,), from 1; what stands after them in ids is padding, of any id. position_ids as in classify;
-        None: consecutive from 0."""
-        if position_ids is None:
-            position_ids = torch.arange(ids.size(1) + (self.first is not None), device=ids.device)
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """lengths (B,), from 1; what stands after them in ids is padding, of any id."""
         present = torch.arange(ids.size(1), device=ids.device) < lengths.unsqueeze(1)
-        return self.classify(self.embedding(ids), position_ids, present)
+        return self.classify(self.embedding(ids), present)
 
 
 class ImageClassifier(Encoder):
@@ -103,8 +100,7 @@ class ImageClassifier(Encoder):
     """
 
     def forward(self, patches: Tensor) -> Tensor:
-        position_ids = torch.arange(patches.size(1) + (self.first is not None), device=patches.device)
-        return self.classify(self.embedding(patches), position_ids)
+        return self.classify(self.embedding(patches))
 
 
 def mean_of_present(x: Tensor, present: Tensor | None) -> Tensor:

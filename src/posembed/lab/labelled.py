@@ -65,9 +65,9 @@ def labelled(
                     f"{name} has no example of {missing[0]!r} {said}; leave that label out, or add some"
                 )
     digest = hashlib.sha256()
-    for side, examples in (("train", train), ("held out", held_out)):
+    for part, examples in (("train", train), ("held out", held_out)):
         for e in examples:
-            digest.update("\0".join((side, e.document, e.label, e.text, "")).encode())
+            digest.update("\0".join((part, e.document, e.label, e.text, "")).encode())
     labels = tuple(sorted({example.label for example in train}))
     documents = len({example.document for example in held_out})
     return Labelled(

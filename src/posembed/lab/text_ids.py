@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.lab.data import read_tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PAIRS = "bpe:"
 
@@ -67,7 +71,7 @@ def text_tokenizer(name: str, train: Sequence[str]) -> TextTokenizer:
     )
 
 
-def _learned_pairs(name: str, train: Sequence[str]):  # type: ignore[no-untyped-def]
+def _learned_pairs(name: str, train: Sequence[str]) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     number = name.removeprefix(PAIRS)

@@ -78,11 +78,12 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             f"std={self.std}"
         )
 
-    def _consecutive_rows(self, length: int, offset: int) -> Tensor:
+    def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
+        """As that of the learned table, with rows for positions past the trained ones in eval mode."""
         check_offset(offset)
         end = offset + length
         if self.training or end <= self.max_len:
-            return super()._consecutive_rows(length, offset)
+            return super().consecutive_rows(length, offset)
         return self._extended(end)[offset:]
 
     def _extended(self, length: int) -> Tensor:

@@ -163,7 +163,7 @@ def pictures(report: TableReport, name: str) -> list[Picture]:
             name=f"{name}-fourier",
             described="How the power of the strongest directions divides over waves.",
             title="Whether they are waves",
-            caption="One dark cell in a line: that direction is one wave, as sinusoids are. Cells spread over the "
-            "line: it is none.",
+            caption="One dark cell in a line: that direction is one wave, as sinusoids are. A stretch of cells: "
+            "waves of nearly one length. Cells all over the line: it is none.",
         ),
     ]

@@ -24,7 +24,7 @@ MOST_DRAWN = 512
 """Rows or columns of a picture: more than this no screen shows."""
 COMPONENTS = 6
 WAVE = 0.7
-"""A direction with this share of its power in three frequencies is called a wave (``spectrum.wave_share``)."""
+"""A direction is called a wave if this share of its power lies within a quarter of one frequency."""
 LEFT = 44
 
 
@@ -154,9 +154,8 @@ def components_figure(spectrum: Spectrum, *, first: int) -> Figure:
     for index in range(number):
         axes = axes_at(figure, left=LEFT, top=22 + index * (each + gap), width=WIDTH - LEFT - 8, height=each)
         title = f"direction {index + 1}: {100 * spectrum.variance_shares[index]:.0f} % of the variance"
-        waves = int(power[:, index].argmax())
-        if power[:, index].topk(min(3, len(power))).values.sum() > WAVE and waves > 0:
-            title += f", a wave of {len(parts) / waves:.3g} rows"
+        length = wave_length(power[:, index], len(parts))
+        title += "" if length is None else f", waves of about {length:.3g} rows"
         row_line(axes, parts[:, index], first=first, title=title)
         axes.axhline(0, color=MUTED, linewidth=0.6)
         axes.yaxis.set_major_locator(MaxNLocator(2))
@@ -164,6 +163,13 @@ def components_figure(spectrum: Spectrum, *, first: int) -> Figure:
             axes.set_xticklabels([])
     axes.set_xlabel("row", fontsize=TEXT - 1, color=MUTED)
     return figure
+
+
+def wave_length(power: Tensor, rows: int) -> float | None:
+    """Rows a wave, of a direction with this power by frequency; None where it is no wave."""
+    peak = int(power.argmax())
+    low, high = min(peak - 1, math.floor(0.75 * peak)), max(peak + 1, math.ceil(1.25 * peak))
+    return rows / peak if peak > 0 and power[max(low, 0) : high + 1].sum() > WAVE else None
 
 
 def fourier_figure(spectrum: Spectrum) -> Figure:

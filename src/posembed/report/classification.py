@@ -65,7 +65,7 @@ def render(
         Section("", tuple(figures)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
         Section("What the tables learned", tuple(table_pictures(runs, results))),
-        training_section(results),
+        training_section(results, unit="an example"),
         evidence_section(results, raw_tables(results)),
     ]
     return render_page(
@@ -86,7 +86,7 @@ def result_tables(summary: ClassificationSummary) -> list[Table]:
     ]
     heads += [Cell("told?", kind="words")]
     heads += [Cell("macro F1, %")] if summary.uneven else []
-    heads += [Cell("loss, nats"), Cell("parameters"), Cell("of positions")]
+    heads += [Cell("parameters"), Cell("of positions")]
     numbers = Table(
         "Held-out examples told",
         "A difference is told from chance where neither of its intervals holds 0."
@@ -144,8 +144,7 @@ def _cells(row: ClassificationRow, *, uneven: bool) -> tuple[Cell, ...]:
     ]
     if uneven:
         cells.append(_cell(row.macro_f1))
-    loss = Cell("") if row.loss is None else Cell(f"{row.loss.mean:.3f}")
-    return (*cells, loss, Cell(f"{row.parameters:,}"), Cell(f"{row.position_parameters:,}"))
+    return (*cells, Cell(f"{row.parameters:,}"), Cell(f"{row.position_parameters:,}"))
 
 
 def _cell(estimate: Estimate | None) -> Cell:

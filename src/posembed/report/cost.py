@@ -13,7 +13,8 @@ from posembed.report.page import Folded, Pairs, Picture, Section, picture, rende
 
 HOW_TO_READ = (
     "Of the time of a layer of attention without position, forward and backward. Alone: the encoding's own work. "
-    "Added: the layer with it against the layer without; left of 0 it saves work. Bars are 95% intervals of the median."
+    "Added: the layer with it against the layer without; left of 0 it saves work. Bars are 95% intervals of the "
+    "median."
 )
 
 

@@ -46,7 +46,13 @@ def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str,
             if estimate.low is not None and estimate.high is not None:
                 ends = (100 * estimate.low, 100 * estimate.high)
                 axes.plot(
-                    ends, (place, place), color=style.colour, linewidth=width, solid_capstyle="butt", marker=end
+                    ends,
+                    (place, place),
+                    color=style.colour,
+                    linewidth=width,
+                    solid_capstyle="butt",
+                    marker=end,
+                    markersize=12,
                 )
         mean = difference.over_seeds.mean
         axes.plot(

@@ -11,17 +11,18 @@ from posembed.report.training_curve import training_figure
 
 
 def training_section(
-    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", of: str = ""
+    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", unit: str = "a token", of: str = ""
 ) -> Section:
     """The loss of every run.
 
-    compared: the field of its spec that names a line. of: a sentence, where the loss is not of all tokens.
+    compared: the field of its spec that names a line. unit: what a loss is of. of: a sentence, where the loss is
+    not of all tokens.
     """
     caption = f"{of} A line a run; names stand at the mean of the last losses.".strip()
     if any(result.failure is not None for result in results):
         caption += " A cross marks where a run failed."
     described = "Training loss against the step, a line a run."
-    figure = training_figure(results, compared=compared)
+    figure = training_figure(results, compared=compared, unit=unit)
     return Section("Training", (picture(figure, name="training", described=described, caption=caption),))
 
 

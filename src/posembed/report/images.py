@@ -55,7 +55,7 @@ def render(
             tuple(table_pictures(runs, results)),
             says="Row 0 is that of the token in front, if there is one; then patches row by row.",
         ),
-        training_section(results),
+        training_section(results, unit="an image"),
         evidence_section(results, raw_tables(results)),
     ]
     return render_page(

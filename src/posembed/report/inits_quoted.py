@@ -49,7 +49,7 @@ def disagreements(summary: InitSummary) -> list[str]:
     if against:
         said = f"The table that guides hand on says otherwise: {'; '.join(against)}."
     if untold:
-        said += f" The differences in loss that it gives for {listed(untold)} are not to be seen here."
+        said += f" Whether the losses from {listed(untold)} differ as it says cannot be told from these runs."
     return [said]
 
 

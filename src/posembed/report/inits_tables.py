@@ -132,7 +132,7 @@ def _scale(value: float) -> str:
 
 
 def _cosine(value: float) -> str:
-    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+    return f"{round(value, 2) + 0:.2f}".replace("-", "\N{MINUS SIGN}")  # + 0: no minus before a zero
 
 
 def _rank(value: float) -> str:

@@ -14,14 +14,19 @@ from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
 
 
-def training_figure(results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding") -> Figure:
+def training_figure(
+    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", unit: str = "a token"
+) -> Figure:
     """Smoothed training loss by step, both on logarithmic axes; a line a run, a cross where one failed.
 
-    compared: the field of the spec that names the lines.
+    compared: the field of the spec that names the lines. unit: what a loss is of.
     """
     drawn = styles([getattr(result.spec, compared) for result in results])
     figure, axes = lines_sheet(
-        290, title="training loss, nats a token (log scale)", below="training step (log scale)", names=list(drawn)
+        290,
+        title=f"training loss, nats {unit} (log scale)",
+        below="training step (log scale)",
+        names=list(drawn),
     )
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -42,7 +42,6 @@ class ClassificationRow:
     position_parameters: int
     accuracy: Estimate | None
     macro_f1: Estimate | None
-    loss: Estimate | None
     difference: Difference | None
     """Of its accuracy to the reference's; None for the reference itself."""
 
@@ -110,7 +109,6 @@ def _row(
         position_parameters=results[0].position_parameters,
         accuracy=over_seeds([told.accuracy for told in ours.values()]),
         macro_f1=over_seeds([m.macro_f1 for m in measured.values()]),
-        loss=over_seeds([m.loss for m in measured.values()]),
         difference=None if reference is None else difference(ours, _told(reference)),
     )
 

@@ -101,18 +101,15 @@ class Classification(Task[ClassificationSpec, Classified]):
     def draw(
         self, spec: ClassificationSpec, model: PositionedModel, step: int, rows: slice = slice(None)
     ) -> tuple[Tensor, ...]:
-        """Token ids (B, L), lengths (B,), position ids of a token in front and L more, and labels (B,)."""
+        """Token ids (B, L), lengths (B,) and labels (B,)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         chosen = torch.randint(len(self.train), (spec.batch,), generator=generator)
         ids, lengths = self.train.batch(chosen, text_limit(spec))
-        positions = model.encoding.training_positions(
-            spec.batch, ids.size(1) + tokens_in_front(spec), generator
-        ).expand(spec.batch, -1)
-        return ids[rows], lengths[rows], positions[rows], self.train_labels[chosen][rows]
+        return ids[rows], lengths[rows], self.train_labels[chosen][rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        ids, lengths, position_ids, labels = batch
-        return F.cross_entropy(model(ids, lengths, position_ids).float(), labels)
+        ids, lengths, labels = batch
+        return F.cross_entropy(model(ids, lengths).float(), labels)
 
     def measure(self, spec: ClassificationSpec, model: PositionedModel, accelerator: Accelerator) -> Classified:
         from sklearn.metrics import f1_score
@@ -147,13 +144,9 @@ class Classification(Task[ClassificationSpec, Classified]):
         return logits
 
 
-def tokens_in_front(spec: ClassificationSpec) -> int:
-    return int(spec.pooling == "cls")
-
-
 def text_limit(spec: ClassificationSpec) -> int:
-    """How many tokens of a text are read."""
-    return spec.train_length - tokens_in_front(spec)
+    """How many tokens of a text are read: all but the one in front, where there is one."""
+    return spec.train_length - (spec.pooling == "cls")
 
 
 def _numbered(examples: tuple[Example, ...]) -> Tensor:

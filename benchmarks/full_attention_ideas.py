@@ -1,0 +1,215 @@
+"""Ways to a learned table under full attention that did not stay, each a PositionEncoding for the lab's own model.
+
+What became of each is told in docs/lengths-learned.md; learned_full_attention.py trains them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.layers.base import PositionEncoding
+from posembed.layers.near_far import NearFarPositionalEmbedding
+from posembed.layers.rolling import ring_sinusoids
+from posembed.positions import check_positions, skipped
+
+Project = Callable[[Tensor], Tensor]
+
+
+def add_bias(q: Tensor, k: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """q, k (B, H, L, d), bias (B, H, L, L) -> wider ones whose products, divided by the root of their new width,
+    are those of q and k divided by the root of d, plus the bias. So a layer can have a bias of its own."""
+    batch, heads, length, width = q.shape
+    wider = width + length
+    columns = torch.eye(length).expand(batch, heads, -1, -1)
+    q = torch.cat([q * math.sqrt(wider / width), bias.expand(batch, -1, -1, -1) * math.sqrt(wider)], dim=-1)
+    return q, torch.cat([k, columns], dim=-1)
+
+
+def distances(length: int) -> Tensor:
+    """(L, L): how far key j lies before query i; 0 where it lies after it, which the causal mask hides."""
+    return (torch.arange(length).unsqueeze(1) - torch.arange(length)).clamp(min=0)
+
+
+def with_tail(by_distance: Tensor, length: int) -> Tensor:
+    """(H, N) -> (H, length): the same, and beyond N a line in log distance fitted to all but the first four, each
+    weighted by how often a text of N tokens has that distance. The line never rises."""
+    known = by_distance.size(-1)
+    if length <= known:
+        return by_distance[:, :length]
+    x = torch.arange(length).log1p()
+    near, weights = x[4:known], torch.arange(known - 4, 0, -1) / torch.arange(known - 4, 0, -1).sum()
+    middle, level = (weights * near).sum(), (weights * by_distance[:, 4:]).sum(-1, keepdim=True)
+    slope = (weights * (near - middle) * (by_distance[:, 4:] - level)).sum(-1, keepdim=True)
+    slope = (slope / (weights * (near - middle) ** 2).sum()).clamp(max=0)
+    return torch.cat([by_distance, level + slope * (x[known:] - middle)], dim=-1)
+
+
+class Decay(nn.Module):
+    """-a log(1 + b distance), a and b learned for each head, as in KERPLE: length -> (H, L, L)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(torch.stack([torch.linspace(0, 2, heads), torch.linspace(-1, 1, heads)]))
+
+    def forward(self, length: int) -> Tensor:
+        a, b = F.softplus(self.raw).view(2, -1, 1, 1)
+        return -a * torch.log1p(b * distances(length))
+
+
+class NearFarWithDecay(NearFarPositionalEmbedding):
+    """The far heads see all, but the nearer the better."""
+
+    def __init__(self, window: int, dim: int, heads: int) -> None:
+        super().__init__(window, dim, heads=heads)
+        self.decay = Decay(heads)
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        far = torch.arange(self.heads) >= self.near_heads
+        decay = self.decay(q_positions.size(-1)) * far.view(-1, 1, 1)
+        return super().at_scores(q_positions, k_positions) + decay
+
+
+class RingWithDecay(PositionEncoding):
+    """A ring of 16 rows at queries and keys, no window. The same row stands at every 16th token, in training too;
+    a learned decay is to tell the near one from the far."""
+
+    def __init__(self, dim: int, heads: int, ring: int = 16) -> None:
+        super().__init__()
+        self.ring = ring
+        self.weight = nn.Parameter(ring_sinusoids(ring, dim))
+        self.decay = Decay(heads)
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(self.ring, (batch, 1), generator=generator) + torch.arange(length)
+
+    def before_queries_keys(self, project: Project, position_ids: Tensor) -> Tensor:
+        return F.embedding(position_ids % self.ring, project(self.weight))
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        return self.decay(q_positions.size(-1))
+
+
+class FineAndCoarse(PositionEncoding):
+    """Position p reads row p mod 16 of a fine table plus row p // 16 of a coarse one, at queries and keys. Trained
+    at positions with a gap between two runs (PoSE), starting anywhere, so that all coarse rows are met."""
+
+    def __init__(self, dim: int, longest: int, fine: int = 16) -> None:
+        super().__init__()
+        self.fine, self.longest = fine, longest
+        self.weight = nn.Parameter(ring_sinusoids(fine, dim))
+        coarse = -(-longest // fine)
+        self.coarse = nn.Parameter(ring_sinusoids(2 * coarse, dim)[:coarse])
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        ids = skipped(batch, length, max_len=self.longest, generator=generator)
+        room = self.longest - ids[:, -1:]
+        return ids + (torch.rand(batch, 1, generator=generator) * room).long()
+
+    def before_queries_keys(self, project: Project, position_ids: Tensor) -> Tensor:
+        fine = F.embedding(position_ids % self.fine, project(self.weight))
+        coarse = (position_ids // self.fine).clamp(max=len(self.coarse) - 1)
+        return fine + F.embedding(coarse, project(self.coarse))
+
+
+class TableAtQueriesKeys(PositionEncoding):
+    """A plain table at queries and keys, as long as the training length, and its end."""
+
+    def __init__(self, dim: int, heads: int, rows: int) -> None:
+        super().__init__()
+        self.heads, self.rows = heads, rows
+        self.weight = nn.Parameter(ring_sinusoids(2 * rows, dim)[:rows])
+
+    def before_queries_keys(self, project: Project, position_ids: Tensor) -> Tensor | None:
+        return F.embedding(check_positions(position_ids, self.rows), project(self.weight))
+
+
+class AveragedByDistance(TableAtQueriesKeys):
+    """The same, but at test its own position logits, of each layer and head, are averaged over every distance into
+    a bias, with a fitted tail. What passes between a row and a token, which cannot be averaged, is left out.
+    ``always``: in training too; then ``near_heads`` of the heads may have it and the others no position."""
+
+    def __init__(
+        self, dim: int, heads: int, rows: int, always: bool = False, near_heads: int | None = None
+    ) -> None:
+        super().__init__(dim, heads, rows)
+        self.always, self.near_heads = always, near_heads or heads
+
+    def before_queries_keys(self, project: Project, position_ids: Tensor) -> Tensor | None:
+        if self.training and not self.always:
+            return super().before_queries_keys(project, position_ids)
+        self.projected = project(self.weight).unflatten(-1, (2, self.heads, -1)).permute(1, 2, 0, 3)
+        return None
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if self.training and not self.always:
+            return q, k
+        for_q, for_k = self.projected  # (H, rows, d) each
+        logits = for_q @ for_k.mT / math.sqrt(q.size(-1))
+        averages = torch.stack([logits.diagonal(-d, -2, -1).mean(-1) for d in range(self.rows)], dim=-1)
+        near = torch.arange(self.heads) < self.near_heads
+        by_distance = with_tail(averages, q.size(-2)) * near.unsqueeze(-1)
+        return add_bias(q, k, by_distance[:, distances(q.size(-2))].unsqueeze(0))
+
+
+class NumberByDistance(PositionEncoding):
+    """What the averages amount to, learned as such: one number a distance and head, the same in all layers (T5's
+    bias without its buckets), with the same tail."""
+
+    def __init__(self, heads: int, rows: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(rows, heads))
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        length = q_positions.size(-1)
+        return with_tail(4 * self.weight.T, length)[:, distances(length)]  # 4: numbers learn faster than rows do
+
+
+class FarBias(PositionEncoding):
+    """A ring of rows at queries and keys, but only between tokens less than 16 apart; beyond, every head sees what
+    is there by its content, plus one learned number a head."""
+
+    def __init__(self, dim: int, heads: int, window: int = 16) -> None:
+        super().__init__()
+        self.near, self.ring, self.heads = window, 2 * window, heads
+        self.weight = nn.Parameter(ring_sinusoids(self.ring, dim))
+        self.far = nn.Parameter(torch.zeros(heads))
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        return torch.randint(self.ring, (batch, 1), generator=generator) + torch.arange(length)
+
+    def before_queries_keys(self, project: Project, position_ids: Tensor) -> None:
+        rows = F.embedding(position_ids % self.ring, project(self.weight)).unflatten(-1, (2, self.heads, -1))
+        self.for_q, self.for_k = rows.movedim(-3, 0).transpose(-3, -2)
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        near = (q @ self.for_k.mT + self.for_q @ (k + self.for_k).mT) / math.sqrt(q.size(-1))
+        bias = torch.where(distances(q.size(-2)) < self.near, near, self.far.view(-1, 1, 1))
+        return add_bias(q, k, bias)
+
+
+IDEAS: Mapping[str, Callable[[Any], PositionEncoding]] = {
+    "near-far with a learned decay": lambda s: NearFarWithDecay(s.window, s.width, s.heads),
+    "ring with a learned decay": lambda s: RingWithDecay(s.width, s.heads),
+    "fine and coarse, skipped": lambda s: FineAndCoarse(s.width, s.longest),
+    "a plain table at queries and keys": lambda s: TableAtQueriesKeys(s.width, s.heads, s.train_length),
+    "averaged by distance at test": lambda s: AveragedByDistance(s.width, s.heads, s.train_length),
+    "averaged by distance always": lambda s: AveragedByDistance(s.width, s.heads, s.train_length, always=True),
+    "averaged by distance, half": lambda s: AveragedByDistance(
+        s.width, s.heads, s.train_length, always=True, near_heads=s.heads // 2
+    ),
+    "averaged by distance, all but one": lambda s: AveragedByDistance(
+        s.width, s.heads, s.train_length, always=True, near_heads=s.heads - 1
+    ),
+    "a number a distance": lambda s: NumberByDistance(s.heads, s.train_length),
+    "rows near, one number far": lambda s: FarBias(s.width, s.heads),
+}
