@@ -108,12 +108,12 @@ def trained(spec: AlgorithmSpec, accelerator: Accelerator) -> torch.nn.Module:
     return model.eval()
 
 
-def test_a_toy_problem_is_learned_in_seconds(accelerator: Accelerator) -> None:
-    toy = {"steps": 600, "batch": 32, "width": 64, "learning_rate": 5e-3, "warmup": 20, "test_sizes": (2, 3)}
-    measured = run(tiny("reverse", "coupled", **toy), Algorithm("reverse"), accelerator).measurements
+def test_a_toy_copy_is_learned_in_seconds(accelerator: Accelerator) -> None:
+    toy = {"steps": 300, "batch": 32, "width": 32, "learning_rate": 1e-2, "train_size": 2, "test_sizes": (1, 2)}
+    measured = run(tiny("copy", "learned", **toy), Algorithm("copy"), accelerator).measurements
     assert measured is not None
-    assert all(share is not None and share > 0.9 for share in measured.exact_match.values())
-    assert all(share is not None and share > 0.9 for share in measured.token_accuracy.values())
+    assert measured.exact_match == {1: 1.0, 2: 1.0}
+    assert measured.token_accuracy == {1: 1.0, 2: 1.0}
 
 
 def test_a_table_of_the_training_length_has_no_position_beyond(accelerator: Accelerator) -> None:

@@ -38,10 +38,13 @@ def ids_of(name: str, tokens: Tensor) -> Tensor:
 
 
 def moved(ids: Tensor, latest: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """Ids (B, L) to train on, the lower of each sequence moved by the smaller of two draws U{0 .. latest}, those
-    from a place drawn at random on by the larger. Beside them (B, L - 1): is a token the last before the gap?"""
+    """Ids (B, L) to train on. Half the sequences are moved as they are, by U{0 .. latest}; of the others the lower
+    ids by the smaller of two such draws, and those from a place drawn at random on by the larger. Beside the ids
+    (B, L - 1): is a token the last before the gap?"""
     rows = len(ids)
-    shifts = torch.randint(latest + 1, (rows, 2), generator=generator).sort(dim=1).values
+    shifts = torch.randint(latest + 1, (rows, 2), generator=generator)
+    whole = torch.rand(rows, 1, generator=generator) < 0.5
+    shifts = torch.where(whole, shifts[:, :1], shifts.sort(dim=1).values)
     # The start of the text, one above the highest digit, is moved with it.
     part = (torch.rand(rows, 1, generator=generator) * (ids[:, 1:].amax(dim=1, keepdim=True) - 1)).long() + 1
     higher = ids > part
