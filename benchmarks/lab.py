@@ -32,9 +32,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.lab import presets, train
-from posembed.lab.data import Corpus, load_corpus
-from posembed.lab.environment import make_accelerator, processor_name
+from posembed.lab import presets
+from posembed.lab.data.text import Corpus, load_corpus
+from posembed.lab.runs import train
+from posembed.lab.runs.environment import make_accelerator, processor_name
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed import LearnedPositionalEmbedding
-from posembed.lab.environment import processor_name
+from posembed.lab.runs.environment import processor_name
 
 AT_MOST = 1.1
 """The claim: ours takes at most this multiple of the fastest peer's time, in every column."""

@@ -17,12 +17,12 @@ from typing import Any
 
 from posembed.cli.compare.progress import ProgressBar
 from posembed.lab import presets
-from posembed.lab.data import Corpus, load_corpus
+from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.encodings import ENCODINGS, Entry
-from posembed.lab.environment import make_accelerator
 from posembed.lab.questions.lengths import LengthSummary, length_runs, summarise_lengths
-from posembed.lab.results import RunFolder, RunResult
-from posembed.lab.sweep import sweep
+from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding

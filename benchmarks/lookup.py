@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers.models.bert.modeling_bert import BertEmbeddings
 
 from posembed.inputs import BertInput
-from posembed.lab.environment import processor_name
+from posembed.lab.runs.environment import processor_name
 
 CPU_CLAIMS = {"forward": 1.5, "forward and backward": 5.0}
 """Ours takes at most this many clones."""

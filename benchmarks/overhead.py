@@ -26,10 +26,10 @@ from posembed.lab.cost.measure import cost_spec, run_spec
 from posembed.lab.cost.places import AttentionWith, Places, Shape
 from posembed.lab.cost.turns import Spread, Step, ratio, take_turns
 from posembed.lab.encodings import build_encoding
-from posembed.lab.model import Attention, Decoder
+from posembed.lab.model.decoder import Attention, Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
-from posembed.report.cost_words import between, milliseconds, percent, quoted_share
+from posembed.report.cost.words import between, milliseconds, percent, quoted_share
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
 NOT_FASTER_BY = 0.03

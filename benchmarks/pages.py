@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.environment import processor_name
+from posembed.lab.runs.environment import processor_name
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -27,7 +27,7 @@ from posembed.checkpoints.evaluate import evaluate_checkpoints
 from posembed.checkpoints.evaluation import Evaluation
 from posembed.checkpoints.resize import resize_checkpoint
 from posembed.cli.evaluate import Bar
-from posembed.report.evaluation_words import answer, cell, differences, legend
+from posembed.report.evaluation.words import answer, cell, differences, legend
 from posembed.tables.resize_text import TEXT_METHODS
 
 OLD_LENGTH, LENGTH = 512, 2048

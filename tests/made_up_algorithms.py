@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.algorithms.spec import settings
 from posembed.lab.tasks.algorithms.task import Solved
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from posembed.lab.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.classification import DEFAULTS as TEXT_DEFAULTS
 from posembed.lab.tasks.classification import Classification, ClassificationSpec, Classified
 from posembed.lab.tasks.images import DEFAULTS as IMAGE_DEFAULTS

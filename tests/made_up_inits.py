@@ -10,8 +10,8 @@ import torch
 
 from made_up_runs import spec
 from posembed.lab.questions.inits import InitResult
-from posembed.lab.results import RunFolder, RunResult
-from posembed.lab.snapshots import save_tables, snapshot_steps
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.snapshots import save_tables, snapshot_steps
 from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, InitSpec, start_of
 
 TYPICAL = {

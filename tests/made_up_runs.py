@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.looking import save_attention
 from posembed.lab.measure import Measurements
-from posembed.lab.results import RunFolder, RunResult
-from posembed.lab.snapshots import save_tables, snapshot_steps
+from posembed.lab.model.looking import save_attention
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.snapshots import save_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 LENGTHS = (64, 128, 256, 512)

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from made_up_inits import init_run, init_runs_of, typical
-from posembed.cli.print_inits import print_inits
+from posembed.cli.compare.print_inits import print_inits
 from posembed.lab.questions.inits import InitSummary, summarise_inits
 
 

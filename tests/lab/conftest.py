@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from accelerate import Accelerator
 
-from posembed.lab.data import Corpus, load_corpus
-from posembed.lab.images import load_images
-from posembed.lab.labelled import Labelled
-from posembed.lab.labelled_readers import load_labelled
+from posembed.lab.data.images import load_images
+from posembed.lab.data.labelled import Labelled
+from posembed.lab.data.readers import load_labelled
+from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.presets import settings
 from posembed.lab.tasks.classification import Classification, ClassificationSpec, classification_settings
 from posembed.lab.tasks.images import ImageClassification, ImageSpec, image_settings

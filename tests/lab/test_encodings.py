@@ -9,8 +9,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from posembed.lab import train
 from posembed.lab.encodings import build_encoding
+from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]

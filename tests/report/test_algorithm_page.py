@@ -11,11 +11,11 @@ from made_up_algorithms import TYPICAL, result, runs
 from posembed.cli import app
 from posembed.errors import ArgumentError
 from posembed.lab.questions.algorithms import summarise_algorithm
-from posembed.lab.results import RunFolder
+from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.algorithms.task import Algorithm
-from posembed.report.algorithm_curve import algorithm_figure
-from posembed.report.algorithm_tables import result_tables
-from posembed.report.algorithm_words import answer
+from posembed.report.algorithms.curve import algorithm_figure
+from posembed.report.algorithms.tables import result_tables
+from posembed.report.algorithms.words import answer
 
 
 def saved(path: Path, seeds: int = 2) -> RunFolder:

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from made_up_runs import run, runs, save
-from posembed.lab.snapshots import snapshot_steps
-from posembed.report import along_training, attention_by_distance, learned_tables
+from posembed.lab.runs.snapshots import snapshot_steps
 from posembed.report.drawing import svg_for_page
+from posembed.report.learned import along_training, attention_by_distance
+from posembed.report.learned import tables as learned_tables
 
 
 def texts(figure: Figure) -> list[str]:

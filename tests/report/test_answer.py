@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from made_up_runs import TYPICAL, run, runs
 from posembed.lab.questions.lengths import summarise_lengths
-from posembed.lab.results import RunResult
-from posembed.report.answer import answer
+from posembed.lab.runs.results import RunResult
+from posembed.report.lengths.answer import answer
 
 DASH = "\N{EN DASH}"
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"

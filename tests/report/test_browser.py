@@ -20,9 +20,9 @@ from transformers import ViTConfig, ViTModel
 from made_up_runs import run, runs, save
 from posembed.checkpoints.evaluation import Evaluation, Row
 from posembed.checkpoints.inspect import inspect_checkpoint
-from posembed.report.checkpoint import write_checkpoint_page
-from posembed.report.evaluation import write_evaluation_page
-from posembed.report.lengths import write_report
+from posembed.report.checkpoint.report import write_checkpoint_page
+from posembed.report.evaluation.report import write_evaluation_page
+from posembed.report.lengths.report import write_report
 from tiny_models import TEXT, saved, tiny_model
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

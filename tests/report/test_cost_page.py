@@ -13,9 +13,9 @@ from posembed.lab.cost.measure import cost_spec
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import CostResult, CostRow, Growth, Passes, save
 from posembed.lab.cost.turns import spread
-from posembed.report.cost import render, write_report
-from posembed.report.cost_tables import cost_tables
-from posembed.report.cost_words import MINUS, answer, between, in_bytes, milliseconds, percent
+from posembed.report.cost.report import render, write_report
+from posembed.report.cost.tables import cost_tables
+from posembed.report.cost.words import MINUS, answer, between, in_bytes, milliseconds, percent
 
 LENGTHS = (512, 1024, 2048, 4096)
 

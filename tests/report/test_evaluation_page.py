@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from posembed.checkpoints.evaluation import Evaluation, Row
-from posembed.report.evaluation import length_figure, render, write_evaluation_page
-from posembed.report.evaluation_words import answer, cell, differences, legend, span
+from posembed.report.evaluation.report import length_figure, render, write_evaluation_page
+from posembed.report.evaluation.words import answer, cell, differences, legend, span
 from posembed.statistics import estimate
 
 HITS = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]

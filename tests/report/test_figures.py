@@ -13,8 +13,8 @@ from made_up_runs import run, runs
 from posembed.lab.curves import smoothed
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
-from posembed.report.length_curve import heights, is_cut, length_figure
-from posembed.report.pictures import norms, table_figure
+from posembed.report.learned.pictures import norms, table_figure
+from posembed.report.lengths.curve import heights, is_cut, length_figure
 from posembed.report.training_curve import training_figure
 
 FLAT = (4.0, 4.0, 4.0, 4.0)

@@ -11,10 +11,10 @@ from made_up_inits import init_run, init_runs_of, save_inits, typical
 from posembed.cli import app
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions.inits import summarise_inits
-from posembed.report.inits import write_report
-from posembed.report.inits_quoted import QUOTED, disagreements, quoted_table
-from posembed.report.inits_tables import result_tables
-from posembed.report.inits_words import answer, best_first, told
+from posembed.report.inits.quoted import QUOTED, disagreements, quoted_table
+from posembed.report.inits.report import write_report
+from posembed.report.inits.tables import result_tables
+from posembed.report.inits.words import answer, best_first, told
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 600; try a lower learning rate"

@@ -11,11 +11,11 @@ import pytest
 from made_up_runs import run, runs, save, spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions.lengths import summarise_lengths
-from posembed.lab.results import RunFolder
+from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.report.answer import answer
-from posembed.report.lengths import write_report
-from posembed.report.tables import result_tables
+from posembed.report.lengths.answer import answer
+from posembed.report.lengths.report import write_report
+from posembed.report.lengths.tables import result_tables
 
 NASTY = "<script>alert('&')</script>"
 

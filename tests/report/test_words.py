@@ -6,7 +6,7 @@ import pytest
 
 from made_up_runs import NO_REACH, run, runs
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
-from posembed.report.words import (
+from posembed.report.lengths.words import (
     best_first,
     called,
     interval,

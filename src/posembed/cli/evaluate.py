@@ -65,7 +65,7 @@ def evaluate(
 
         print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
     if report is not None:
-        from posembed.report.evaluation import write_evaluation_page
+        from posembed.report.evaluation.report import write_evaluation_page
 
         written = write_evaluation_page(evaluation, report)
         print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
@@ -81,7 +81,7 @@ def whole_numbers(text: str) -> list[int]:
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """One table a measure, all of one form; then the answer, and what a reader must know."""
     from posembed.checkpoints.evaluation import is_perplexity
-    from posembed.report.evaluation_words import answer, cell, differences, legend
+    from posembed.report.evaluation.words import answer, cell, differences, legend
 
     lengths, wide = evaluation.lengths, max(len(row.name) for row in evaluation.rows) + 2
     for measure in evaluation.measures:

@@ -36,7 +36,7 @@ def inspect(
     else:
         print_report(Console(highlight=False, soft_wrap=True), found)
     if report is not None:
-        from posembed.report.checkpoint import write_checkpoint_page
+        from posembed.report.checkpoint.report import write_checkpoint_page
 
         written = write_checkpoint_page(found, report)
         print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
@@ -54,7 +54,7 @@ def print_report(console: Console, report: CheckpointReport) -> None:
 
 def print_table(console: Console, report: TableReport) -> None:
     """What matters first: what is wrong, before the figures."""
-    from posembed.report.table_words import described, figures
+    from posembed.report.checkpoint.words import described, figures
 
     table = report.table
     console.print(table.key, style="bold", markup=False)

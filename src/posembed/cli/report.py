@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 PAGES = {
-    "lengths": "posembed.report.lengths",
-    "inits": "posembed.report.inits",
-    "cost": "posembed.report.cost",
-    "algorithms": "posembed.report.algorithms",
-    "text": "posembed.report.classification",
-    "images": "posembed.report.images",
+    "lengths": "posembed.report.lengths.report",
+    "inits": "posembed.report.inits.report",
+    "cost": "posembed.report.cost.report",
+    "algorithms": "posembed.report.algorithms.report",
+    "text": "posembed.report.classification.report",
+    "images": "posembed.report.images.report",
 }
 """The question that the runs of a folder answer -> where its ``write_report`` is."""
 
@@ -37,7 +37,7 @@ def report(
     """Write the runs of a folder as one self-contained HTML page."""
     from posembed.errors import ArgumentError, RunFolderError
     from posembed.lab.cost.results import FILE
-    from posembed.lab.results import read_settings
+    from posembed.lab.runs.results import read_settings
 
     question = "cost" if (folder / FILE).exists() else read_settings(folder).get("question")
     if question not in PAGES:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from posembed.errors import ArgumentError
 from posembed.lab.encodings import ENCODINGS
 from posembed.lab.image_encodings import IMAGE_ENCODINGS
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.relative import T5Bias
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding

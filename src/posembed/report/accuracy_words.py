@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from posembed.report.words import called, interval, listed
+from posembed.report.lengths.words import called, interval, listed
 
 if TYPE_CHECKING:
     from posembed.lab.questions.accuracy import Difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.report.page import Cell, Folded, Pairs, Row, Section, Table, picture
 from posembed.report.training_curve import training_figure
 

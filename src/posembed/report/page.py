@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.lab.results import write_whole
+from posembed.lab.runs.results import write_whole
 from posembed.report.drawing import Style, svg_for_page
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from posembed.lab.curves import smoothed
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
 

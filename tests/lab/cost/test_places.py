@@ -9,7 +9,7 @@ from posembed.lab.cost.measure import cost_spec, run_spec
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
 from posembed.lab.encodings import ENCODINGS, build_encoding
-from posembed.lab.model import Attention
+from posembed.lab.model.decoder import Attention
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition

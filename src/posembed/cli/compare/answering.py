@@ -14,7 +14,7 @@ import typer
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from posembed.lab.results import RunResult
+    from posembed.lab.runs.results import RunResult
     from posembed.lab.tasks.task import MeasuredT, SpecT, Task
 
 
@@ -36,12 +36,12 @@ def answers(
     a Ctrl-C, a process that is not the main one."""
     from posembed.cli.compare.plan import print_plan
     from posembed.cli.compare.progress import ProgressBar
-    from posembed.lab.cluster import sweep_on_ray
-    from posembed.lab.environment import make_accelerator
-    from posembed.lab.plan import plan
-    from posembed.lab.results import RunFolder
-    from posembed.lab.sweep import sweep
-    from posembed.lab.tracking import Tracked, check_tracker, tracking_folder
+    from posembed.lab.runs.cluster import sweep_on_ray
+    from posembed.lab.runs.environment import make_accelerator
+    from posembed.lab.runs.plan import plan
+    from posembed.lab.runs.results import RunFolder
+    from posembed.lab.runs.sweep import sweep
+    from posembed.lab.runs.tracking import Tracked, check_tracker, tracking_folder
 
     if how.track:
         check_tracker(how.track)

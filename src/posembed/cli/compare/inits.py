@@ -56,9 +56,9 @@ def inits(
     device: options.Device = None,
 ) -> None:
     """Which values should a learned table start from? Loss, steps, and what becomes of its rows."""
-    from posembed.cli.print_inits import print_inits
+    from posembed.cli.compare.print_inits import print_inits
     from posembed.lab import presets
-    from posembed.lab.data import load_corpus
+    from posembed.lab.data.text import load_corpus
     from posembed.lab.questions.inits import init_runs, summarise_inits
     from posembed.lab.tasks.initial_values import InitialValues
 

@@ -49,9 +49,9 @@ def lengths(
     device: options.Device = None,
 ) -> None:
     """How far does each encoding carry a language model past its training length?"""
-    from posembed.cli.tables import print_lengths
+    from posembed.cli.compare.print_lengths import print_lengths
     from posembed.lab import presets
-    from posembed.lab.data import load_corpus
+    from posembed.lab.data.text import load_corpus
     from posembed.lab.questions.lengths import length_runs, summarise_lengths
     from posembed.lab.tasks.language import LanguageModelling
 

@@ -23,7 +23,7 @@ Track = Annotated[str | None, option("Follow the runs in tensorboard or wandb (W
 def _answering(address: str) -> str:
     """An address of a cluster is tried before anything is loaded."""
     if address not in ("here", "ray"):
-        from posembed.lab.cluster import knock
+        from posembed.lab.runs.cluster import knock
 
         knock(address)
     return address

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Column, Table
 
-from posembed.lab.plan import PlannedRun
+from posembed.lab.runs.plan import PlannedRun
 
 
 def print_plan(runs: Sequence[PlannedRun], description: str) -> None:

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from posembed.lab.cost.results import CostResult
 from posembed.lab.cost.sizes import KNOWN
-from posembed.report.cost_tables import inside_table, memory_table, parameter_table, size_table, time_table
-from posembed.report.cost_words import answer, cheapest_first, machine, yours
+from posembed.report.cost.tables import inside_table, memory_table, parameter_table, size_table, time_table
+from posembed.report.cost.words import answer, cheapest_first, machine, yours
 from posembed.report.page import Table
 
 WIDTH_OF_A_FILE = 100

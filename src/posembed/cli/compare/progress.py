@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from posembed.lab.results import RunResult
-    from posembed.lab.spec import TrainingSpec
-    from posembed.lab.train import Progress as StepProgress
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.runs.spec import TrainingSpec
+    from posembed.lab.runs.train import Progress as StepProgress
 
 SECONDS_BETWEEN_LINES = 30.0
 

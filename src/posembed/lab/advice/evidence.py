@@ -10,7 +10,7 @@ from typing import Any
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
-from posembed.lab.results import RunFolder
+from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
 
 COMMITTED = Path(__file__).with_name("evidence.json")

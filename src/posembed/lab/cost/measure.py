@@ -17,9 +17,9 @@ from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, w
 from posembed.lab.cost.results import CostResult, CostRow, CostSpec, Passes
 from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
 from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
-from posembed.lab.environment import describe_environment
-from posembed.lab.model import Attention
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.model.decoder import Attention
+from posembed.lab.runs.environment import describe_environment
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.none import NoPosition
 
 Progress: TypeAlias = Callable[[str, int, int], None]

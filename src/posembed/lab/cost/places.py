@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posembed.lab.attention import bias_of
-from posembed.lab.model import Attention
+from posembed.lab.model.attention import bias_of
+from posembed.lab.model.decoder import Attention
 from posembed.layers.base import PositionEncoding
 
 FLOAT = 4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from posembed.errors import ArgumentError
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.algorithms.problems import PROBLEMS
 from posembed.lab.tasks.algorithms.spec import AlgorithmSpec
 from posembed.lab.tasks.algorithms.task import Solved, check_encoding

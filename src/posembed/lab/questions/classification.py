@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from posembed.lab.encoder_encodings import require_both_ways
 from posembed.lab.questions.accuracy import Difference, Told, choose_reference, difference, runs_of
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.classification import ClassificationSpec, Classified
 from posembed.statistics import Estimate, estimate
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from posembed.lab.image_encodings import require_image_encoding
 from posembed.lab.questions.accuracy import Difference, Told, choose_reference, difference, runs_of
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.images import ImageSpec, Recognised
 from posembed.statistics import Estimate, estimate
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.curves import final_loss, step_at
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.initial_values import InitMeasurements, InitSpec, start_of
 from posembed.lab.tasks.language import LanguageSpec
 from posembed.statistics import Estimate, estimate, paired_difference

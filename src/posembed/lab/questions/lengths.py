@@ -11,7 +11,7 @@ from typing import TypeAlias
 from posembed.errors import ArgumentError
 from posembed.lab.encodings import split_name
 from posembed.lab.measure import Measurements
-from posembed.lab.results import RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.language import LanguageSpec
 from posembed.statistics import Estimate, estimate, paired_difference
 

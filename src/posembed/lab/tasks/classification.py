@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.encoder import TextClassifier
+from posembed.lab.data.labelled import Example, Labelled
+from posembed.lab.data.text_ids import text_tokenizer
 from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
-from posembed.lab.labelled import Example, Labelled
-from posembed.lab.model import PositionedModel
+from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model.encoder import TextClassifier
 from posembed.lab.presets import require_trainable
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
-from posembed.lab.text_ids import text_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.encoder import ImageClassifier
+from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.image_encodings import IMAGE_ENCODINGS, at_grid, require_image_encoding
-from posembed.lab.images import Images, cut_patches, enlarged
-from posembed.lab.model import PositionedModel
+from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model.encoder import ImageClassifier
 from posembed.lab.presets import require_trainable
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
 
 if TYPE_CHECKING:

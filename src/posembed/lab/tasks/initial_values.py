@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab import measure
-from posembed.lab.data import Corpus
-from posembed.lab.model import Decoder, PositionedModel
+from posembed.lab.data.text import Corpus
+from posembed.lab.model.decoder import Decoder, PositionedModel
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder, shared_loss
 from posembed.lab.tasks.task import Task
 from posembed.layers.learned import LearnedPositionalEmbedding

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import DataError
-from posembed.lab import looking, measure
-from posembed.lab.data import Corpus
+from posembed.lab import measure
+from posembed.lab.data.text import Corpus
 from posembed.lab.encodings import build_encoding
-from posembed.lab.model import Decoder, PositionedModel
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.model import looking
+from posembed.lab.model.decoder import Decoder, PositionedModel
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.task import SpecT, Task, draw_seed
 from posembed.layers.base import PositionEncoding
 

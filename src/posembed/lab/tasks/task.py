@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from posembed.lab.model import PositionedModel
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.runs.spec import TrainingSpec
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -58,7 +58,7 @@ def compare(
     device: options.Device = None,
 ) -> None:
     """The command that was called names the problem."""
-    from posembed.cli.algorithm_table import print_algorithm
+    from posembed.cli.compare.print_algorithm import print_algorithm
     from posembed.lab.questions.algorithms import algorithm_runs, default_encodings, summarise_algorithm
     from posembed.lab.tasks.algorithms.spec import settings
     from posembed.lab.tasks.algorithms.task import Algorithm

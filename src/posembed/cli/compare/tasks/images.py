@@ -47,8 +47,8 @@ def images(
     device: options.Device = None,
 ) -> None:
     """Which positions do images want, and which still serve on another grid? Accuracies with intervals."""
-    from posembed.cli.print_accuracy import print_images
-    from posembed.lab.images import load_images
+    from posembed.cli.compare.print_accuracy import print_images
+    from posembed.lab.data.images import load_images
     from posembed.lab.questions.images import image_runs, summarise_images
     from posembed.lab.tasks.images import ImageClassification, image_settings
 

@@ -49,8 +49,8 @@ def text(
     device: options.Device = None,
 ) -> None:
     """Does the position encoding matter where texts are classified? Differences with intervals."""
-    from posembed.cli.print_accuracy import print_classification
-    from posembed.lab.labelled_readers import load_labelled
+    from posembed.cli.compare.print_accuracy import print_classification
+    from posembed.lab.data.readers import load_labelled
     from posembed.lab.questions.classification import classification_runs, summarise_classification
     from posembed.lab.tasks.classification import Classification, classification_settings
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.presets import default_window
-from posembed.lab.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.algorithms.problems import PROBLEMS, Write, addition_written_forwards
 
 

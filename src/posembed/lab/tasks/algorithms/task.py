@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
-from posembed.lab.model import Decoder, PositionedModel
+from posembed.lab.model.decoder import Decoder, PositionedModel
 from posembed.lab.tasks.algorithms.position_ids import IDS, ids_of, latest_start, moved, table_for
 from posembed.lab.tasks.algorithms.problems import ALPHABET, PADDING, PROBLEMS
 from posembed.lab.tasks.algorithms.spec import AlgorithmSpec, require_known, tokens_fed, written_for

@@ -1,0 +1,83 @@
+"""Where the heads of a model look: how much of their attention goes how far back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from posembed.errors import RunFolderError
+from posembed.lab.model.decoder import Attention, PositionedModel
+
+SEQUENCES = 32
+WEIGHTS_AT_ONCE = 2**24
+"""How many weights of one layer are held at a time: 64 MB of them."""
+
+
+@torch.no_grad()
+def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
+    """Token ids (N, L) -> (layers, H, L) float64 on the CPU: entry d is the mean weight of the token d back.
+
+    The mean is over every token that has one so far back, in every sequence; a token beyond a window weighs 0.
+    """
+    sums: list[Tensor] = []
+    length = ids.size(1)
+    with _weights_shown_to(sums, model):
+        at_once = max(WEIGHTS_AT_ONCE // (_heads(model) * length**2), 1)
+        for part in ids.split(at_once):
+            model(part.to(device))
+    layers = sum(isinstance(module, Attention) for module in model.modules())
+    total = torch.stack([torch.stack(sums[layer::layers]).sum(dim=0) for layer in range(layers)])
+    return total / (len(ids) * torch.arange(length, 0, -1))
+
+
+def diagonal_sums(weights: Tensor) -> Tensor:
+    """(B, H, L, L) -> (H, L) float64 on the CPU: entry d is the sum over the d-th diagonal below the main one."""
+    summed = weights.double().sum(dim=0).cpu()
+    return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
+
+
+def looking_everywhere(length: int, window: int | None) -> Tensor:
+    """(L,) float64: what ``attention_by_distance`` gives a head that weighs all it sees alike."""
+    seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
+    farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
+    return farthest_first.where(torch.arange(length) < (window or length), 0)
+
+
+def save_attention(path: Path, weights: Tensor) -> None:
+    save_file({"by distance": weights.float()}, path)
+
+
+def load_attention(path: Path) -> Tensor:
+    """(layers, H, L) float32. Raises RunFolderError where the file cannot be read."""
+    try:
+        return load_file(path)["by distance"]
+    except (SafetensorError, KeyError, OSError) as error:
+        raise RunFolderError(
+            f"{path} cannot be read ({error}); delete it to have the page without its picture"
+        ) from error
+
+
+@contextmanager
+def _weights_shown_to(sums: list[Tensor], model: nn.Module) -> Iterator[None]:
+    """Inside it, every attention that is called appends the sums of its weights by distance."""
+
+    def look(attention: Attention, inputs: tuple[Any, ...]) -> None:
+        sums.append(diagonal_sums(attention.weights(*inputs)))
+
+    hooks = [m.register_forward_pre_hook(look) for m in model.modules() if isinstance(m, Attention)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _heads(model: nn.Module) -> int:
+    return next(module.heads for module in model.modules() if isinstance(module, Attention))

@@ -1,0 +1,185 @@
+"""A sweep over many machines: each run a Ray task, its result brought home as soon as it is there.
+
+The task, its data with it, goes to the cluster once; the machines need posembed and nothing else. A run whose
+worker dies is begun again on another, so that a lost machine costs its time alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.sweep import Silent, Watcher
+from posembed.lab.runs.train import Progress, check, run
+from posembed.lab.tasks.task import MeasuredT, SpecT, Task
+
+RETRIES = 3
+SECONDS_TO_ANSWER = 8
+SECONDS_BETWEEN_LOOKS = 1.0
+STEPS_BETWEEN_NOTES = 10
+
+
+def sweep_on_ray(
+    specs: Sequence[SpecT],
+    task: Task[SpecT, MeasuredT],
+    folder: RunFolder[SpecT, MeasuredT],
+    *,
+    address: str,
+    device: str | None = None,
+    cpus_per_run: int = 1,
+    watcher: Watcher | None = None,
+) -> list[RunResult[SpecT, MeasuredT]]:
+    """As ``sweep``, into the same folder, with the runs side by side on a Ray cluster.
+
+    Args:
+        address: "ray" for the cluster of the variable RAY_ADDRESS, or else a new one on this machine alone;
+            "ray://HOST:PORT" for one elsewhere.
+        device: where each run happens, as for ``make_accelerator``.
+        cpus_per_run: CPU cores, and threads, of a run. A run has a GPU if the cluster has some.
+
+    Raises:
+        ArgumentError, DataError: before anything trains; an address that does not answer, within 20 seconds.
+        RunFolderError: runs that were lost again and again with their machines. The others are kept.
+    """
+    watcher = watcher or Silent()
+    for spec in specs:
+        check(spec, task)
+    with connected(address) as ray:
+        folder.prepare(specs[0])
+        done = {result.spec: result for result in folder.results()}
+        for spec in specs:
+            if spec in done:
+                watcher.found(done[spec])
+        gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
+        remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
+        board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()
+        shared = ray.put(task)
+        waiting = {
+            remote_run.remote(spec, shared, device, cpus_per_run, board): spec
+            for spec in specs
+            if spec not in done
+        }
+        lost: dict[SpecT, str] = {}
+        try:
+            while waiting:
+                ready, _ = ray.wait(list(waiting), timeout=SECONDS_BETWEEN_LOOKS)
+                for spec, progress in news(ray, board):
+                    watcher.stepped(spec, progress)
+                for reference in ready:
+                    spec = waiting.pop(reference)
+                    try:
+                        result, kept = ray.get(reference)
+                    except ray.exceptions.RayTaskError as error:
+                        raise error.cause from error  # what the run itself raised, as if it had been here
+                    except ray.exceptions.RayError as error:
+                        lost[spec] = type(error).__name__
+                        continue
+                    for path, content in zip((folder.table(spec), folder.attention(spec)), kept, strict=True):
+                        if content is not None:
+                            path.write_bytes(content)
+                    folder.add(result)
+                    done[spec] = result
+                    watcher.finished(result)
+        finally:
+            for reference in waiting:
+                ray.cancel(reference, force=True)
+    if lost:
+        names = "; ".join(f"{spec.name} ({why})" for spec, why in lost.items())
+        raise RunFolderError(
+            f"lost with their machines, {RETRIES + 1} times each: {names}; the other runs are kept in "
+            f"{folder.path}, and the same command tries these again"
+        )
+    return [done[spec] for spec in specs]
+
+
+def run_there(
+    spec: Any, task: Any, device: str | None, threads: int, board: Any
+) -> tuple[Any, list[bytes | None]]:
+    """On the worker: the result, and what it kept beside it: its table, and where its heads look."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+    def note(progress: Progress) -> None:
+        if progress.step % STEPS_BETWEEN_NOTES == 0:
+            board.note.remote(spec, progress)
+
+    with tempfile.TemporaryDirectory() as place:
+        folder: RunFolder[Any, Any] = RunFolder(place, type(task))
+        folder.prepare(spec)
+        result = run(spec, task, make_accelerator(spec.precision, device), folder, note)
+        kept = (folder.table(spec), folder.attention(spec))
+        return result, [path.read_bytes() if path.exists() else None for path in kept]
+
+
+class Noticeboard:
+    """Where workers pin how far they are: only the last note of each matters."""
+
+    def __init__(self) -> None:
+        self.notes: dict[Any, Progress] = {}
+
+    def note(self, spec: Any, progress: Progress) -> None:
+        self.notes[spec] = progress
+
+    def take(self) -> list[tuple[Any, Progress]]:
+        taken, self.notes = list(self.notes.items()), {}
+        return taken
+
+
+def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
+    """What came since the last look; nothing while the board's machine is gone."""
+    try:
+        return ray.get(board.take.remote(), timeout=SECONDS_TO_ANSWER)
+    except ray.exceptions.RayError:
+        return []
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """The ray module, connected; what was connected here is let go again."""
+    try:
+        import ray
+    except ImportError:
+        raise ArgumentError("--on ray needs Ray; install it with pip install 'posembed[ray]'") from None
+    if ray.is_initialized():
+        yield ray
+        return
+    where = os.environ.get("RAY_ADDRESS", "local") if address == "ray" else address
+    if where != "local":
+        knock(where)
+    try:
+        ray.init(address=where, logging_level="ERROR", log_to_driver=False)
+    except (ConnectionError, RuntimeError) as error:  # another version of Ray or of Python, say
+        raise ArgumentError(f"{where} answers, but this program cannot join it: {error}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def knock(address: str) -> None:
+    """Raises ArgumentError, in less than 20 seconds, where no cluster answers: ray.init may wait for minutes."""
+    import grpc
+
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if parts.scheme not in ("ray", "") or not host or not port:
+        raise ArgumentError(f"expected --on here, ray or ray://HOST:PORT, got {address!r}")
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
+        except grpc.FutureTimeoutError:
+            raise ArgumentError(
+                f"{address} does not answer; start a cluster there with "
+                f"ray start --head --ray-client-server-port={port}, or name another"
+            ) from None

@@ -1,0 +1,174 @@
+"""What a run answered, and the folder that keeps runs: one line each that is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints
+
+from posembed.errors import RunFolderError
+from posembed.lab.runs.spec import TrainingSpec
+
+if TYPE_CHECKING:
+    from posembed.lab.tasks.task import Task
+
+SpecT = TypeVar("SpecT", bound=TrainingSpec)
+MeasuredT = TypeVar("MeasuredT")
+
+
+@dataclass(frozen=True)
+class RunResult(Generic[SpecT, MeasuredT]):
+    """One finished run. ``failure`` says why it has no measurements, if it has none."""
+
+    spec: SpecT
+    parameters: int
+    position_parameters: int
+    window: int | None
+    """The window that the model applied."""
+    losses: tuple[tuple[int, float], ...]
+    """(step, training loss in nats), some hundred of them, the last step's included."""
+    measurements: MeasuredT | None
+    failure: str | None
+    seconds: float
+    tokens_per_second: float
+    environment: dict[str, str] = field(default_factory=dict)
+    """Machine and versions."""
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+
+def result_from_json(line: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
+    """Raises ValueError, KeyError or TypeError where the line is not a run of this task."""
+    values: dict[str, Any] = json.loads(line)
+    spec = restored(task.Spec, values.pop("spec"))
+    measured = values.pop("measurements")
+    if measured is not None:
+        measured = restored(task.Measured, measured)
+    curve = tuple((int(step), float(loss)) for step, loss in values.pop("losses"))
+    return RunResult(spec=spec, measurements=measured, losses=curve, **values)
+
+
+def restored(kind: type[Any], values: dict[str, Any]) -> Any:
+    """A dataclass from what JSON made of it, which knows no tuples and no keys but text."""
+    hints = get_type_hints(kind)
+
+    def restore(name: str, value: Any) -> Any:
+        if get_origin(hints[name]) is tuple:
+            return tuple(value)
+        if get_origin(hints[name]) is dict:
+            of_key = hints[name].__args__[0]
+            return {of_key(key): held for key, held in value.items()}
+        return value
+
+    return kind(**{name: restore(name, value) for name, value in values.items()})
+
+
+class RunFolder(Generic[SpecT, MeasuredT]):
+    """A folder of runs of one task that share all settings but those that are compared.
+
+    settings.json        the question, and what they share
+    results.jsonl        one line a finished run
+    checkpoints/KEY.pt   of a run that is not finished
+    tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
+    attention/KEY.safetensors   of a finished run: the mean weight of each head by distance
+    """
+
+    def __init__(self, path: str | Path, task: type[Task[SpecT, MeasuredT]]) -> None:
+        self.path = Path(path)
+        self.task = task
+        self.results_file = self.path / "results.jsonl"
+        self.settings_file = self.path / "settings.json"
+
+    def checkpoint(self, spec: SpecT) -> Path:
+        return self.path / "checkpoints" / f"{spec.key()}.pt"
+
+    def table(self, spec: SpecT) -> Path:
+        return self.path / "tables" / f"{spec.key()}.safetensors"
+
+    def attention(self, spec: SpecT) -> Path:
+        return self.path / "attention" / f"{spec.key()}.safetensors"
+
+    def prepare(self, spec: SpecT) -> None:
+        """Make the folder, or check that it was made for runs like this one."""
+        asked = {"question": spec.QUESTION, **spec.shared_settings()}
+        settings = json.loads(json.dumps(asked))
+        try:
+            for folder in ("checkpoints", "tables", "attention"):
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
+            if not self.settings_file.exists():
+                write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n")
+        except OSError as error:
+            raise RunFolderError(
+                f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out"
+            ) from error
+        made_with = self.settings()
+        differ = [
+            f"{name}: {made_with.get(name)} there, {settings.get(name)} now"
+            for name in settings | made_with
+            if made_with.get(name) != settings.get(name)
+        ]
+        if differ:
+            raise RunFolderError(
+                f"{self.path} holds runs made with other settings ({'; '.join(differ)}); "
+                "use the same settings to go on, or another --out"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        return read_settings(self.path)
+
+    def results(self) -> list[RunResult[SpecT, MeasuredT]]:
+        """Every finished run, in the order in which they finished."""
+        if not self.results_file.exists():
+            return []
+        results = []
+        lines = self.results_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, start=1):
+            try:
+                results.append(result_from_json(line, self.task))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise RunFolderError(
+                    f"line {number} of {self.results_file} is not a run ({error}); nothing was changed. "
+                    f"Mend or delete that line: the other {len(lines) - 1} stay, and its run is trained again"
+                ) from error
+        return results
+
+    def add(self, result: RunResult[SpecT, MeasuredT]) -> None:
+        """Append one line. The file is replaced whole, so that no crash can leave half a line."""
+        before = self.results_file.read_text(encoding="utf-8") if self.results_file.exists() else ""
+        write_whole(self.results_file, before + result.to_json() + "\n")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """What the runs of a folder share; "question" among it says of what task they are.
+
+    Raises:
+        RunFolderError: no folder of runs.
+    """
+    file = folder / "settings.json"
+    try:
+        settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunFolderError(
+            f"{folder} is not a run folder (it has no settings.json); "
+            "make one with: posembed compare lengths --out FOLDER"
+        ) from None
+    except ValueError as error:
+        raise RunFolderError(f"{file} is broken ({error}); restore it, or use another --out") from error
+    return settings
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file or leave the one that is there: never half."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,186 @@
+"""One run: a spec and its task -> RunResult.
+
+All that is drawn at random is drawn from (seed, step) alone: which text, which positions, which dropout. So a
+run has no state but its weights and its optimizer's, and one that was cut off ends bit for bit as if it had not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model.looking import save_attention
+from posembed.lab.runs import checkpoint
+from posembed.lab.runs.environment import describe_environment
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.snapshots import save_tables, snapshot_steps
+from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
+from posembed.layers.grid import LearnedGridEmbedding
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+SECONDS_BETWEEN_CHECKPOINTS = 15.0
+LOSSES_KEPT = 100
+FINAL_LEARNING_RATE = 0.1
+"""The share of the peak at which the cosine ends."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar shows: ``step`` of spec.steps are done."""
+
+    step: int
+    loss: float
+    tokens_per_second: float
+
+
+def run(
+    spec: SpecT,
+    task: Task[SpecT, MeasuredT],
+    accelerator: Accelerator,
+    folder: RunFolder[SpecT, MeasuredT] | None = None,
+    on_step: Callable[[Progress], None] = lambda progress: None,
+) -> RunResult[SpecT, MeasuredT]:
+    """Train and measure. With a folder: go on from this spec's checkpoint if there is one, and write them.
+
+    Called in every process that the accelerator knows: each takes its share of every batch and of the text to
+    measure on, all return the same numbers, and the main process writes.
+
+    Raises:
+        ArgumentError, DataError: settings that cannot work; before anything trains.
+        KeyboardInterrupt: after the step at which the signal came, with its checkpoint written.
+    """
+    check(spec, task, accelerator.num_processes)
+    model = task.build(spec).to(accelerator.device)
+    initial_rows = learned_rows(model)
+    failure = measurements = attention = None
+    state = checkpoint.State()
+    try:
+        failure = _train(spec, task, accelerator, model, state, folder, on_step)
+        model.eval()
+        if failure is None:
+            measurements = task.measure(spec, model, accelerator)
+            if folder is not None and accelerator.is_main_process:
+                attention = task.attention(spec, model, accelerator.device)
+    finally:
+        accelerator.free_memory()
+    final_rows = learned_rows(model)
+    if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
+        save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
+    if folder is not None and attention is not None:
+        save_attention(folder.attention(spec), attention)
+    trained = state.step * spec.batch * spec.train_length
+    return RunResult(
+        spec=spec,
+        parameters=sum(p.numel() for p in model.parameters()),
+        position_parameters=sum(p.numel() for p in model.encoding.parameters()),
+        window=model.encoding.window,
+        losses=tuple(state.losses),
+        measurements=measurements,
+        failure=failure,
+        seconds=state.seconds,
+        tokens_per_second=trained / max(state.seconds, 1e-9),
+        environment=describe_environment(accelerator),
+    )
+
+
+def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None:
+    """Refuse, before anything trains, what could not be trained or measured."""
+    if spec.batch % processes:
+        raise ArgumentError(
+            f"batch={spec.batch} cannot be shared evenly by {processes} processes; "
+            f"use a multiple of {processes}, such as {max(spec.batch // processes, 1) * processes}"
+        )
+    task.check(spec)
+    with torch.device("meta"):
+        task.build(spec)
+
+
+def learned_rows(model: PositionedModel) -> Tensor | None:
+    """A copy of the encoding's table (N, D) on the CPU, if it has one."""
+    if isinstance(model.encoding, LearnedGridEmbedding):
+        weight: Tensor | None = model.encoding.rows()  # of a factorized grid, the sums
+    else:
+        weight = getattr(model.encoding, "weight", None)
+    return None if weight is None else weight.detach().cpu().clone()
+
+
+def learning_rate(spec: TrainingSpec, step: int) -> float:
+    """Linear warm-up, then a cosine from the peak down to a tenth of it at the last step."""
+    if step < spec.warmup:
+        return spec.learning_rate * (step + 1) / spec.warmup
+    progress = (step - spec.warmup) / max(spec.steps - 1 - spec.warmup, 1)
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return spec.learning_rate * (FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * cosine)
+
+
+def make_optimizer(spec: TrainingSpec, model: PositionedModel) -> torch.optim.Optimizer:
+    """AdamW. Only matrices decay: not biases, not norms, not the rows or scales of an encoding."""
+    positions = set(model.encoding.parameters())
+    decayed = [p for p in model.parameters() if p.dim() > 1 and p not in positions]
+    others = [p for p in model.parameters() if p.dim() <= 1 or p in positions]
+    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=spec.learning_rate, betas=(0.9, 0.95), fused=True)
+
+
+def _train(
+    spec: SpecT,
+    task: Task[SpecT, MeasuredT],
+    accelerator: Accelerator,
+    model: PositionedModel,
+    state: checkpoint.State,
+    folder: RunFolder[SpecT, MeasuredT] | None,
+    on_step: Callable[[Progress], None],
+) -> str | None:
+    """Train up to spec.steps, keeping ``state``. Returns why it failed, or None."""
+    optimizer = make_optimizer(spec, model)
+    file = folder.checkpoint(spec) if folder is not None else None
+    if file is not None:
+        checkpoint.load(file, model, optimizer, state)
+    model.train()
+    wrapped, optimizer = accelerator.prepare(model, optimizer)
+    share = spec.batch // accelerator.num_processes
+    mine = slice(accelerator.process_index * share, (accelerator.process_index + 1) * share)
+    keep_loss_every = max(spec.steps // LOSSES_KEPT, 1)
+    keep_rows_after = snapshot_steps(spec.steps)
+    first_step, seconds_before = state.step, state.seconds
+    started = saved = time.perf_counter()
+    with checkpoint.Interrupt() as interrupt:
+        for step in range(first_step, spec.steps):
+            batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, mine)]
+            torch.manual_seed(draw_seed(spec, step) + accelerator.process_index * 2**31)  # for dropout
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(spec, step)
+            loss = task.loss(wrapped, *batch)
+            loss_value = accelerator.reduce(loss.detach(), "mean").item()
+            if not math.isfinite(loss_value):
+                return f"the loss was {loss_value} at step {step + 1} of {spec.steps}; try a lower learning rate"
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(wrapped.parameters(), spec.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+
+            now = time.perf_counter()
+            state.step, state.seconds = step + 1, seconds_before + now - started
+            if state.step % keep_loss_every == 0 or state.step == spec.steps:
+                state.losses.append((state.step, loss_value))
+            if state.step in keep_rows_after and (rows := learned_rows(model)) is not None:
+                state.tables[state.step] = rows
+            tokens = (state.step - first_step) * spec.batch * spec.train_length
+            on_step(Progress(state.step, loss_value, tokens / (now - started)))
+            due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
+            if due and file is not None and accelerator.is_main_process:
+                checkpoint.save(file, model, optimizer, state)
+                saved = now
+            interrupt.stop_if_it_came()
+    return None

@@ -1,0 +1,91 @@
+"""Where the heads look: the mean weight of the token so many tokens back, a panel a layer, a line a head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from torch import Tensor
+
+from posembed.lab.model.looking import load_attention, looking_everywhere
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
+from posembed.report.page import Picture, picture
+
+COLUMNS = 3
+WHERE_THEY_LOOK = (
+    "The mean weight of the token so many tokens back, on held-out text at the training length: a panel a layer, "
+    "a line a head. Dashed: what a head gives that weighs all it sees alike."
+)
+LEAST = 1e-4
+"""Weights below are not drawn."""
+
+
+def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
+    """Of weights (layers, H, L), on logarithmic axes. Dashed: a head that weighs all that it sees alike."""
+    layers, _, length = weights.shape
+    wide, tall, between, above = 122, 110, 12, 30
+    down = -(-layers // COLUMNS)
+    height = down * (tall + above) + 48
+    figure = new_figure(height)
+    everywhere = looking_everywhere(length, window)
+    farthest = min(length, window or length) - 1
+    for layer in range(layers):
+        across, line = layer % COLUMNS, layer // COLUMNS
+        left, top = 48 + across * (wide + between), above + line * (tall + above)
+        axes = axes_at(figure, left=left, top=top, width=wide, height=tall)
+        axes.set_title(f"layer {layer + 1}", loc="left", fontsize=TEXT - 1, color=INK, pad=5)
+        axes.plot(_drawn(everywhere), color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
+        for head, curve in enumerate(weights[layer]):
+            axes.plot(_drawn(curve), color=SERIES[head % len(SERIES)], linewidth=1.3, alpha=0.9)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_yscale("log")
+        axes.set_xlim(0, max(farthest, 1))
+        axes.set_ylim(LEAST, 1)
+        places = [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest]
+        axes.xaxis.set_major_locator(FixedLocator(places))
+        axes.xaxis.set_major_formatter(FixedFormatter([f"{place:,}" for place in places]))
+        axes.yaxis.set_major_locator(FixedLocator([1e-4, 1e-2, 1]))
+        axes.yaxis.set_major_formatter(FixedFormatter([".01%", "1%", "100%"] if across == 0 else [""] * 3))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_locator(NullLocator())
+        axes.grid(axis="y", color=RULE, linewidth=0.5)
+    figure.text(48 / WIDTH, 10 / height, "tokens back (log scale)", fontsize=TEXT, color=INK)
+    return figure
+
+
+def attention_pictures(
+    runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding"
+) -> list[Picture]:
+    """Of the first run that went well, by what is compared."""
+    pictures: dict[str, Picture] = {}
+    for result in sorted(results, key=lambda result: result.spec.seed):
+        name, file = getattr(result.spec, compared), runs.attention(result.spec)
+        if name in pictures or result.failure is not None or not file.exists():
+            continue
+        weights = load_attention(file)
+        pictures[name] = picture(
+            attention_figure(weights, window=result.window),
+            name=f"{name}-attention",
+            described=f"Mean attention by distance of each head of {name}.",
+            title=f"{name}, seed {result.spec.seed}",
+            caption=sharpest(weights),
+        )
+    return list(pictures.values())
+
+
+def sharpest(weights: Tensor) -> str:
+    """A sentence: the head and the distance that weigh most, beyond the token itself; weights (layers, H, L)."""
+    if weights.size(2) < 2:
+        return ""
+    layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))
+    where = "the token before" if back == 0 else f"the token {back + 1:,} back"
+    share = weights[layer, head, back + 1].item()
+    return f"The sharpest is head {head + 1} of layer {layer + 1}: {share:.0%} of its attention is on {where}."
+
+
+def _drawn(curve: Tensor) -> list[float]:
+    return curve.double().where(curve >= LEAST, float("nan")).tolist()

@@ -1,0 +1,86 @@
+"""What the tables of a folder's runs learned, as the pictures of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.snapshots import load_tables
+from posembed.report.learned.along_training import (
+    Tables,
+    measures_along_figure,
+    table_along_figure,
+    untrained_rows,
+)
+from posembed.report.learned.pictures import table_figure
+from posembed.report.page import Picture, picture
+
+HOW_TO_READ = (
+    "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines say that rows close to "
+    "each other are alike."
+)
+
+
+def tables_of(
+    runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding"
+) -> dict[str, tuple[int, Tables]]:
+    """(seed, tables) of the first run that went well and kept its rows, by what is compared."""
+    found: dict[str, tuple[int, Tables]] = {}
+    for result in sorted(results, key=lambda result: result.spec.seed):
+        name, file = getattr(result.spec, compared), runs.table(result.spec)
+        if name not in found and result.failure is None and file.exists():
+            found[name] = result.spec.seed, load_tables(file, steps=result.spec.steps)
+    names = dict.fromkeys(getattr(result.spec, compared) for result in results)
+    return {name: found[name] for name in names if name in found}
+
+
+def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
+    """Each encoding's table before and after, and along its training; then all of them in numbers."""
+    pictures = []
+    tables_by_name = tables_of(runs, results)
+    for name, (seed, tables) in tables_by_name.items():
+        first, *_, last = tables.values()
+        described = (
+            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
+        )
+        pictures.append(
+            picture(
+                table_figure(first, last),
+                name=name,
+                described=described,
+                title=f"{name}, seed {seed}: {len(last):,} rows of {last.size(1):,}",
+                caption=HOW_TO_READ,
+            )
+        )
+        pictures.append(
+            picture(
+                table_along_figure(tables),
+                name=f"{name}-along",
+                described=f"Along its training, the table of {name}: cosines of its rows, norms, spectrum.",
+                title=f"{name}, along its training",
+                caption=f"The darker a line, the later. {which_were_trained(tables)}",
+            )
+        )
+    if tables_by_name:
+        pictures.append(measures_picture({name: tables for name, (_, tables) in tables_by_name.items()}))
+    return pictures
+
+
+def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
+    return picture(
+        measures_along_figure(tables_by_name),
+        name="tables-along",
+        described="Norms, neighbour cosine and effective rank of the tables against the training step.",
+        title="The tables in numbers, along the training",
+        caption="The mean norm of a row; how alike neighbouring rows are; how many directions the rows use.",
+    )
+
+
+def which_were_trained(tables: Tables) -> str:
+    """A sentence: whether any row was left as it started."""
+    rows = untrained_rows(tables, max(tables))
+    if not rows:
+        return "Every row was trained."
+    named = ", ".join(f"{row:,}" for row in rows[:5]) + (" and others" if len(rows) > 5 else "")
+    return f"{len(rows):,} of {len(tables[0]):,} rows were never trained: they are as they started (row {named})."

@@ -1,0 +1,176 @@
+"""Images classified: their patches, their positions on another grid, resuming, and what the runs say together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
+from posembed.lab.data.images import cut_patches, enlarged, load_images
+from posembed.lab.image_encodings import IMAGE_ENCODINGS, at_grid, require_image_encoding
+from posembed.lab.questions.images import image_runs, summarise_images
+from posembed.lab.runs import train
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.runs.sweep import sweep
+from posembed.lab.tasks.images import ImageClassification, ImageSpec, image_settings
+from posembed.tables.layout import TableLayout
+
+GRID = (4, 4)
+
+
+def built(spec: ImageSpec, name: str) -> PositionEncoding:
+    torch.manual_seed(1)
+    return IMAGE_ENCODINGS[name].build(spec, GRID).eval()
+
+
+def rows_of(encoding: PositionEncoding, tokens: int, width: int = 16) -> torch.Tensor:
+    return encoding.at_input(torch.zeros(1, tokens, width), torch.arange(tokens))[0]
+
+
+def test_patches_are_whole_squares_row_by_row() -> None:
+    images = torch.arange(2 * 6 * 6.0).view(2, 6, 6)
+    patches = cut_patches(images, 2)
+    assert patches.shape == (2, 9, 4)
+    assert torch.equal(patches[1, 5], images[1, 2:4, 4:6].flatten())
+    assert torch.equal(cut_patches(images, 1).squeeze(-1), images.flatten(1))
+
+
+def test_digits_are_split_by_their_order() -> None:
+    digits = load_images()
+    assert (len(digits.train), len(digits.held_out), digits.size) == (1348, 449, 8)
+    assert digits.train.mean().item() == pytest.approx(0, abs=1e-5)
+    assert digits.train.std().item() == pytest.approx(1, abs=1e-5)
+    assert len(digits.classes) == 10
+    with pytest.raises(DataError, match="no images are called 'cats'"):
+        load_images("cats")
+
+
+def test_enlarged_images_keep_their_brightness() -> None:
+    images = load_images().held_out[:5]
+    assert enlarged(images, 8) is images
+    torch.testing.assert_close(enlarged(images, 16).mean(dim=(1, 2)), images.mean(dim=(1, 2)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", list(IMAGE_ENCODINGS))
+def test_the_same_grid_changes_nothing_and_the_trained_one_stays(image_spec: ImageSpec, name: str) -> None:
+    encoding = built(image_spec, name)
+    before = rows_of(encoding, 17)
+    assert at_grid(encoding, GRID, GRID) is encoding
+    other = at_grid(encoding, GRID, (6, 6))
+    assert rows_of(other, 37).shape == (37, 16)
+    assert torch.equal(rows_of(encoding, 17), before)
+    assert not other.training
+    torch.testing.assert_close(rows_of(other, 37)[0], before[0])  # the token in front keeps its place
+
+
+def test_what_a_finer_grid_reads(image_spec: ImageSpec) -> None:
+    line = built(image_spec, "learned-1d")
+    expected = torch.nn.functional.interpolate(line.weight[1:].T[None], size=36, mode="linear")[0].T
+    torch.testing.assert_close(rows_of(at_grid(line, GRID, (6, 6)), 37)[1:], expected)
+
+    grid = built(image_spec, "learned-2d")
+    layout = TableLayout.VIT.on_grid(*GRID)
+    torch.testing.assert_close(
+        rows_of(at_grid(grid, GRID, (6, 6)), 37), resize_table(grid.weight, grid=(6, 6), layout=layout)
+    )
+
+    # Resizing is linear, so a factorized table resized is the grid of its sums resized.
+    both = built(image_spec, "factorized")
+    assert isinstance(both, LearnedGridEmbedding)
+    torch.testing.assert_close(
+        rows_of(at_grid(both, GRID, (6, 5)), 31), resize_table(both.rows(), grid=(6, 5), layout=layout)
+    )
+
+
+def test_sinusoids_of_a_grid_twice_as_fine_stand_half_a_cell_to_each_side(image_spec: ImageSpec) -> None:
+    """Old cell (r, c) is four new ones around it, so the first pair of each half turns by a quarter each way."""
+    encoding = built(image_spec, "sinusoidal-2d")
+    old = rows_of(encoding, 17)[1:].view(4, 4, 16) / encoding.scale
+    new = rows_of(at_grid(encoding, GRID, (8, 8)), 65)[1:].view(8, 8, 16) / encoding.scale
+    for half, places in ((0, range(4)), (8, range(4))):
+        for place in places:
+            index = (slice(0, 1), place) if half == 0 else (place, slice(0, 1))
+            angle = torch.atan2(old[index][..., half], old[index][..., half + 1])
+            finer = (slice(0, 1), 2 * place + 1) if half == 0 else (2 * place + 1, slice(0, 1))
+            found = torch.atan2(new[finer][..., half], new[finer][..., half + 1])
+            turned = torch.remainder(found - angle + torch.pi, 2 * torch.pi) - torch.pi
+            torch.testing.assert_close(turned, torch.full_like(turned, 0.25), atol=1e-5, rtol=0)
+
+
+def test_two_names_for_one_model_until_the_grid_changes(
+    image_task: ImageClassification, image_spec: ImageSpec, accelerator: Accelerator
+) -> None:
+    results = [
+        train.run(dataclasses.replace(image_spec, encoding=name), image_task, accelerator)
+        for name in ("learned-1d", "learned-2d")
+    ]
+    line, grid = (result.measurements for result in results)
+    assert line is not None
+    assert grid is not None
+    assert results[0].losses == results[1].losses
+    assert line.right[8] == grid.right[8]
+    assert line.loss[8] == grid.loss[8]
+    assert line.loss[12] != grid.loss[12]
+
+
+def test_a_small_vit_learns_and_measures(
+    image_task: ImageClassification, image_spec: ImageSpec, accelerator: Accelerator
+) -> None:
+    spec = dataclasses.replace(image_spec, steps=150, batch=32, warmup=20, learning_rate=1e-2)
+    result = train.run(spec, image_task, accelerator)
+    summary = summarise_images([result])
+    accuracy = summary.rows[0].accuracy
+    assert accuracy[8].mean > 0.2  # by chance .1
+    assert summary.examples == 449
+    assert summary.farthest == 12
+    assert result.measurements is not None
+    assert accuracy[12].mean == result.measurements.right[12].count("1") / 449
+
+
+def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
+    image_task: ImageClassification, image_spec: ImageSpec, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    spec = dataclasses.replace(image_spec, encoding="factorized")
+    whole = train.run(spec, image_task, accelerator)
+    folder = RunFolder(tmp_path, ImageClassification)
+    folder.prepare(spec)
+
+    def press_ctrl_c(progress: train.Progress) -> None:
+        if progress.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train.run(spec, image_task, accelerator, folder, press_ctrl_c)
+    (resumed,) = sweep([spec], pickle.loads(pickle.dumps(image_task)), folder, accelerator)
+    assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
+    assert folder.results() == [resumed]
+    assert folder.table(spec).exists()  # of the sums of rows and columns
+
+
+def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:
+    with pytest.raises(
+        ArgumentError, match="'alibi' is of places in a sequence, and the patches of an image form a"
+    ):
+        image_runs(image_spec, ["learned-1d", "alibi"], 1)
+    with pytest.raises(ArgumentError, match="unknown encoding 'rings' of images; choose among learned-1d"):
+        require_image_encoding("rings")
+    with pytest.raises(ArgumentError, match="images of 9 x 9 pixels cannot be cut into patches of 2 x 2"):
+        train.check(image_settings_with(image_task, test_sizes=(9,)), image_task)
+    with pytest.raises(ArgumentError, match="images of 8 x 8 pixels cannot be cut into patches of 3 x 3"):
+        train.check(image_settings_with(image_task, patch=3, test_sizes=(9,)), image_task)
+    narrow = dataclasses.replace(image_settings_with(image_task, width=18, heads=2), encoding="sinusoidal-2d")
+    with pytest.raises(ArgumentError, match="dim must be a multiple of 4"):
+        train.check(narrow, image_task)
+    with pytest.raises(ArgumentError, match="patch must be at least 1, got 0"):
+        image_settings(image_task.images, patch=0)
+
+
+def image_settings_with(task: ImageClassification, **others: object) -> ImageSpec:
+    return dataclasses.replace(image_settings(task.images, **others), encoding="learned-2d")

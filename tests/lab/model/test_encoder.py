@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
+from posembed.lab.encoder_encodings import BOTH_WAYS, require_both_ways
+from posembed.lab.model.encoder import ImageClassifier, TextClassifier
+from posembed.lab.tasks.classification import Classification, ClassificationSpec
+
+
+def classifier(task: Classification, spec: ClassificationSpec, **others: object) -> TextClassifier:
+    return task.build(dataclasses.replace(spec, **others)).double().eval()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("encoding", list(BOTH_WAYS))
+def test_padded_is_unpadded(
+    text_task: Classification, text_spec: ClassificationSpec, encoding: str, pooling: str
+) -> None:
+    model = classifier(text_task, text_spec, encoding=encoding, pooling=pooling)
+    lengths = torch.tensor([3, 9, 1, 12])
+    ids = torch.randint(256, (4, 12))
+    together = model(ids, lengths)
+    alone = [model(ids[i : i + 1, :length], lengths[i : i + 1]) for i, length in enumerate(lengths.tolist())]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-12, rtol=0)
+    # What stands in the padding is read by nobody, forward or backward.
+    noise = torch.where(torch.arange(12) < lengths.unsqueeze(1), ids, torch.randint(256, (4, 12)))
+    assert torch.equal(model(noise, lengths), together)
+
+
+def test_padding_has_no_gradient(text_task: Classification, text_spec: ClassificationSpec) -> None:
+    model = classifier(text_task, text_spec, encoding="learned")
+    embedded = torch.randn(2, 6, text_spec.width, dtype=torch.float64, requires_grad=True)
+    present = torch.arange(6) < torch.tensor([[4], [6]])
+    model.classify(embedded, present).square().sum().backward()
+    assert embedded.grad is not None
+    assert torch.equal(embedded.grad.abs().sum(-1) > 0, present)
+
+
+@pytest.mark.parametrize("encoding", [name for name in BOTH_WAYS if name != "none"])
+def test_order_is_seen_both_ways(text_task: Classification, text_spec: ClassificationSpec, encoding: str) -> None:
+    """Every token's change reaches the class, and so does their order; without positions the order does not."""
+    model = classifier(text_task, text_spec, encoding=encoding)
+    bag = classifier(text_task, text_spec, encoding="none")
+    ids, lengths = torch.arange(10).unsqueeze(0), torch.tensor([10])
+    before = model(ids, lengths)
+    for place in range(10):
+        changed = ids.clone()
+        changed[0, place] = 99
+        assert not torch.allclose(model(changed, lengths), before, atol=1e-9, rtol=0)
+    assert not torch.allclose(model(ids.flip(1), lengths), before, atol=1e-9, rtol=0)
+    torch.testing.assert_close(bag(ids.flip(1), lengths), bag(ids, lengths), atol=1e-12, rtol=0)
+
+
+def test_all_that_is_not_the_encoding_starts_the_same(
+    text_task: Classification, text_spec: ClassificationSpec
+) -> None:
+    plain = classifier(text_task, text_spec, encoding="none").state_dict()
+    for name in BOTH_WAYS:
+        weights = classifier(text_task, text_spec, encoding=name).state_dict()
+        assert all(torch.equal(weights[key], weight) for key, weight in plain.items()), name
+
+
+def test_what_an_encoder_cannot_use() -> None:
+    def build(encoding: torch.nn.Module, **others: object) -> ImageClassifier:
+        settings = {"layers": 1, "heads": 2} | others
+        return ImageClassifier(torch.nn.Linear(4, 8), 8, 3, encoding=encoding, **settings)  # type: ignore[arg-type]
+
+    with pytest.raises(
+        ArgumentError, match="RollingPositionalEmbedding is used under a causal window of 4 tokens"
+    ):
+        build(RollingPositionalEmbedding(4, 8))
+    with pytest.raises(ArgumentError, match="width 8 is not divisible by 3 heads"):
+        build(NoPosition(), heads=3)
+    with pytest.raises(ArgumentError, match="pooling must be one of cls, mean; got 'max'"):
+        build(NoPosition(), pooling="max")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "rolling",
+            "'rolling' needs a causal window, and an encoder sees all tokens both ways; choose among learned",
+        ),
+        ("rope+window", r"'rope\+window' needs a causal window"),
+        ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),
+        ("fire", "'fire' is for a decoder, or for texts longer"),
+        ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
+        ("roap", "unknown encoding 'roap'; choose among learned, "),
+    ],
+)
+def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        require_both_ways(name)

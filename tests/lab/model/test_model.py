@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from posembed import ArgumentError, NoPosition, PositionEncoding
+from posembed.lab.encodings import ENCODINGS, build_encoding
+from posembed.lab.model.decoder import Decoder
+from posembed.lab.tasks.language import LanguageSpec, build_decoder
+
+NAMES = [*ENCODINGS, *(f"{name}+window" for name in ENCODINGS)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_sees_the_future(spec: LanguageSpec, name: str) -> None:
+    model = build_decoder(dataclasses.replace(spec, encoding=name), 50).double().eval()
+    ids = torch.randint(50, (2, 16))
+    changed = ids.clone()
+    changed[:, 9:] = torch.randint(50, (2, 7))
+    torch.testing.assert_close(model(ids)[:, :9], model(changed)[:, :9], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "window" in name or name == "rolling"])
+def test_nothing_is_seen_beyond_the_windows_reach(spec: LanguageSpec, name: str) -> None:
+    spec = dataclasses.replace(spec, encoding=name, window=4, ring=4)
+    model = build_decoder(spec, 50).double().eval()
+    reach = spec.layers * (4 - 1) + 1
+    ids = torch.randint(50, (1, 16))
+    changed = ids.clone()
+    changed[:, : 16 - reach] = torch.randint(50, (1, 16 - reach))
+    torch.testing.assert_close(model(ids)[:, -1], model(changed)[:, -1], atol=1e-12, rtol=0)
+    changed[:, 16 - reach] = (ids[:, 16 - reach] + 1) % 50
+    assert not torch.equal(model(ids)[:, -1], model(changed)[:, -1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_that_is_not_the_encoding_starts_the_same(spec: LanguageSpec, name: str) -> None:
+    model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
+    plain = build_decoder(dataclasses.replace(spec, encoding="none"), 50)
+    for key, weight in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[key], weight)
+    assert sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in plain.parameters()) == sum(
+        p.numel() for p in build_encoding(dataclasses.replace(spec, encoding=name)).parameters()
+    )
+
+
+def test_log_length_changes_nothing_within_the_training_length(spec: LanguageSpec) -> None:
+    plain = build_decoder(dataclasses.replace(spec, encoding="alibi"), 50).double().eval()
+    scaled = build_decoder(dataclasses.replace(spec, encoding="alibi+logn"), 50).double().eval()
+    ids = torch.randint(50, (2, spec.train_length + 1))
+    ours, theirs = scaled(ids), plain(ids)
+    torch.testing.assert_close(ours[:, :-1], theirs[:, :-1], atol=1e-12, rtol=0)
+    assert (ours - theirs)[:, -1].abs().max() > 1e-8
+    both = build_encoding(dataclasses.replace(spec, encoding="rope+logn+window"))
+    assert (both.window, both.log_length) == (spec.window, spec.train_length)
+
+
+@pytest.mark.parametrize("name", ["rope+windows", "rope+logn+logn", "rope+", "learned tiled"])
+def test_unknown_suffixes(spec: LanguageSpec, name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"unknown encoding .*; \+logn \(the same with logits"):
+        build_encoding(dataclasses.replace(spec, encoding=name))
+
+
+def test_tables_for_the_longest_text_hold_it(spec: LanguageSpec) -> None:
+    for name in ("learned-shifted", "learned-randomized", "learned-skipped"):
+        model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
+        assert model.encoding.weight.shape == (40, 16)  # type: ignore[union-attr]
+        ids = model.encoding.training_positions(300, 16, torch.Generator().manual_seed(0))
+        assert ids.max() == 39
+    assert dataclasses.replace(spec, test_lengths=(8,)).longest == 16
+
+
+@pytest.mark.parametrize("name", ["interpolated", "hierarchical", "tiled"])
+def test_a_table_made_longer_at_test_is_trained_as_the_plain_one(spec: LanguageSpec, name: str) -> None:
+    plain = build_decoder(dataclasses.replace(spec, encoding="learned"), 50).eval()
+    model = build_decoder(dataclasses.replace(spec, encoding=f"learned-{name}"), 50).eval()
+    ids = torch.randint(50, (2, 40))
+    assert torch.equal(model(ids[:, :16]), plain(ids[:, :16]))
+    assert model(ids).isfinite().all()
+
+
+def test_every_place_reaches_the_output() -> None:
+    class Everywhere(PositionEncoding):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = torch.nn.ParameterList(torch.full((), 0.1) for _ in range(4))
+
+        def at_input(self, x, position_ids):  # type: ignore[no-untyped-def]
+            return x + self.places[0] * position_ids.unsqueeze(-1)
+
+        def before_queries_keys(self, project, position_ids):  # type: ignore[no-untyped-def]
+            return project(self.places[1] * torch.randn(len(position_ids), 8))
+
+        def at_queries_keys(self, q, k, q_positions, k_positions):  # type: ignore[no-untyped-def]
+            return q * (1 + self.places[2] * q_positions.unsqueeze(-1)), k
+
+        def at_scores(self, q_positions, k_positions):  # type: ignore[no-untyped-def]
+            return self.places[3] * (q_positions.unsqueeze(-1) - k_positions).expand(2, -1, -1)
+
+    encoding = Everywhere()
+    model = Decoder(5, 8, layers=2, heads=2, encoding=encoding)
+    torch.nn.functional.cross_entropy(
+        model(torch.randint(5, (3, 6))).flatten(0, 1), torch.randint(5, (18,))
+    ).backward()
+    for place in encoding.places:
+        assert place.grad is not None
+        assert place.grad != 0
+
+
+def test_the_head_is_tied() -> None:
+    model = Decoder(7, 8, layers=1, heads=2, encoding=NoPosition())
+    assert [p.shape for p in model.parameters() if 7 in p.shape] == [(7, 8)]
+
+
+def test_heads_that_do_not_divide_the_width() -> None:
+    with pytest.raises(ArgumentError, match=r"width 10 is not divisible by 4 heads; try a width of 8"):
+        Decoder(5, 10, layers=1, heads=4, encoding=NoPosition())
+
+
+def test_an_unknown_encoding_names_the_known(spec: LanguageSpec) -> None:
+    with pytest.raises(ArgumentError, match=r"unknown encoding 'roap'; known are learned, rolling.*\+window"):
+        build_encoding(dataclasses.replace(spec, encoding="roap"))

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from accelerate import Accelerator
+
+from posembed import ArgumentError, RunFolderError
+from posembed.lab.questions.lengths import length_runs, summarise_lengths
+from posembed.lab.runs import train
+from posembed.lab.runs.plan import plan
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+
+
+class Diary(Silent):
+    """Remembers which runs were trained; may press Ctrl-C in the middle of one."""
+
+    def __init__(self, stop_in: str | None = None) -> None:
+        self.trained: list[str] = []
+        self.stop_in = stop_in
+
+    def started(self, spec: TrainingSpec) -> None:
+        self.trained.append(spec.encoding)
+
+    def stepped(self, spec: TrainingSpec, progress: train.Progress) -> None:
+        if self.trained[-1] == self.stop_in and progress.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def numbers(results: Sequence[RunResult]) -> list[object]:
+    return [(r.spec, r.losses, r.measurements) for r in results]
+
+
+def test_a_sweep_cut_off_goes_on_where_it_stopped(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    specs = length_runs(spec, ["learned", "rope", "alibi"], 1)
+    whole = sweep(specs, task, RunFolder(tmp_path / "whole", LanguageModelling), accelerator)
+    folder = RunFolder(tmp_path / "cut", LanguageModelling)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(specs, task, folder, accelerator, Diary(stop_in="rope"))
+    assert [r.spec.encoding for r in folder.results()] == ["learned"]
+    diary = Diary()
+    assert numbers(sweep(specs, task, folder, accelerator, diary)) == numbers(whole)
+    assert diary.trained == ["rope", "alibi"]
+    assert list(folder.path.glob("checkpoints/*")) == []
+    diary = Diary()
+    sweep(specs, task, folder, accelerator, diary)
+    assert diary.trained == []
+
+
+def test_more_seeds_and_encodings_join_a_folder(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    spec = dataclasses.replace(spec, steps=2)
+    sweep(length_runs(spec, ["rope"], 1), task, RunFolder(tmp_path, LanguageModelling), accelerator)
+    diary = Diary()
+    sweep(length_runs(spec, ["rope", "none"], 2), task, RunFolder(tmp_path, LanguageModelling), accelerator, diary)
+    assert diary.trained == ["none", "rope", "none"]
+    with pytest.raises(RunFolderError, match="steps: 2 there, 3 now"):
+        sweep(
+            length_runs(dataclasses.replace(spec, steps=3), ["rope"], 1),
+            task,
+            RunFolder(tmp_path, LanguageModelling),
+            accelerator,
+        )
+
+
+def test_one_failed_run_does_not_stop_the_others(
+    spec: LanguageSpec,
+    task: LanguageModelling,
+    accelerator: Accelerator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    build = task.build
+
+    def poisoned(spec: LanguageSpec) -> object:
+        model = build(spec)
+        if spec.encoding == "rope":
+            model.norm.weight.data.fill_(float("inf"))
+        return model
+
+    monkeypatch.setattr(task, "build", poisoned)
+    specs = length_runs(dataclasses.replace(spec, steps=2), ["rope", "alibi"], 1)
+    results = sweep(specs, task, RunFolder(tmp_path, LanguageModelling), accelerator)
+    assert "at step 1 of 2" in (results[0].failure or "")
+    assert results[1].failure is None
+    assert RunFolder(tmp_path, LanguageModelling).results() == results
+    row = summarise_lengths(results).rows[0]
+    assert row.failures == ("seed 0: " + (results[0].failure or ""),)
+    assert set(row.perplexity.values()) == {None}
+
+
+def test_a_mistake_in_any_run_is_said_before_the_first_trains(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    diary = Diary()
+    specs = length_runs(dataclasses.replace(spec, window=8, ring=4), ["rope", "rolling"], 1)
+    with pytest.raises(ArgumentError, match="ring=4"):
+        sweep(specs, task, RunFolder(tmp_path / "run", LanguageModelling), accelerator, diary)
+    assert diary.trained == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_counts_parameters_exactly_and_guesses_a_time(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator
+) -> None:
+    planned = plan(length_runs(spec, ["learned", "rolling", "rope"], 2), task, accelerator)
+    assert [run.position_parameters for run in planned] == [16 * 16, spec.ring * 16, 0] * 2
+    plain = planned[2].parameters
+    assert [run.parameters - plain for run in planned[:2]] == [256, spec.ring * 16]
+    assert all(run.seconds > 0 for run in planned)

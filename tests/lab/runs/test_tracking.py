@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from posembed import ArgumentError
+from posembed.lab.runs import tracking
+from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.train import Progress, learning_rate
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+
+
+class Recorder(Silent):
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def started(self, spec: TrainingSpec) -> None:
+        self.told.append(spec)
+
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None:
+        self.told.append(progress.loss)
+
+    def finished(self, result: RunResult[Any, Any]) -> None:
+        self.told.append(result)
+
+
+def test_every_step_and_the_measurements_are_in_tensorboards_files(
+    spec: LanguageSpec, task: LanguageModelling, tmp_path: Path
+) -> None:
+    specs = [dataclasses.replace(spec, encoding=name, steps=6) for name in ("learned", "rope")]
+    accelerator = make_accelerator(
+        device="cpu", track="tensorboard", tracking=tracking.tracking_folder(tmp_path / "runs")
+    )
+    watcher = Recorder()
+    tracked = tracking.Tracked(accelerator, "tensorboard", tmp_path / "runs", watcher)
+    results = sweep(specs, task, RunFolder(tmp_path / "runs", LanguageModelling), accelerator, tracked)
+    assert [told for told in watcher.told if not isinstance(told, float)] == [
+        specs[0], results[0], specs[1], results[1],
+    ]  # fmt: skip
+    for one, result in zip(specs, results, strict=True):
+        events = EventAccumulator(str(tmp_path / "runs" / "tracking" / one.key()))
+        events.Reload()
+        losses = events.Scalars("training loss")
+        assert [event.step for event in losses] == [1, 2, 3, 4, 5, 6]
+        assert [event.value for event in losses] == pytest.approx([loss for _, loss in result.losses])
+        rates = [event.value for event in events.Scalars("learning rate")]
+        assert rates == pytest.approx([learning_rate(one, step) for step in range(6)])
+        assert result.measurements is not None
+        measured = {name for name in events.Tags()["scalars"] if name.startswith("same_tokens/")}
+        there = {length for length, loss in result.measurements.same_tokens.items() if loss is not None}
+        assert measured == {f"same_tokens/{length}" for length in there}
+        (last,) = events.Scalars("same_tokens/16")
+        assert (last.step, last.value) == (6, pytest.approx(result.measurements.same_tokens[16]))
+
+
+def test_values_by_name() -> None:
+    @dataclasses.dataclass
+    class Measured:
+        loss: float
+        by_length: dict[int, float | None]
+        curve: tuple[float, ...]
+        words: str
+
+    values = tracking.measured_values(Measured(1.5, {8: 2.0, 16: None}, (3.0, 4.0), "none"))
+    assert values == {"loss": 1.5, "by_length/8": 2.0, "curve/0": 3.0, "curve/1": 4.0}
+
+
+def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking.check_tracker("tensorboard")
+    with pytest.raises(ArgumentError, match=r"unknown tracker 'visdom'; known are tensorboard, wandb"):
+        tracking.check_tracker("visdom")
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    with pytest.raises(ArgumentError, match=r"needs the library tensorboard; install it with: pip install 'posem"):
+        tracking.check_tracker("tensorboard")
+    with pytest.raises(ArgumentError, match=r"--track wandb needs the library wandb; .* pip install wandb"):
+        tracking.check_tracker("wandb")
+
+
+def test_weights_and_biases_is_given_the_run_and_its_values(tmp_path: Path) -> None:
+    """A stand-in for the library, where Accelerate finds it, writes down how it is called."""
+    (tmp_path / "wandb-0.0.0.dist-info").mkdir()
+    (tmp_path / "wandb-0.0.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: wandb\nVersion: 0\n"
+    )
+    (tmp_path / "wandb.py").write_text(
+        textwrap.dedent(
+            """
+            def init(**given):
+                print("init", given["project"], given["name"], given["config"]["steps"], given["resume"])
+                return Run()
+            class Run:
+                def log(self, values, step): print("log", step, *values)
+                def finish(self): print("finish")
+            """
+        )
+    )
+    (tmp_path / "text.txt").write_text("a line of text that comes again and again\n" * 60)
+    settings = (
+        "--train-length 8 --test-lengths 8 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-tokens 99"
+    )
+    command = f"compare lengths --data text.txt --encodings rope --track wandb --out runs --device cpu {settings}"
+    done = subprocess.run(
+        [sys.executable, "-m", "posembed", *command.split()],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[:3] == [
+        "init posembed rope, seed 0 2 allow",
+        "log 1 training loss learning rate",
+        "log 2 training loss learning rate",
+    ]
+    assert said[3].startswith("log 2 nonoverlapping/8 same_tokens/8")
+    assert said[4] == "finish"

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from posembed import ArgumentError, DataError, RunFolderError
+from posembed.lab.runs import environment, train
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.snapshots import load_tables, snapshot_steps
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+
+# One that draws positions, one that has learned rows, one with neither; the spec has dropout.
+ENCODINGS = ["rolling", "learned", "rope"]
+
+
+def numbers(result: RunResult) -> tuple[object, ...]:
+    """All that a result says but how long it took."""
+    return result.losses, result.measurements, result.failure, result.parameters
+
+
+def side_files(folder: RunFolder, spec: LanguageSpec) -> dict[str, bytes]:
+    """What stands beside the results: of a run that went well, its tables and where its heads look."""
+    files = {"tables": folder.table(spec), "attention": folder.attention(spec)}
+    return {name: file.read_bytes() for name, file in files.items() if file.exists()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, spec: LanguageSpec) -> RunFolder:
+    folder = RunFolder(tmp_path, LanguageModelling)
+    folder.prepare(spec)
+    return folder
+
+
+@pytest.fixture
+def whole_folder(tmp_path: Path, spec: LanguageSpec) -> RunFolder:
+    """For a run that nothing stops."""
+    folder = RunFolder(tmp_path / "whole", LanguageModelling)
+    folder.prepare(spec)
+    return folder
+
+
+def test_learning_rate(spec: LanguageSpec) -> None:
+    rates = [train.learning_rate(spec, step) for step in range(spec.steps)]
+    assert rates[0] == pytest.approx(spec.learning_rate / 3)
+    assert [max(rates), rates[2], rates[3]] == pytest.approx([spec.learning_rate] * 3)
+    assert rates[-1] == pytest.approx(spec.learning_rate / 10)
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    one = dataclasses.replace(spec, steps=1, warmup=0)
+    assert train.learning_rate(one, 0) == pytest.approx(spec.learning_rate)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_the_same_spec_gives_the_same_numbers_and_learns(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, encoding: str
+) -> None:
+    spec = dataclasses.replace(spec, encoding=encoding, steps=60)
+    first, second = (train.run(spec, task, accelerator) for _ in range(2))
+    assert numbers(first) == numbers(second)
+    assert first.losses[-1][1] < 0.8 * first.losses[0][1]
+    other = train.run(dataclasses.replace(spec, seed=1), task, accelerator)
+    assert numbers(other) != numbers(first)
+
+
+def test_every_encoding_of_a_seed_sees_the_same_text(spec: LanguageSpec, task: LanguageModelling) -> None:
+    models = [task.build(dataclasses.replace(spec, encoding=name)) for name in ENCODINGS]
+    batches = [task.draw(spec, model, 5)[0] for model in models]
+    assert all(torch.equal(batch, batches[0]) for batch in batches)
+    assert not torch.equal(task.draw(spec, models[0], 6)[0], batches[0])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
+    spec: LanguageSpec,
+    task: LanguageModelling,
+    accelerator: Accelerator,
+    folder: RunFolder,
+    whole_folder: RunFolder,
+    encoding: str,
+) -> None:
+    spec = dataclasses.replace(spec, encoding=encoding)
+    whole = train.run(spec, task, accelerator, whole_folder)
+
+    def press_ctrl_c(progress: train.Progress) -> None:
+        if progress.step in (5, 9):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for steps in (5, 9):
+        with pytest.raises(KeyboardInterrupt):
+            train.run(spec, task, accelerator, folder, press_ctrl_c)
+        state = torch.load(folder.checkpoint(spec), weights_only=True)["state"]
+        assert state["step"] == steps
+    assert numbers(train.run(spec, task, accelerator, folder, press_ctrl_c)) == numbers(whole)
+    if encoding == "rope":
+        assert not folder.table(spec).exists()
+    else:
+        rows = load_tables(folder.table(spec), steps=spec.steps)
+        assert list(rows) == [0, *snapshot_steps(spec.steps), spec.steps]
+        for step, next_step in itertools.pairwise(rows):
+            assert not torch.equal(rows[step], rows[next_step])
+    assert side_files(folder, spec) == side_files(whole_folder, spec)
+
+
+def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
+    spec: LanguageSpec,
+    task: LanguageModelling,
+    accelerator: Accelerator,
+    folder: RunFolder,
+    whole_folder: RunFolder,
+    tmp_path: Path,
+) -> None:
+    spec = dataclasses.replace(spec, encoding="rolling")
+    whole = train.run(spec, task, accelerator, whole_folder)
+    torch.save((spec, task), tmp_path / "asked.pt")
+    script = textwrap.dedent(
+        """
+        import os, signal, sys, torch
+        from accelerate import Accelerator
+        from posembed.lab.runs import environment
+        from posembed.lab.runs import train
+        from posembed.lab.runs.results import RunFolder
+        torch.set_num_threads(int(sys.argv[2]))
+        train.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+        spec, task = torch.load(sys.argv[1] + "/asked.pt", weights_only=False)
+        def kill(progress):
+            if progress.step == 8:
+                os.kill(os.getpid(), signal.SIGKILL)
+        train.run(spec, task, Accelerator(cpu=True), RunFolder(sys.argv[1], type(task)), kill)
+        """
+    )
+    command = [sys.executable, "-c", script, str(tmp_path), str(torch.get_num_threads())]
+    done = subprocess.run(command, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert torch.load(folder.checkpoint(spec), weights_only=True)["state"]["step"] == 7
+    assert numbers(train.run(spec, task, accelerator, folder)) == numbers(whole)
+    assert side_files(folder, spec) == side_files(whole_folder, spec)
+
+
+def test_two_processes_train_the_same_run(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+) -> None:
+    """The same global batch over two gloo processes: the same loss within 1e-4, and the same measurements."""
+    spec = dataclasses.replace(spec, encoding="rolling", dropout=0.0, steps=30)
+    alone = train.run(spec, task, accelerator)
+    torch.save((spec, task), tmp_path / "asked.pt")
+    script = tmp_path / "two.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys, torch
+            from posembed.lab.runs.results import RunFolder
+            from posembed.lab.runs.sweep import sweep
+            from posembed.lab.runs.environment import make_accelerator
+            spec, task = torch.load(sys.argv[1] + "/asked.pt", weights_only=False)
+            accelerator = make_accelerator(device="cpu")
+            assert accelerator.num_processes == 2
+            sweep([spec], task, RunFolder(sys.argv[1] + "/run", type(task)), accelerator)
+            torch.distributed.destroy_process_group()
+            """
+        )
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(script), str(tmp_path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    (together,) = RunFolder(tmp_path / "run", LanguageModelling).results()
+    assert together.environment["processes"] == "2"
+    for (step, ours), (_, theirs) in zip(alone.losses, together.losses, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4), step
+    assert alone.measurements is not None
+    assert together.measurements is not None
+    assert together.measurements.same_tokens == pytest.approx(alone.measurements.same_tokens, abs=1e-3)
+    assert together.measurements.repeat_gain.keys() == alone.measurements.repeat_gain.keys()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = task.build
+
+    def poisoned(spec: LanguageSpec) -> torch.nn.Module:
+        model = build(spec)
+        calls = iter(range(100))
+
+        def forward(ids: torch.Tensor, position_ids: torch.Tensor | None = None) -> torch.Tensor:
+            logits = type(model).forward(model, ids, position_ids)
+            return logits * float("inf") if next(calls) == 4 else logits
+
+        model.forward = forward  # type: ignore[method-assign]
+        return model
+
+    monkeypatch.setattr(task, "build", poisoned)
+    result = train.run(dataclasses.replace(spec, encoding="rope"), task, accelerator)
+    assert result.failure == "the loss was nan at step 5 of 12; try a lower learning rate"
+    assert result.measurements is None
+
+
+def test_what_cannot_work_is_refused_before_it_trains(spec: LanguageSpec, task: LanguageModelling) -> None:
+    rope = dataclasses.replace(spec, encoding="rope")
+    with pytest.raises(ArgumentError, match=r"batch=4 cannot be shared evenly by 3 processes"):
+        train.check(rope, task, 3)
+    with pytest.raises(ArgumentError, match=r"ring=3 is smaller than window=8"):
+        train.check(dataclasses.replace(spec, encoding="rolling", window=8, ring=3), task)
+    with pytest.raises(DataError, match=r"test lengths up to 99,999"):
+        train.check(dataclasses.replace(rope, test_lengths=(16, 99_999)), task)
+    with pytest.raises(
+        DataError, match=r"the text to train on has [0-9,]+ tokens, and a training length of 90,000"
+    ):
+        train.check(dataclasses.replace(rope, train_length=90_000), task)
+    with pytest.raises(ArgumentError, match="even"):
+        train.check(dataclasses.replace(spec, encoding="sinusoidal", width=15, heads=3), task)
+
+
+def test_a_checkpoint_that_cannot_be_read(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
+) -> None:
+    spec = dataclasses.replace(spec, encoding="rope")
+    folder.checkpoint(spec).write_bytes(b"half a file")
+    with pytest.raises(RunFolderError, match=r"checkpoint .* cannot be read .*delete it"):
+        train.run(spec, task, accelerator, folder)
+
+
+def test_accelerators_that_are_not_there() -> None:
+    with pytest.raises(ArgumentError, match="precision must be"):
+        environment.make_accelerator("fp8")
+    with pytest.raises(ArgumentError, match="device must be"):
+        environment.make_accelerator("no", "tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(ArgumentError, match="no cuda device here"):
+            environment.make_accelerator("no", "cuda")
