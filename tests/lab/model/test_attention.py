@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.attention import flex_attention
 
 from posembed import NoPosition, PositionEncoding, T5Bias
+from posembed.lab.model import attention
 from posembed.lab.model.attention import attend, bias_of, causal_mask, flex_bias_of, scale_by_log_length
-from posembed.lab.model.decoder import attention
 from posembed.layers.alibi import Alibi
 
 

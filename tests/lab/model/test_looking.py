@@ -10,7 +10,8 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from posembed import RunFolderError
-from posembed.lab.model.decoder import Attention, Decoder, looking
+from posembed.lab.model import looking
+from posembed.lab.model.decoder import Attention, Decoder
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 CPU = torch.device("cpu")
