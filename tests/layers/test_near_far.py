@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from posembed import ArgumentError, NearFarPositionalEmbedding
 from posembed.lab.model.decoder import Decoder
-from posembed.layers.near_far import hide_far
 from posembed.positions import from_mask
 
 
@@ -94,8 +93,18 @@ def test_training_draws_every_phase_and_all_rows_learn() -> None:
 
 
 def test_hidden_is_counted_from_positions() -> None:
-    hidden = hide_far(torch.tensor([0, 10]), torch.tensor([0, 7, 8]), window=3)
-    assert torch.equal(hidden.isinf(), torch.tensor([[False, False, False], [True, True, False]]))
+    layer = NearFarPositionalEmbedding(3, 8, heads=2)
+    hidden = layer.at_scores(torch.tensor([0, 10]), torch.tensor([0, 7, 8]))
+    assert torch.equal(hidden[0].isinf(), torch.tensor([[False, False, False], [True, True, False]]))
+
+
+def test_flex_attention_hides_the_same() -> None:
+    layer = NearFarPositionalEmbedding(3, 8, heads=2)
+    positions = torch.arange(6)
+    change = layer.score_mod(positions, positions)
+    grid = torch.cartesian_prod(torch.arange(2), positions, positions)
+    each = torch.stack([change(torch.zeros(()), torch.tensor(0), *index) for index in grid]).view(2, 6, 6)
+    assert torch.equal(each, layer.at_scores(positions, positions))
 
 
 def test_state_dict_is_the_weight() -> None:

@@ -51,3 +51,4 @@ def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling window.")
+    console.print("NAME+logn lets the logits of any of them grow with the length of the text.")

@@ -20,21 +20,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import ring_sinusoids
+from posembed.layers.score_bias import Formula, ScoreBias
 
 
-def hide_far(q_positions: Tensor, k_positions: Tensor, *, window: int) -> Tensor:
-    """Positions (L,) or (B, L) -> (Lq, Lk) or (B, Lq, Lk), float32: 0, and -inf for keys w or more before."""
-    distance = q_positions.unsqueeze(-1) - k_positions.unsqueeze(-2)
-    return torch.zeros(distance.shape, device=distance.device).masked_fill(distance >= window, float("-inf"))
-
-
-class NearFarPositionalEmbedding(PositionEncoding):
+class NearFarPositionalEmbedding(ScoreBias):
     """Heads that see a window through a ring of learned rows beside heads that see all without a position.
 
-    For a causal model, which hides the future itself and applies no window: ``at_scores`` hides from the near
-    heads what is far from them.
+    For a causal model, which hides the future itself and applies no window: the bias on the scores hides from the
+    near heads what is far from them.
 
     Args:
         window: w, how many tokens a near head attends to, itself included.
@@ -58,13 +52,12 @@ class NearFarPositionalEmbedding(PositionEncoding):
         ring: int | None = None,
         std: float = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(heads)
         ring = window if ring is None else ring
         near_heads = (heads + 1) // 2 if near_heads is None else near_heads
-        if window < 1 or dim < 1 or heads < 1 or dim % heads:
+        if window < 1 or dim < 1 or dim % heads:
             raise ArgumentError(
-                "window, dim and heads must be at least 1 and dim a multiple of heads; "
-                f"got {window}, {dim} and {heads}"
+                f"window and dim must be at least 1 and dim a multiple of heads; got {window}, {dim} and {heads}"
             )
         if not 1 <= near_heads < heads:
             raise ArgumentError(
@@ -75,7 +68,7 @@ class NearFarPositionalEmbedding(PositionEncoding):
                 f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
                 f"give a ring of at least {window} rows or a window of at most {ring} tokens"
             )
-        self.near_window, self.dim, self.heads, self.near_heads = window, dim, heads, near_heads
+        self.near_window, self.dim, self.near_heads = window, dim, near_heads
         self.ring, self.std = ring, std
         self.weight = nn.Parameter(torch.empty(ring, dim))
         self.reset_parameters()
@@ -94,11 +87,10 @@ class NearFarPositionalEmbedding(PositionEncoding):
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
         return F.embedding(position_ids % self.ring, (rows * near.unsqueeze(-1)).flatten(-3))
 
-    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """(H, Lq, Lk) or (B, H, Lq, Lk), float32: -inf where a near head would see further than its window."""
-        near = hide_far(q_positions, k_positions, window=self.near_window).unsqueeze(-3)
-        heads = [near] * self.near_heads + [torch.zeros_like(near)] * (self.heads - self.near_heads)
-        return torch.cat(heads, dim=-3)
+    def formula(self, device: torch.device) -> Formula:
+        """-inf where a near head would see further than its window."""
+        near_heads, window = self.near_heads, self.near_window
+        return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), float("-inf"), 0.0)
 
     def extra_repr(self) -> str:
         return (

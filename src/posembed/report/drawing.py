@@ -49,11 +49,12 @@ class Style:
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
     """Where there are more names than colours, those after the last colour are dashed too."""
-    bases = list(dict.fromkeys(name.removesuffix("+window") for name in names))
+    bases = list(dict.fromkeys(name.partition("+")[0] for name in names))
     drawn = {}
     for name in names:
-        again, index = divmod(bases.index(name.removesuffix("+window")), len(SERIES))
-        drawn[name] = Style(index, dashed=name.endswith("+window") or again > 0)
+        base, _, suffixes = name.partition("+")
+        again, index = divmod(bases.index(base), len(SERIES))
+        drawn[name] = Style(index, dashed=bool(suffixes) or again > 0)
     return drawn
 
 

@@ -135,7 +135,7 @@ def worse_by(ratio: float) -> str:
 
 def called(encoding: str) -> str:
     """An encoding's name within a sentence, where "none" would be read as a word."""
-    return f"“{encoding}”" if encoding.removesuffix("+window") == "none" else encoding
+    return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
 
 
 def listed(things: Sequence[str]) -> str:

@@ -91,6 +91,6 @@ PROBLEMS: dict[str, Problem] = {
     "reverse": Problem(reverse, "say the digits again from the last to the first", "digits", ids=("coupled",)),
     "addition": Problem(addition, "add two numbers of as many digits", "digits", ids=("abacus", "coupled")),
     "sorting": Problem(sorting, "put letters in their order", "letters"),
-    "parity": Problem(parity, "is the number of ones even or odd?", "bits"),
+    "parity": Problem(parity, "say whether the number of ones is even or odd", "bits"),
     "passkey": Problem(passkey, f"find {KEY_DIGITS} digits in a text", "characters of text"),
 }
