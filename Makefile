@@ -19,11 +19,13 @@ check: .venv/dev
 
 # Speed, each claim beside its peers and its limit. What takes an hour or more has a target of its own.
 bench: .venv/dev
-	$(BIN)/python benchmarks/learned_layer.py
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --requirement benchmarks/requirements.txt
+	$(BIN)/python benchmarks/lookup.py
+	$(BIN)/python benchmarks/learned_layer.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/lab.py --command
+	$(BIN)/python benchmarks/startup.py
 
 bench-length: .venv/dev
 	$(BIN)/python benchmarks/length.py
