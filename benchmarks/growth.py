@@ -3,7 +3,7 @@
     python benchmarks/growth.py
     python benchmarks/growth.py --longest 2048 --largest-batch 4 --largest-width 256    # to try it out
 
-The layers alone, forward. Length: one sequence, one head of width 64. Batch and width: length 512. All encodings
+The layers alone, forward. Length: one sequence, two heads of width 32. Batch and width: length 512. All encodings
 take turns at each size; medians, and exponents by least squares on the logarithms: 1 is linear, 2 quadratic. A
 length that would need more than 2 GiB, or more time than an encoding's share, is not tried, and that is said.
 """

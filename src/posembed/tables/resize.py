@@ -16,7 +16,8 @@ from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = "tile"
 WHY_TEXT_METHOD = "it keeps every old row, and in a sentence encoder linear interpolation was worse at all lengths"
-"""As measured by benchmarks/resize_quality.py. Longformer was lengthened so, and then tuned (2004.05150)."""
+"""As measured by benchmarks/resize_quality.py, where random rows did as well. In Longformer, lengthened by tiling
+and then tuned, random rows were far worse (arXiv:2004.05150)."""
 DEFAULT_GRID_METHOD = "bicubic-antialias"
 
 Method = Callable[[Tensor, Any], Tensor]

@@ -14,8 +14,8 @@ from posembed.lab.cost.results import Growth
 from posembed.lab.cost.turns import fit_exponent, take_turns
 from posembed.layers.base import PositionEncoding
 
-GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=1)
-"""Where growth starts: one sequence, one head, so that lengths go far before memory ends."""
+GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
+"""Where growth starts: one sequence, and the fewest heads that every encoding takes, so that lengths go far."""
 MOST_BYTES = 2 * 2**30
 """At a step's peak; a length that would need more is not tried."""
 SECONDS = 30.0
