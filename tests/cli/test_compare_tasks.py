@@ -55,3 +55,11 @@ def test_a_mistake_is_said_before_anything_trains(words: str, message: str, tmp_
     with pytest.raises(ArgumentError, match=message):
         CliRunner().invoke(app, command, catch_exceptions=False)
     assert not (tmp_path / "results.jsonl").exists()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_where_runs_go_and_who_follows_them_is_heard(problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="unknown tracker 'excel'"):
+        asked(f"{problem} --encodings alibi --track excel", tmp_path / "runs")
+    with pytest.raises(ArgumentError, match="leave out --on, or leave out --track"):
+        asked(f"{problem} --encodings alibi --track tensorboard --on ray", tmp_path / "runs")

@@ -6,13 +6,9 @@ The test starts this file twice; each process checks what it sees and ends with 
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,8 +16,7 @@ from torch.distributed.fsdp import fully_shard
 
 from posembed.inputs import BertInput
 from posembed.kernels import operator, pieces
-
-WORLD_SIZE = 2
+from two_processes import WORLD_SIZE, be_one_of_two, start_twice
 
 
 def trained(model: nn.Module, batches: list[Tensor]) -> nn.Module:
@@ -33,8 +28,7 @@ def trained(model: nn.Module, batches: list[Tensor]) -> nn.Module:
     return model
 
 
-def main(rank: int, store: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)
+def main(rank: int) -> None:
     pieces.PIECE = 8
     calls = []
     body_for = operator._body_for
@@ -58,33 +52,11 @@ def main(rank: int, store: str) -> None:
         whole = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True))
         torch.testing.assert_close(whole, reference, rtol=0, atol=1e-5)
         assert len(calls) == (0 if tables_alone else 2 * len(batches)), "a table with hooks of its own is called"
-    dist.barrier()  # neither leaves while the other still talks to it
-    dist.destroy_process_group()
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
-    import posembed
-
-    source = Path(posembed.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(tmp_path / "store")],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORLD_SIZE)
-    ]
-    try:
-        said = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * WORLD_SIZE, "\n".join(said)
+    start_twice(__file__, tmp_path / "store")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
-    os._exit(0)  # all is checked; PyTorch's own threads may abort an interpreter that shuts down
+    be_one_of_two(main)

@@ -6,9 +6,6 @@ The test starts this file twice; each process checks what it sees and ends with 
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -22,8 +19,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from posembed import PADDING, LearnedPositionalEmbedding, PositionError, TableLayout, positions
+from two_processes import WORLD_SIZE, be_one_of_two, start_twice
 
-WORLD_SIZE, BATCH, LENGTH, DIM = 2, 4, 8, 6
+BATCH, LENGTH, DIM = 4, 8, 6
 
 
 class Model(nn.Module):
@@ -93,8 +91,7 @@ def check_sequence_parallel(rank: int, layer: LearnedPositionalEmbedding) -> Non
         torch.testing.assert_close(twin.weight.grad, layer.weight.grad, rtol=0, atol=1e-6)
 
 
-def main(rank: int, store: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)
+def main(rank: int) -> None:
     torch.manual_seed(0)
     model = Model()
     batches = [torch.randint(1, 20, (BATCH, LENGTH)) for _ in range(3)]
@@ -104,31 +101,11 @@ def main(rank: int, store: str) -> None:
     reference = trained(copy.deepcopy(model), batches).state_dict()
     check_data_parallel(rank, model, batches, reference)
     check_sequence_parallel(rank, copy.deepcopy(model.positions))
-    dist.destroy_process_group()
 
 
 def test_two_processes_give_one_processs_numbers(tmp_path: Path) -> None:
-    import posembed
-
-    source = Path(posembed.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, str(rank), str(tmp_path / "store")],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(WORLD_SIZE)
-    ]
-    try:
-        said = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * WORLD_SIZE, "\n".join(said)
+    start_twice(__file__, tmp_path / "store")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    be_one_of_two(main)

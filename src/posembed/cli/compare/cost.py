@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from posembed.cli.compare import options
+
 
 def cost(
     encodings: Annotated[
@@ -34,7 +36,7 @@ def cost(
     from posembed.lab.cost.results import save
 
     spec = cost_spec(
-        None if encodings is None else tuple(name.strip() for name in encodings.split(",") if name.strip()),
+        None if encodings is None else tuple(options.names(encodings)),
         length=length,
         width=width,
         heads=heads,

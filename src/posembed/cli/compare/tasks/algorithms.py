@@ -85,7 +85,8 @@ def compare(
     names = default_encodings(problem) if encodings is None else options.names(encodings)
     folder = out or Path("runs") / problem
     specs = algorithm_runs(chosen, names, seeds)
-    results = answers(specs, Algorithm(problem), folder, How(device=device, dry_run=dry_run))
+    how = How(device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run, track=track)
+    results = answers(specs, Algorithm(problem), folder, how)
     summary = summarise_algorithm(results)
     if as_json:
         print(json.dumps(dataclasses.asdict(summary)))
