@@ -6,19 +6,8 @@ import pytest
 
 from made_up_runs import NO_REACH, run, runs
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
-from posembed.report.lengths.words import (
-    best_first,
-    called,
-    interval,
-    last_position,
-    listed,
-    number,
-    reach,
-    reach_in_words,
-    runs_of_each,
-    times,
-    verdict,
-)
+from posembed.report.lengths.words import best_first, last_position, reach, reach_in_words, times, verdict
+from posembed.report.words import called, interval, listed, number, runs_of_each
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
@@ -139,6 +128,6 @@ def test_runs_are_counted_as_they_are() -> None:
     def counted(*results: object) -> LengthSummary:
         return summarise_lengths(list(results))  # type: ignore[arg-type]
 
-    assert runs_of_each(counted(*runs(1))) == "one run of each"
-    assert runs_of_each(counted(*runs(3))) == "3 runs of each"
-    assert runs_of_each(counted(*runs(2), run("none", (4.0,) * 4))) == "1 to 2 runs of each"
+    assert runs_of_each(counted(*runs(1)).rows) == "one run of each"
+    assert runs_of_each(counted(*runs(3)).rows) == "3 runs of each"
+    assert runs_of_each(counted(*runs(2), run("none", (4.0,) * 4)).rows) == "1 to 2 runs of each"

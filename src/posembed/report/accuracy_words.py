@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from posembed.report.lengths.words import called, interval, listed
+from posembed.report.words import called, interval, listed
 
 if TYPE_CHECKING:
     from posembed.lab.questions.accuracy import Difference
@@ -74,15 +74,3 @@ def wider(difference: Difference) -> Estimate:
         return 0.0 if estimate.low is None or estimate.high is None else estimate.high - estimate.low
 
     return max(difference.over_seeds, difference.over_documents, key=width)
-
-
-def runs_in_words(seeds: Sequence[Sequence[int]]) -> str:
-    """ "5 runs of each", from the seeds of each encoding; those without a result do not count."""
-    counts = sorted({len(of) for of in seeds if of})
-    if counts in ([], [1]):
-        return "one run of each"
-    return f"{counts[0]} runs of each" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} runs of each"
-
-
-def capitalised(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

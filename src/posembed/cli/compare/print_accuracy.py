@@ -16,7 +16,7 @@ from posembed.lab.questions.images import ImageSummary
 from posembed.report.accuracy_words import percent, points
 from posembed.report.classification import words as classification_words
 from posembed.report.images import words as image_words
-from posembed.report.lengths.words import interval
+from posembed.report.words import interval
 from posembed.statistics import Estimate
 
 

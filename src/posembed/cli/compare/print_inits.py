@@ -12,7 +12,7 @@ from rich.text import Text
 from posembed.cli.compare.print_lengths import BETWEEN, WIDTH_OF_A_FILE, Column, that_fit
 from posembed.lab.questions.inits import InitSummary
 from posembed.report.inits.words import answer, best_first, loss_number, signed, told
-from posembed.report.lengths.words import interval, number
+from posembed.report.words import interval, number
 from posembed.statistics import Estimate
 
 COLOURS = {"lower": "green", "higher": "yellow", "untold": "", "unknown": ""}

@@ -11,17 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from posembed.lab.questions.lengths import LengthSummary, base_length
-from posembed.report.lengths.words import (
-    HOLDS,
-    REACHES,
-    best_first,
-    interval,
-    number,
-    reach,
-    reach_in_words,
-    runs_of_each,
-    verdict,
-)
+from posembed.report.lengths.words import HOLDS, REACHES, best_first, reach, reach_in_words, verdict
+from posembed.report.words import interval, number, runs_of_each
 from posembed.statistics import Estimate
 
 COLOURS = {"holds": "green", "worse": "yellow", "ends": "cyan", "failed": "red", "untested": ""}
@@ -105,7 +96,7 @@ def notes(summary: LengthSummary, *, left_out: Sequence[Column] = ()) -> list[st
     known = (
         "95% intervals by Student's t" if several else "no interval is known, and small differences may be chance"
     )
-    lines = [f"{runs_of_each(summary).capitalize()}; {known}."]
+    lines = [f"{runs_of_each(summary.rows).capitalize()}; {known}."]
     if base is not None:
         lines.append(f"holds: past {trained:,}, never above {HOLDS:g} times its own perplexity at {base:,}.")
     lines.append(f"chopped: the same model and tokens, the text fed in pieces of {trained:,}.")

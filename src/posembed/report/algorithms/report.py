@@ -12,11 +12,12 @@ from posembed.lab.tasks.algorithms.spec import AlgorithmSpec
 from posembed.lab.tasks.algorithms.task import Algorithm, Solved
 from posembed.report.algorithms.curve import algorithm_figure
 from posembed.report.algorithms.tables import raw_tables, result_tables
-from posembed.report.algorithms.words import answer, runs_of_each
+from posembed.report.algorithms.words import answer
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned.tables import table_pictures
 from posembed.report.page import Section, picture, render_page, write_page
+from posembed.report.words import runs_of_each
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -65,7 +66,7 @@ def _about(spec: AlgorithmSpec, summary: AlgorithmSummary) -> str:
     return (
         f"The same small Transformer decoder ({sizes}), trained for {spec.steps:,} steps on problems of 1 to "
         f"{spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
-        f"{max(spec.test_sizes):,}. Only positions differ. {runs_of_each(summary).capitalize()}."
+        f"{max(spec.test_sizes):,}. Only positions differ. {runs_of_each(summary.rows).capitalize()}."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from posembed.report.lengths.words import called, listed
+from posembed.report.words import called, listed, runs_of_each
 
 if TYPE_CHECKING:
     from posembed.lab.questions.algorithms import AlgorithmRow, AlgorithmSummary
@@ -60,14 +60,6 @@ def interval(estimate: Estimate | None) -> str:
         return ""
     low, high = max(estimate.low, 0.0), min(estimate.high, 1.0)
     return f"{100 * low:.0f}\N{EN DASH}{100 * high:.0f}"
-
-
-def runs_of_each(summary: AlgorithmSummary) -> str:
-    """ "3 runs of each", "1 to 3 runs of each", "one run of each"; of those that have a result."""
-    counts = sorted({len(row.seeds) for row in summary.rows if row.seeds})
-    if counts in ([], [1]):
-        return "one run of each"
-    return f"{counts[0]} runs of each" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} runs of each"
 
 
 def _beyond(summary: AlgorithmSummary) -> str:
@@ -138,7 +130,7 @@ def _failing(summary: AlgorithmSummary) -> str:
 
 
 def _certainty(summary: AlgorithmSummary) -> str:
-    said = f"A size counts as solved with {SOLVED_IN_WORDS}; {runs_of_each(summary)}"
+    said = f"A size counts as solved with {SOLVED_IN_WORDS}; {runs_of_each(summary.rows)}"
     several = any(len(row.seeds) > 1 for row in summary.rows)
     apart = [
         f"{called(row.encoding)}'s {listed([_plain(size) for size in row.solves_by_seed])}"

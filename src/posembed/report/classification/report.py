@@ -14,14 +14,14 @@ from posembed.lab.questions.classification import (
 )
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.classification import Classification, ClassificationSpec, Classified
-from posembed.report.accuracy_words import percent, points, runs_in_words
+from posembed.report.accuracy_words import percent, points
 from posembed.report.classification.words import answer, best_first
 from posembed.report.difference_figure import difference_figure
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned.tables import table_pictures
-from posembed.report.lengths.words import interval
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
+from posembed.report.words import interval, runs_of_each
 from posembed.statistics import Estimate
 
 
@@ -160,7 +160,7 @@ def _about(spec: ClassificationSpec, summary: ClassificationSummary) -> str:
         f"trained on {spec.data} for {spec.steps:,} steps of {spec.batch} texts of up to {spec.train_length:,} "
         f"tokens ({spec.tokenizer}), the class read from {read}. Tested on {summary.examples:,} examples of "
         f"{summary.documents:,} documents that it never saw. Only the position encoding differs. "
-        f"{runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
+        f"{runs_of_each(summary.rows).capitalize()}."
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from posembed.lab.questions.classification import ClassificationRow, ClassificationSummary
-from posembed.report.accuracy_words import accuracy, capitalised, compared, in_short, percent, runs_in_words, wider
-from posembed.report.lengths.words import called, listed
+from posembed.report.accuracy_words import accuracy, compared, in_short, percent, wider
+from posembed.report.words import called, capitalised, listed, runs_of_each
 
 DOCUMENTS = "documents"
 
@@ -48,7 +48,7 @@ def _standing(summary: ClassificationSummary) -> list[str]:
             f"{capitalised(called(summary.reference))} tells {accuracy(reference.accuracy)} of the "
             f"{summary.examples:,} held-out examples; always answering the most frequent of "
             f"{len(summary.classes)} classes would tell {percent(summary.most_frequent)}%. "
-            f"{capitalised(runs_in_words([row.seeds for row in summary.rows]))}."
+            f"{capitalised(runs_of_each(summary.rows))}."
         )
     smallest = smallest_told(summary)
     if smallest is not None:

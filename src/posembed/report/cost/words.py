@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import Size
 from posembed.lab.cost.turns import Spread
-from posembed.report.lengths.words import called, listed
+from posembed.report.words import called, listed
 
 MINUS = "\N{MINUS SIGN}"
 CHEAP = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

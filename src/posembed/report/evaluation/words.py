@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from posembed.checkpoints.evaluation import Evaluation, Row, is_perplexity, told
-from posembed.report.lengths.words import interval, listed, number
+from posembed.report.words import interval, listed, number
 from posembed.statistics import Estimate
 
 MARKS = {"better": "+", "worse": "-", "untold": "=", "equal": "", "": ""}

@@ -9,14 +9,14 @@ from posembed.lab.image_encodings import IMAGE_ENCODINGS
 from posembed.lab.questions.images import ImageResult, ImageRow, ImageSummary, summarise_images
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
-from posembed.report.accuracy_words import percent, points, runs_in_words, wider
+from posembed.report.accuracy_words import percent, points, wider
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.images.curve import image_figure
 from posembed.report.images.words import answer, are_twins, best_first
 from posembed.report.learned.tables import table_pictures
-from posembed.report.lengths.words import interval
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
+from posembed.report.words import interval, runs_of_each
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -158,7 +158,7 @@ def _about(spec: ImageSpec, summary: ImageSummary) -> str:
         f"steps of {spec.batch} images of {spec.data}, {spec.train_size} x {spec.train_size} pixels in {side} x "
         f"{side} patches of {spec.patch} x {spec.patch}. Only positions differ. Tested on {summary.examples:,} "
         "held-out images, at that size and drawn at others (bilinearly): patches keep their size in pixels, so "
-        f"that there are more or fewer of them. {runs_in_words([row.seeds for row in summary.rows]).capitalize()}."
+        f"that there are more or fewer of them. {runs_of_each(summary.rows).capitalize()}."
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from posembed.lab.questions.images import ImageRow, ImageSummary
-from posembed.report.accuracy_words import capitalised, compared, in_short, percent, runs_in_words
-from posembed.report.lengths.words import called, listed
+from posembed.report.accuracy_words import compared, in_short, percent
+from posembed.report.words import called, capitalised, listed, runs_of_each
 
 IMAGES = "images"
 TWINS = {"learned-1d", "learned-2d"}
@@ -48,7 +48,7 @@ def _shares(summary: ImageSummary, size: int) -> str:
     shares = [f"{percent(first.accuracy[size].mean)}%{held_out} with {called(first.encoding)}"]
     shares += [f"{percent(row.accuracy[size].mean)}% with {called(row.encoding)}" for row in rest]
     if size == summary.train_size:
-        runs = runs_in_words([row.seeds for row in rows])
+        runs = runs_of_each(rows)
         where = f"On the grid that it was trained on, {grid_in_words(summary, size)}, a small ViT tells"
         return f"{where} {listed(shares)} ({runs})."
     return (

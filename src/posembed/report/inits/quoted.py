@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from posembed.lab.questions.inits import InitRow, InitSummary
 from posembed.report.inits.words import MINUS, loss_number, signed, told
-from posembed.report.lengths.words import interval, listed, number
 from posembed.report.page import Cell, Row, Table
+from posembed.report.words import interval, listed, number
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.inits.quoted import comparable, disagreements, quoted_table
 from posembed.report.inits.tables import raw_tables, result_tables
-from posembed.report.inits.words import answer, best_first, loss_number, runs_of_each
+from posembed.report.inits.words import answer, best_first, loss_number
 from posembed.report.learned.along_training import starts_figure
 from posembed.report.learned.tables import measures_picture, tables_of
 from posembed.report.page import Picture, Section, picture, render_page, write_page
+from posembed.report.words import runs_of_each
 from posembed.statistics import Estimate
 
 
@@ -65,7 +66,7 @@ def render(
         about=f"The same small Transformer ({spec.layers} layers, width {spec.width}, {spec.heads} heads) with a "
         f"learned table of {spec.train_length:,} rows at its input, trained on {spec.data} for {spec.steps:,} "
         f"steps on {spec.train_length:,} {unit} at a time. Only the table's initial values differ. "
-        f"{runs_of_each(summary).capitalize()}.",
+        f"{runs_of_each(summary.rows).capitalize()}.",
         answer=answer(summary) + disagreements(summary),
         sections=[section for section in sections if section.parts],
         styles=styles([row.init for row in summary.rows]),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from posembed.lab.questions.inits import InitResult, InitRow, InitSummary
 from posembed.report.inits.words import best_first, loss_number, signed, told
-from posembed.report.lengths.words import interval, number
 from posembed.report.page import Cell, Row, Table
+from posembed.report.words import interval, number
 from posembed.statistics import Estimate
 
 VERDICTS = {

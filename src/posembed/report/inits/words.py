@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from posembed.report.lengths.words import interval, listed, number
+from posembed.report.words import interval, listed, number, runs_of_each
 
 if TYPE_CHECKING:
     from posembed.lab.questions.inits import InitRow, InitSummary
@@ -34,13 +34,6 @@ def told(difference: Estimate | None, *, same: float = 0.0) -> str:
 def best_first(summary: InitSummary) -> list[InitRow]:
     """The rows by held-out loss, those without one last."""
     return sorted(summary.rows, key=lambda row: row.loss.mean if row.loss is not None else math.inf)
-
-
-def runs_of_each(summary: InitSummary) -> str:
-    counts = sorted({len(row.seeds) for row in summary.rows if row.seeds})
-    if counts in ([], [1]):
-        return "one run of each"
-    return f"{counts[0]} runs of each" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} runs of each"
 
 
 def answer(summary: InitSummary) -> list[str]:
@@ -83,7 +76,7 @@ def _losses(summary: InitSummary) -> str:
     if alike:
         parts.append(f"{listed(alike)} cannot be told apart from it")
     return (
-        f"{first} ({runs_of_each(summary)}). Against {summary.reference}, paired by seed, "
+        f"{first} ({runs_of_each(summary.rows)}). Against {summary.reference}, paired by seed, "
         f"{'; '.join(parts)}.{left_out}"
     )
 

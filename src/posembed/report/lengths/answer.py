@@ -7,18 +7,14 @@ from collections.abc import Callable
 from posembed.lab.questions.lengths import LengthRow, LengthSummary, base_length
 from posembed.report.lengths.words import (
     best_first,
-    called,
-    interval,
     last_position,
-    listed,
     longer_ratios,
-    number,
     reach,
-    runs_of_each,
     times,
     verdict,
     worst_ratio,
 )
+from posembed.report.words import called, interval, listed, number, runs_of_each
 
 
 def answer(summary: LengthSummary) -> list[str]:
@@ -115,7 +111,7 @@ def _best(summary: LengthSummary) -> str:
             f"{lowest}, before {second}; that is from a single run, so no interval is known, and small "
             "differences may be chance."
         )
-    lowest += f" (95% interval {interval(ours)}, {runs_of_each(summary)})"
+    lowest += f" (95% interval {interval(ours)}, {runs_of_each(summary.rows)})"
     is_reference = best.encoding == summary.reference
     ratio = (rival if is_reference else best).versus_reference.get(longest)
     if ratio is None:

@@ -20,7 +20,8 @@ from posembed.report.drawing import (
     tick_heights,
 )
 from posembed.report.labels import label_line_ends
-from posembed.report.lengths.words import last_position, listed, number
+from posembed.report.lengths.words import last_position
+from posembed.report.words import listed, number
 
 CUT = 4
 """The axis ends at this many times the lowest perplexity: a line that explodes is cut, and its name says where it

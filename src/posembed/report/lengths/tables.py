@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from posembed.lab.measure import Measurements
 from posembed.lab.questions.lengths import ByLength, LengthResult, LengthRow, LengthSummary, base_length
-from posembed.report.lengths.words import REACHES, best_first, interval, number, reach_in_words, verdict
+from posembed.report.lengths.words import REACHES, best_first, reach_in_words, verdict
 from posembed.report.page import Cell, Row, Table
+from posembed.report.words import interval, number
 from posembed.statistics import Estimate
 
 NO_POSITION = "no position"
