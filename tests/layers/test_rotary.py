@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed import ArgumentError, RotaryEmbedding
-from posembed.layers.rotary import Pairing
+from posembed.layers import rotary
+from posembed.layers.rotary import Pairing, rotate
 
 PAIRINGS: list[Pairing] = ["half_split", "interleaved"]
 
@@ -54,6 +55,43 @@ def test_norms_are_kept_and_gradients_flow(pairing: Pairing) -> None:
     turned, _ = layer(q, k)
     torch.testing.assert_close(turned.norm(dim=-1), q.norm(dim=-1), atol=1e-6, rtol=0)
     assert torch.autograd.gradcheck(lambda a, b: layer(a, b), (q, k), atol=1e-5)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_pieces_equal_the_whole(
+    monkeypatch: pytest.MonkeyPatch, pairing: Pairing, dtype: torch.dtype, by_row: bool
+) -> None:
+    x = torch.randn(2, 3, 11, 6).to(dtype)
+    ids = torch.stack((torch.arange(11), torch.arange(11) * 7)) if by_row else torch.arange(11)
+    cos, sin = RotaryEmbedding(6).cos_sin(ids)
+    whole = rotate(x, cos, sin, pairing)
+    monkeypatch.setattr(rotary, "PIECE", 4 * x[..., 0, :].numel())
+    assert torch.equal(rotate(x, cos, sin, pairing), whole)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_gradients_are_those_of_the_formula_in_every_mode(pairing: Pairing) -> None:
+    x = torch.randn(2, 3, 7, 6, dtype=torch.float64, requires_grad=True)
+    cos, sin = (t.double() for t in RotaryEmbedding(6).cos_sin(torch.arange(7)))
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return rotate(x, cos, sin, pairing)
+
+    assert torch.autograd.gradcheck(turned, x, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(turned, x)
+    # Angles that are learned have gradients too.
+    learned = [t.clone().requires_grad_() for t in (cos, sin)]
+    assert torch.autograd.gradcheck(lambda x, cos, sin: rotate(x, cos, sin, pairing), (x, *learned))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_it_maps_over_a_further_dimension() -> None:
+    x = torch.randn(4, 2, 3, 7, 6)
+    cos, sin = RotaryEmbedding(6).cos_sin(torch.arange(7))
+    torch.testing.assert_close(torch.func.vmap(lambda one: rotate(one, cos, sin))(x), rotate(x, cos, sin))
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)

@@ -7,7 +7,7 @@ depends on the distance between two tokens alone. Two pairings are in use: compo
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +31,13 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split") -> Tensor:
     """Turn the pairs of x (..., L, d) by the angles whose cos and sin (..., L, d/2) are given; x's dtype back."""
+    if torch.compiler.is_compiling() or cos.requires_grad or sin.requires_grad:
+        return _turned(x, cos, sin, pairing)
+    turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
+    return turned
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
     half = x.size(-1) // 2
     if pairing == "half_split":
         first, second = slice(None, half), slice(half, None)
@@ -42,6 +49,44 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split")
     turned[..., first].addcmul_(x[..., second], sin, value=-1)
     turned[..., second].addcmul_(x[..., first], sin)
     return turned.to(x.dtype)
+
+
+PIECE = 1 << 19
+"""Elements that a CPU turns at a time, 2 MiB in float32: what is made on the way stays in the cache."""
+
+
+class _Rotation(torch.autograd.Function):
+    """``_turned``, whose gradient is the turn back: autograd by itself would take each write into a half apart."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
+        length = x.size(-2)
+        step = max(1, PIECE * length // max(1, x.numel()))
+        if step >= length or not x.is_cpu:
+            return _turned(x, cos, sin, pairing)
+        out = torch.empty_like(x)
+        for start in range(0, length, step):
+            piece = (..., slice(start, start + step), slice(None))
+            out[piece] = _turned(x[piece], cos[piece], sin[piece], pairing)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Pairing], output: Tensor) -> None:
+        _, cos, sin, ctx.pairing = inputs
+        ctx.save_for_backward(cos, sin)
+        ctx.save_for_forward(cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        return rotate(gradient, cos, -sin, ctx.pairing), None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        cos, sin = ctx.saved_tensors
+        return rotate(tangent, cos, sin, ctx.pairing)
 
 
 class RotaryEmbedding(PositionEncoding):
