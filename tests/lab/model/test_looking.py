@@ -11,6 +11,7 @@ from torch import Tensor
 
 from posembed import RunFolderError
 from posembed.lab.model import looking
+from posembed.lab.model.attention import dense_bias_of
 from posembed.lab.model.decoder import Attention, Decoder
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
@@ -23,7 +24,7 @@ def explicit_weights(model: Decoder, ids: Tensor, layer: int) -> Tensor:
     x = encoding.at_input(model.tokens(ids), positions)
     bias = encoding.at_scores(positions, positions)
     for block in model.blocks[:layer]:
-        x = block(x, encoding, positions, bias)
+        x = block(x, encoding, positions, dense_bias_of(encoding, positions))
     q, k, _ = model.blocks[layer].attention.heads_of(model.blocks[layer].attention_norm(x), encoding, positions)
     scores = q.double() @ k.double().transpose(-1, -2) / math.sqrt(q.size(-1))
     if bias is not None:

@@ -22,6 +22,13 @@ SMALLEST_FLEX_HEAD = 16
 """FlexAttention has no kernel for narrower heads."""
 
 
+class DenseBias(NamedTuple):
+    """What to add to the scores, minus infinity where a token is not seen."""
+
+    scores: Tensor
+    """What broadcasts to (B, H, L, L)."""
+
+
 class FlexBias(NamedTuple):
     """A bias as FlexAttention takes it, computed inside the kernel: no (H, L, L) tensor."""
 
@@ -30,12 +37,27 @@ class FlexBias(NamedTuple):
     """The BlockMask of the tokens that each one sees."""
 
 
-def bias_of(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> Tensor | FlexBias | None:
-    """What the encoding adds to the scores, for all layers: through FlexAttention on a GPU, dense on a CPU."""
-    flex = None
+Bias = DenseBias | FlexBias
+"""Made once a forward, for all layers."""
+
+
+def bias_of(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> Bias | None:
+    """What the encoding adds to the scores, its window applied: through FlexAttention on a GPU, dense on a CPU."""
     if position_ids.is_cuda and head_dim >= SMALLEST_FLEX_HEAD:
         flex = flex_bias_of(encoding, position_ids)
-    return encoding.at_scores(position_ids, position_ids) if flex is None else flex
+        if flex is not None:
+            return flex
+    return dense_bias_of(encoding, position_ids)
+
+
+def dense_bias_of(encoding: PositionEncoding, position_ids: Tensor) -> DenseBias | None:
+    scores = encoding.at_scores(position_ids, position_ids)
+    return None if scores is None else hide_what_comes_later(scores, encoding.window)
+
+
+def hide_what_comes_later(scores: Tensor, window: int | None) -> DenseBias:
+    """(H, L, L) or (B, H, L, L) -> the same where a token sees another, in a causal model with this window."""
+    return DenseBias(scores.masked_fill(~causal_mask(scores.size(-1), window, scores.device), float("-inf")))
 
 
 def flex_bias_of(encoding: PositionEncoding, position_ids: Tensor) -> FlexBias | None:
@@ -59,24 +81,18 @@ def compiled(name: str) -> Any:
     return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | FlexBias | None, window: int | None) -> Tensor:
-    """q, k (B, H, L, d'), v (B, H, L, d), bias (H, L, L), (B, H, L, L), FlexBias or None -> (B, H, L, d)."""
+def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Bias | None, window: int | None) -> Tensor:
+    """q, k (B, H, L, d'), v (B, H, L, d) -> (B, H, L, d). A bias comes with the window applied, by bias_of."""
     if isinstance(bias, FlexBias):
         return compiled("flex_attention")(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
+    if bias is not None:
+        return attend_both_ways(q, k, v, bias=bias)
     length = q.size(-2)
-    if window is not None and window >= length:
-        window = None
-    if bias is None and window is None:
+    if window is None or window >= length:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    if bias is None and window is not None and length > DENSE_UP_TO_WINDOWS * window:
+    if length > DENSE_UP_TO_WINDOWS * window:
         return _attend_in_blocks(q, k, v, window)
-    visible = causal_mask(length, window, q.device)
-    if bias is None:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
-    bias = bias.to(q.dtype).masked_fill(~visible, float("-inf"))
-    if bias.dim() == 3:
-        bias = bias.unsqueeze(0)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=causal_mask(length, window, q.device))
 
 
 def causal_mask(length: int, window: int | None, device: torch.device | None = None) -> Tensor:
@@ -106,26 +122,25 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 
-def attend_both_ways(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None) -> Tensor:
-    """Every token sees every other, as in an encoder. q, k, v (B, H, L, d) -> (B, H, L, d).
+def attend_both_ways(q: Tensor, k: Tensor, v: Tensor, *, bias: DenseBias | None) -> Tensor:
+    """Every token sees every other, but for what the bias hides, as in an encoder. (B, H, L, d) each."""
+    if bias is None:
+        return F.scaled_dot_product_attention(q, k, v)
+    scores = bias.scores.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=scores if scores.dim() == 4 else scores.unsqueeze(0))
 
-    bias: what broadcasts to (B, H, L, L), such as hide_padding makes, or None.
-    """
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=None if bias is None else bias.to(q.dtype))
 
-
-def hide_padding(bias: Tensor | None, present: Tensor | None) -> Tensor | None:
+def hide_padding(scores: Tensor | None, present: Tensor | None) -> DenseBias | None:
     """The bias of attend_both_ways under which no token sees a key that is not there.
 
-    bias (H, L, L) or (B, H, L, L) or None; present, boolean (B, L), at least one True in each row, or None for
-    all -> the bias, or (B, 1, 1, L) where there was none.
+    scores (H, L, L) or (B, H, L, L) or None; present, boolean (B, L), at least one True in each row, or None for
+    all -> the scores so hidden, (B, 1, 1, L) where there were none.
     """
-    if present is None:
-        return bias
-    hidden = ~present[:, None, None, :]
-    if bias is None:
-        bias = torch.zeros((), device=present.device)
-    return torch.where(hidden, float("-inf"), bias)
+    if present is not None:
+        hidden = ~present[:, None, None, :]
+        scores = torch.zeros((), device=present.device) if scores is None else scores
+        scores = torch.where(hidden, float("-inf"), scores)
+    return None if scores is None else DenseBias(scores)
 
 
 def scale_by_log_length(q: Tensor, trained: int, window: int | None) -> Tensor:

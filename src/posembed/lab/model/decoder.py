@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.model.attention import FlexBias, attend, attend_both_ways, bias_of, scale_by_log_length
+from posembed.lab.model.attention import (
+    Bias,
+    FlexBias,
+    attend,
+    attend_both_ways,
+    bias_of,
+    dense_bias_of,
+    scale_by_log_length,
+)
 from posembed.layers.base import PositionEncoding
 
 
@@ -46,27 +54,21 @@ class Attention(nn.Module):
             q = scale_by_log_length(q, encoding.log_length, encoding.window)
         return q, k, v
 
-    def forward(
-        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
         q, k, v = self.heads_of(x, encoding, position_ids)
         return self.dropout(self.output(self.attend(q, k, v, bias, encoding.window).transpose(1, 2).flatten(2)))
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | FlexBias | None, window: int | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, window: int | None) -> Tensor:
         if self.causal:
             return attend(q, k, v, bias=bias, window=window)
         assert not isinstance(bias, FlexBias)
         return attend_both_ways(q, k, v, bias=bias)
 
-    def weights(
-        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
-    ) -> Tensor:
+    def weights(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
         """What ``forward`` weighs the values by, (B, H, L, L): row i is token i's, over all tokens."""
         q, k, _ = self.heads_of(x, encoding, position_ids)
         if isinstance(bias, FlexBias):  # whose kernels take no values as wide as the text is long
-            bias = encoding.at_scores(position_ids, position_ids)
+            bias = dense_bias_of(encoding, position_ids)
         # Attention to values that are the columns of the identity is the weights: the same code, all it applies.
         identity = torch.eye(x.size(1), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
         return self.attend(q, k, identity, bias, encoding.window)
@@ -80,9 +82,7 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
 
-    def forward(
-        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Tensor | FlexBias | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), encoding, position_ids, bias)
         return x + self.mlp(self.mlp_norm(x))
 
