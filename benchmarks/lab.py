@@ -4,8 +4,9 @@
     python benchmarks/lab.py --nanogpt ... --preset gpt2 --batch 8 --device cuda
 
 The same size, data, optimizer and clipping for all: ours through posembed's own loop (train.run), the others
-through one that is as short as can be. They take turns of a few steps, so that what disturbs the machine disturbs
-them alike; the table shows medians over the turns. With --command it shows what `posembed compare lengths` spends
+through one that is as short as can be. They take short turns, so that what disturbs the machine disturbs them
+alike; the table shows medians over the turns, and each one's rate against the faster peer's of the same turn, with
+the 95 % interval of that median. With --command it shows what `posembed compare lengths` spends
 beside training. Writes benchmarks/results/lab.md.
 
 nanoGPT: github.com/karpathy/nanoGPT, of which model.py is read. x-transformers: pip install x-transformers.
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.lab import presets
+from posembed.lab.cost.turns import ratio, spread
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator, processor_name
@@ -188,8 +190,8 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="a folder that holds nanoGPT's model.py")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--batch", type=int)
-    parser.add_argument("--steps", type=int, default=20, help="of a turn")
-    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=8, help="of a turn")
+    parser.add_argument("--turns", type=int, default=41)
     parser.add_argument("--device")
     parser.add_argument("--command", action="store_true", help="also time the parts of posembed compare lengths")
     arguments = parser.parse_args()
@@ -212,11 +214,12 @@ def main() -> None:
         turns["nanoGPT"] = nanogpt(arguments.nanogpt, task, spec, accelerator.device)
     rates: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(arguments.turns + 1):
-        for name, turn in turns.items():
+        for name, turn in list(turns.items())[:: 1 if number % 2 else -1]:  # nobody always follows the same one
             found = turn()
             if number:  # the first turn compiles and warms up
                 rates[name].append(found)
-    best = max(statistics.median(values) for name, values in rates.items() if not name.startswith("posembed"))
+    peers = {name: values for name, values in rates.items() if not name.startswith("posembed")}
+    fastest = max(peers, key=lambda name: statistics.median(peers[name]))
     given = " ".join("nanoGPT" if Path(word).is_dir() else word for word in sys.argv[1:])
     lines = [
         "# The lab's training beside nanoGPT's model and x-transformers'",
@@ -230,12 +233,14 @@ def main() -> None:
         f"{torch.get_num_threads()} threads, {platform.system()}, torch {version('torch')}, x-transformers "
         f"{version('x-transformers')}.",
         "",
-        "| | tokens a second | quartiles | against the faster peer |",
-        "|---|---|---|---|",
+        f"| | tokens a second | quartiles | against {fastest}, turn by turn | 95 % interval |",
+        "|---|---|---|---|---|",
     ]
     for name, values in rates.items():
         low, middle, high = statistics.quantiles(values, n=4)
-        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {middle / best:.2f} |")
+        share = ratio(spread(values), spread(rates[fastest]))
+        interval = "" if name == fastest or share.low is None else f"{share.low:.2f} to {share.high:.2f}"
+        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {share.median:.2f} | {interval} |")
     if arguments.command:
         lines += ["", f"`posembed compare lengths --preset {arguments.preset} --encodings alibi`, in seconds:", ""]
         lines += ["| part | seconds |", "|---|---|"]

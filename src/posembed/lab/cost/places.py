@@ -150,6 +150,7 @@ def _step(forward: Callable[[], Sequence[Tensor]], leaves: Sequence[Tensor], *, 
     with torch.set_grad_enabled(training):
         made = forward()
     made = [tensor for tensor in made if tensor.requires_grad]
+    leaves = [tensor for tensor in leaves if tensor.requires_grad]
     if not made:
         return None
     return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
