@@ -44,7 +44,10 @@ def test_commands_and_options_on_the_pages_exist() -> None:
         commands[words] = options | {"--help"}
 
     walk(typer.main.get_command(app), "posembed")
+    top = "|".join(name.split()[1] for name in commands if len(name.split()) == 2)
     for page in PAGES:
+        lost = re.findall(rf"^posembed (?:{top}) .*--.*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert not lost, f"{page.name} has a command that is not set as code: {lost[0]}"
         for line in re.findall(r"^ {4}posembed .*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
             words = line.split("#")[0].split()
             known = [c for c in commands if " ".join(words).startswith(c + " ") or " ".join(words) == c]
