@@ -1,6 +1,8 @@
 # Each target sets up what it needs in .venv; nothing outside this folder is touched.
 PYTHON ?= python3
 BIN := .venv/bin
+# A worker a core; `make test TESTS=tests/layers` for some of them in this process.
+TESTS ?= --numprocesses auto --dist worksteal
 
 .PHONY: demo test check bench bench-length clean
 
@@ -9,13 +11,13 @@ demo: .venv/base
 	$(BIN)/posembed report runs/demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TESTS)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TESTS)
 
 # Speed, each claim beside its peers and its limit. What takes an hour or more has a target of its own.
 bench: .venv/dev
