@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "positions": set(),
     "tables": set(),
     "kernels": set(),
-    "layers": {"positions", "tables"},
+    "layers": {"kernels", "positions", "tables"},
     "inputs": {"layers", "kernels", "positions", "tables"},
     "checkpoints": {"tables"},
     "lab": {"layers", "inputs", "kernels", "positions", "tables"},

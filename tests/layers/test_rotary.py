@@ -87,11 +87,17 @@ def test_gradients_are_those_of_the_formula_in_every_mode(pairing: Pairing) -> N
     assert torch.autograd.gradcheck(lambda x, cos, sin: rotate(x, cos, sin, pairing), (x, *learned))
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_it_maps_over_a_further_dimension() -> None:
-    x = torch.randn(4, 2, 3, 7, 6)
-    cos, sin = RotaryEmbedding(6).cos_sin(torch.arange(7))
-    torch.testing.assert_close(torch.func.vmap(lambda one: rotate(one, cos, sin))(x), rotate(x, cos, sin))
+@pytest.mark.parametrize(("x_dim", "angles_dim"), [(0, None), (3, None), (None, 0), (None, 1), (0, 0), (2, 1)])
+def test_it_maps_over_a_further_dimension(x_dim: int | None, angles_dim: int | None) -> None:
+    xs, angles = torch.randn(4, 2, 3, 7, 6), torch.randn(4, 7, 3)
+    mapped = torch.func.vmap(lambda x, a: rotate(x, a.cos(), a.sin()), in_dims=(x_dim, angles_dim))(
+        xs[0] if x_dim is None else xs.movedim(0, x_dim),
+        angles[0] if angles_dim is None else angles.movedim(0, angles_dim),
+    )
+    for n in range(4):
+        a = angles[0 if angles_dim is None else n]
+        expected = rotate(xs[0 if x_dim is None else n], a.cos(), a.sin())
+        torch.testing.assert_close(mapped[n], expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)

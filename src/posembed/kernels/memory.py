@@ -28,3 +28,10 @@ def fresh(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype) -> Tensor:
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return torch.from_numpy(memory[start : start + size]).view(dtype).view(shape)
+
+
+def fresh_like(x: Tensor) -> Tensor:
+    """An uninitialized tensor of x's shape, dtype and device, dense, its dimensions laid out in x's order."""
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    laid_out = fresh(tuple(x.size(dim) for dim in order), x, x.dtype)
+    return laid_out.permute([order.index(dim) for dim in range(x.dim())])

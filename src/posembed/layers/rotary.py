@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.kernels.memory import fresh_like
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 
@@ -37,14 +38,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split")
     return turned
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor | None = None) -> Tensor:
     half = x.size(-1) // 2
     if pairing == "half_split":
         first, second = slice(None, half), slice(half, None)
-        turned = x * torch.cat((cos, cos), dim=-1)
+        turned = torch.mul(x, torch.cat((cos, cos), dim=-1), out=out)
     else:
         first, second = slice(0, None, 2), slice(1, None, 2)
-        turned = x * cos.repeat_interleave(2, dim=-1)
+        turned = torch.mul(x, cos.repeat_interleave(2, dim=-1), out=out)
     # Into the product, which is fresh: halves of their own would cost more memory and time than the arithmetic.
     turned[..., first].addcmul_(x[..., second], sin, value=-1)
     turned[..., second].addcmul_(x[..., first], sin)
@@ -52,25 +53,27 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
 
 
 PIECE = 1 << 19
-"""Elements that a CPU turns at a time, 2 MiB in float32: what is made on the way stays in the cache."""
+"""Elements that a CPU turns at a time, 2 MiB in float32: so each is read from memory once."""
 
 
 class _Rotation(torch.autograd.Function):
     """``_turned``, whose gradient is the turn back: autograd by itself would take each write into a half apart."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
         length = x.size(-2)
         step = max(1, PIECE * length // max(1, x.numel()))
-        if step >= length or not x.is_cpu:
+        if step >= length or not x.is_cpu or type(x) is not Tensor:
             return _turned(x, cos, sin, pairing)
-        out = torch.empty_like(x)
+        turned = fresh_like(x)
+        as_wide = torch.promote_types(x.dtype, cos.dtype) == x.dtype
         for start in range(0, length, step):
-            piece = (..., slice(start, start + step), slice(None))
-            out[piece] = _turned(x[piece], cos[piece], sin[piece], pairing)
-        return out
+            part = (..., slice(start, start + step), slice(None))
+            if as_wide:
+                _turned(x[part], cos[part], sin[part], pairing, out=turned[part])
+            else:
+                turned[part] = _turned(x[part], cos[part], sin[part], pairing)
+        return turned
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Pairing], output: Tensor) -> None:
@@ -87,6 +90,22 @@ class _Rotation(torch.autograd.Function):
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
         cos, sin = ctx.saved_tensors
         return rotate(tangent, cos, sin, ctx.pairing)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing
+    ) -> tuple[Tensor, int]:
+        x = x.unsqueeze(0) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+
+        def beside_x(t: Tensor, dim: int | None) -> Tensor:
+            """What is mapped over first, then ones for the dimensions that x has and t has not."""
+            if dim is None:
+                return t
+            t = t.movedim(dim, 0)
+            return t.reshape(len(t), *[1] * (x.dim() - t.dim()), *t.shape[1:])
+
+        cos, sin = beside_x(cos, in_dims[1]), beside_x(sin, in_dims[2])
+        return rotate(x, cos, sin, pairing), 0
 
 
 class RotaryEmbedding(PositionEncoding):
