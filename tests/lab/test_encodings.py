@@ -9,6 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from posembed import ArgumentError
 from posembed.lab.encodings import build_encoding
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder
@@ -38,11 +39,28 @@ def test_scaled_rope_trains_as_plain_rope_does(
     spec = dataclasses.replace(spec, dropout=0.0, test_lengths=(16, 64))
     plain = train.run(dataclasses.replace(spec, encoding="rope"), task, accelerator)
     assert plain.measurements is not None
-    for name in SCALED:
-        scaled = train.run(dataclasses.replace(spec, encoding=name), task, accelerator)
+    factors = tuple(1.0 + pair for pair in range(spec.width // spec.heads // 2))
+    for name in [*SCALED, "rope-longrope"]:
+        given = factors if name == "rope-longrope" else ()
+        scaled = train.run(dataclasses.replace(spec, encoding=name, rope_factors=given), task, accelerator)
         assert scaled.measurements is not None
         assert scaled.measurements.same_tokens[16] == pytest.approx(plain.measurements.same_tokens[16], abs=1e-3)
         assert scaled.measurements.same_tokens[64] != plain.measurements.same_tokens[64]
+
+
+def test_longrope_s_factors_are_asked_for_before_anything_trains(spec: LanguageSpec) -> None:
+    spec = dataclasses.replace(spec, encoding="rope-longrope", test_lengths=(16, 64))
+    with pytest.raises(ArgumentError, match=r"--rope-factors, \d+ numbers"):
+        build_encoding(spec)
+    with pytest.raises(ArgumentError, match="got 1 factors"):
+        build_encoding(dataclasses.replace(spec, rope_factors=(2.0,)))
+    build_encoding(dataclasses.replace(spec, test_lengths=(16,)))  # nothing is longer, and nothing is scaled
+
+
+def test_settings_that_ask_for_nothing_do_not_name_a_run(spec: LanguageSpec) -> None:
+    """So that runs made before there was such a setting are found."""
+    assert "rope_factors" not in spec.shared_settings()
+    assert spec.key() != dataclasses.replace(spec, rope_factors=(2.0,)).key()
 
 
 @pytest.mark.parametrize("name", [*BIASES, "pope"])

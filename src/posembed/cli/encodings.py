@@ -20,7 +20,9 @@ def encodings(
     from posembed.lab.encodings import ENCODINGS, position_parameters
     from posembed.lab.presets import settings
 
-    spec = settings("small", data_sha256="", width=width, heads=heads, train_length=length, layers=layers)
+    sizes = {"width": width, "heads": heads, "train_length": length, "layers": layers}
+    # LongRoPE's factors, without which it is not built, are given and not learned.
+    spec = settings("small", data_sha256="", rope_factors=(1.0,) * (width // max(heads, 1) // 2), **sizes)
     rows: list[dict[str, Any]] = [
         {
             "name": name,

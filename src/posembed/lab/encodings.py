@@ -22,7 +22,7 @@ from posembed.layers.pope import PolarEmbedding
 from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
-from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, NTKScaling, YarnScaling
+from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
 
@@ -92,7 +92,7 @@ ENCODINGS: dict[str, Entry] = {
         "Gopalakrishnan et al. 2025, arXiv:2509.10534",
     ),
     # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the length at hand
-    # to it. LongRoPE is not among them: its factors come from a search of their own.
+    # to it, or by factors that are given.
     "rope-linear": Entry(
         lambda s: RotaryEmbedding(s.width // s.heads, scaling=LinearScaling(original_length=s.train_length)),
         "RoPE; at test positions are divided by how many times longer the text is",
@@ -113,12 +113,32 @@ ENCODINGS: dict[str, Entry] = {
         "RoPE; at test slow turns are interpolated and fast ones stay, with Llama 3's bounds",
         "Llama team 2024, arXiv:2407.21783",
     ),
+    "rope-longrope": Entry(
+        lambda s: RotaryEmbedding(s.width // s.heads, scaling=longrope(s)),
+        "RoPE; at test each turn is divided by a factor of its own, which a search has found (--rope-factors)",
+        "Ding et al. 2024, arXiv:2402.13753",
+    ),
     "none": Entry(
         lambda s: NoPosition(),
         "no position; the causal mask alone tells how many tokens came before",
         "Haviv et al. 2022, arXiv:2203.16634",
     ),
 }
+
+
+def longrope(s: TrainingSpec) -> LongRopeScaling:
+    """Trained as plain RoPE; longer texts are read with the factors given, which a search has found."""
+    factors = s.rope_factors
+    if not factors and s.longest > s.train_length:
+        raise ArgumentError(
+            f"rope-longrope divides each turn by a factor of its own beyond {s.train_length:,} tokens: give "
+            f"posembed compare lengths its --rope-factors, {s.width // s.heads // 2} numbers, or use rope-yarn or "
+            "rope-ntk, which compute theirs"
+        )
+    factors = factors or (1.0,) * (s.width // s.heads // 2)
+    return LongRopeScaling(
+        (1.0,) * len(factors), factors, s.train_length, s.longest / s.train_length, attention_factor=1.0
+    )
 
 
 def extended(method: str) -> Callable[[TrainingSpec], PositionEncoding]:

@@ -13,6 +13,12 @@ from posembed.lab.tasks.language import LanguageSpec, build_decoder
 NAMES = [*ENCODINGS, *(f"{name}+window" for name in ENCODINGS)]
 
 
+@pytest.fixture
+def spec(spec: LanguageSpec) -> LanguageSpec:
+    """With what rope-longrope asks for."""
+    return dataclasses.replace(spec, rope_factors=(1.0, 1.5, 2.0, 4.0))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_sees_the_future(spec: LanguageSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50).double().eval()

@@ -45,6 +45,10 @@ Heads = Annotated[int | None, option("Attention heads.", MODEL)]
 Window = Annotated[int | None, option("Window, of encodings that use one.", MODEL)]
 Ring = Annotated[int | None, option("Rows of the rolling table; at least the window.", MODEL)]
 
+RopeFactors = Annotated[
+    str | None, option("Of rope-longrope, one for each pair of a head's components, commas between.", MODEL)
+]
+
 Steps = Annotated[int | None, option("Training steps.", TRAINING)]
 Batch = Annotated[int | None, option("Sequences a step, over all processes.", TRAINING)]
 LearningRate = Annotated[float | None, option("Peak of the cosine.", TRAINING)]
@@ -66,3 +70,11 @@ def numbers(text: str | None) -> tuple[int, ...] | None:
         return None if text is None else tuple(int(number) for number in names(text))
     except ValueError:
         raise typer.BadParameter(f"expected whole numbers with commas between, as 128,256; got {text!r}") from None
+
+
+def decimals(text: str | None) -> tuple[float, ...] | None:
+    """ "1,1.5" -> (1.0, 1.5)."""
+    try:
+        return None if text is None else tuple(float(number) for number in names(text))
+    except ValueError:
+        raise typer.BadParameter(f"expected numbers with commas between, as 1,1.5; got {text!r}") from None

@@ -32,6 +32,8 @@ class TrainingSpec:
     """Of the encodings that need one, and of those named with "+window"."""
     ring: int
     """Rows of the rolling table."""
+    rope_factors: tuple[float, ...] = ()
+    """Of rope-longrope beyond the training length, one for each pair of a head."""
     dropout: float
     steps: int
     batch: int
@@ -54,11 +56,14 @@ class TrainingSpec:
 
     def key(self) -> str:
         """A short name, safe in a file system, that no other spec has."""
-        asked = {"question": self.QUESTION, **dataclasses.asdict(self)}
+        asked = {"question": self.QUESTION, **self._asked()}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
     def shared_settings(self) -> dict[str, Any]:
         """What all runs of a folder have in common."""
-        settings = dataclasses.asdict(self)
-        return {name: value for name, value in settings.items() if name not in self.COMPARED}
+        return {name: value for name, value in self._asked().items() if name not in self.COMPARED}
+
+    def _asked(self) -> dict[str, Any]:
+        """The fields, without those that are empty: they ask for nothing."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value != ()}
