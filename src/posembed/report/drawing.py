@@ -93,15 +93,21 @@ def tick_heights(axes: Axes) -> None:
     if high / low < 5:
         heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
     else:
+        decades = math.log10(high / low)
+        digits = (1, 2, 3, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
+        every = max(1, round(decades / 8))
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        heights = [digit * 10.0**power for power in powers for digit in (1, 2, 3, 5)]
+        heights = [digit * 10.0**power for power in powers if power % every == 0 for digit in digits]
     fix_ticks(axes.yaxis, [height for height in heights if low <= height <= high])
     axes.grid(axis="y", color=RULE, linewidth=0.5)
 
 
 def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
     axis.set_major_locator(FixedLocator(places))
-    axis.set_major_formatter(FixedFormatter([f"{place:,.5g}" for place in places]))
+    names = [
+        f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places
+    ]
+    axis.set_major_formatter(FixedFormatter(names))
     axis.set_minor_locator(NullLocator())
 
 
