@@ -23,8 +23,10 @@ from collections.abc import Callable
 import pages
 import peers
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
+from posembed.kernels.memory import fresh_like
 from posembed.lab.cost.measure import cost_spec, run_spec
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
@@ -38,8 +40,37 @@ OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
 NOT_FASTER_BY = 0.03
 VOCABULARY = 256
 NONE = "none"
+COPY = "a copy, the limit"
 Contestants = dict[tuple[str, str], PositionEncoding]
 """(library, encoding) -> the encoding."""
+
+
+class CopyOfInput(PositionEncoding):
+    """What whatever returns a new input must at least do."""
+
+    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        return Copy.apply(x)
+
+
+class CopyOfHeads(PositionEncoding):
+    """What whatever returns new queries and keys must at least do, in each layer."""
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return Copy.apply(q), Copy.apply(k)
+
+
+class Copy(torch.autograd.Function):
+    """Forward into large pages, as ours write; its gradient is another."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return fresh_like(x).copy_(x)
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        return fresh_like(gradient).copy_(gradient)
 
 
 def contestants(shape: Shape, layers: int) -> Contestants:
@@ -48,6 +79,7 @@ def contestants(shape: Shape, layers: int) -> Contestants:
     )
     found: Contestants = {("-", NONE): NoPosition()}
     found |= {("posembed", name): build_encoding(run_spec(spec, name)) for name in OURS}
+    found |= {(COPY, "learned"): CopyOfInput(), (COPY, "rope"): CopyOfHeads()}
     others = peers.peers(length=shape.length, width=shape.width, heads=shape.heads)
     return found | {(peer, name): layer for name in others for peer, layer in others[name].items()}
 
@@ -167,7 +199,7 @@ def verdicts(shares: dict[tuple[str, str], Spread], attention: dict[tuple[str, s
                     f"{at_most(share, quoted)}."
                 )
     for library, name in shares:
-        if library != "posembed":
+        if library not in ("posembed", COPY):
             times = spread(
                 [
                     (1 + ours) / (1 + theirs)
@@ -198,8 +230,9 @@ def main() -> None:
 
     shape = Shape(args.batch, args.length, args.width, args.heads)
     wide = Shape(args.attention_batch, args.length, args.width, args.heads)
-    step = turns(steps_of_training(contestants(shape, args.layers), shape, args.layers), args.rounds)
     found = contestants(shape, args.layers)
+    in_a_model = {key: encoding for key, encoding in found.items() if key[0] != COPY}
+    step = turns(steps_of_training(in_a_model, shape, args.layers), args.rounds)
     own = turns(steps_of_places(found, shape), args.own_rounds)
     often = times_a_step(found, shape, args.layers)
     shares = {key: own_share(own[key], often[key], step[("-", NONE)]) for key in own}

@@ -52,7 +52,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "addition": {"train_size": 10, "test_sizes": (5, 10, 11, 12, 15, 20, 25, 30)},
     "sorting": {},
     "parity": {},
-    "passkey": {"train_size": 64, "test_sizes": (32, 64, 128, 256, 512)},
+    # Two layers: what stands after a mark is found by a token that knows what stood before it.
+    "passkey": {"train_size": 64, "test_sizes": (32, 64, 128, 256, 512), "layers": 2, "steps": 2000},
 }
 
 
