@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from made_up_inits import init_run, init_runs_of, save_inits, typical
 from posembed.cli import app
 from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.model.looking import save_attention
 from posembed.lab.questions.inits import summarise_inits
 from posembed.report.inits.quoted import QUOTED, disagreements, quoted_table
 from posembed.report.inits.report import write_report
@@ -125,6 +127,17 @@ def test_the_command_finds_the_question_s_page(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["report", str(folder), "--reference", "alibi"], catch_exceptions=False)
     with pytest.raises(RunFolderError, match="is not a run folder"):
         write_report(tmp_path / "nowhere")
+
+
+def test_where_the_heads_look_is_shown_by_start(tmp_path: Path) -> None:
+    folder = save_inits(tmp_path, typical(1))
+    result = folder.results()[0]
+    weights = torch.full((1, 2, 8), 0.125, dtype=torch.float64)
+    folder.attention(result.spec).parent.mkdir(exist_ok=True)
+    save_attention(folder.attention(result.spec), weights)
+    text = text_of(write_report(folder.path))
+    assert text.count("Where the heads look") == 1
+    assert f"{result.spec.init}, seed 0" in text.partition("Where the heads look")[2]
 
 
 def test_a_page_of_runs_that_all_failed_or_have_no_tables(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from posembed.report.inits.quoted import comparable, disagreements, quoted_table
 from posembed.report.inits.tables import raw_tables, result_tables
 from posembed.report.inits.words import answer, best_first, loss_number
 from posembed.report.learned.along_training import starts_figure
+from posembed.report.learned.attention_by_distance import attention_section
 from posembed.report.learned.tables import measures_picture, tables_of
 from posembed.report.page import Picture, Section, picture, render_page, write_page
 from posembed.report.words import runs_of_each
@@ -56,6 +57,7 @@ def render(
         Section("", tuple(_first_figures(summary))),
         Section("The numbers", tuple(tables), says=_intervals(summary)),
         Section("What the tables became", tuple(_table_pictures(runs, results))),
+        attention_section(runs, results, compared="init"),
         training_section(results, compared="init"),
         evidence_section(results, raw_tables(results)),
     ]

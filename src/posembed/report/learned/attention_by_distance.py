@@ -13,10 +13,10 @@ from torch import Tensor
 from posembed.lab.model.looking import load_attention, looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
-from posembed.report.page import Picture, picture
+from posembed.report.page import Picture, Section, picture
 
 COLUMNS = 3
-WHERE_THEY_LOOK = (
+_WHERE_THEY_LOOK = (
     "The mean weight of the token so many tokens back, on held-out text at the training length: a panel a layer, "
     "a line a head. Dashed: what a head gives that weighs all it sees alike."
 )
@@ -55,6 +55,13 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
         axes.grid(axis="y", color=RULE, linewidth=0.5)
     figure.text(48 / WIDTH, 10 / height, "tokens back (log scale)", fontsize=TEXT, color=INK)
     return figure
+
+
+def attention_section(
+    runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding"
+) -> Section:
+    pictures = tuple(attention_pictures(runs, results, compared=compared))
+    return Section("Where the heads look", pictures, says=_WHERE_THEY_LOOK)
 
 
 def attention_pictures(

@@ -11,7 +11,7 @@ from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
-from posembed.report.learned.attention_by_distance import WHERE_THEY_LOOK, attention_pictures
+from posembed.report.learned.attention_by_distance import attention_section
 from posembed.report.learned.tables import table_pictures
 from posembed.report.lengths.answer import answer
 from posembed.report.lengths.curve import is_cut, length_figure
@@ -52,7 +52,7 @@ def render(
         Section("", (lengths,)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
         Section("What the tables learned", tuple(table_pictures(runs, results))),
-        Section("Where the heads look", tuple(attention_pictures(runs, results)), says=WHERE_THEY_LOOK),
+        attention_section(runs, results),
         training_section(results),
         evidence_section(results, raw_tables(results)),
     ]
