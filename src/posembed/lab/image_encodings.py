@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.lab.encodings import ENCODINGS
+from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -22,9 +22,6 @@ from posembed.layers.sinusoidal_grid import SinusoidalGridEmbedding
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
 
-if TYPE_CHECKING:
-    from posembed.lab.tasks.images import ImageSpec
-
 Grid = tuple[int, int]
 GRID_METHOD = "bicubic-antialias"
 LINE_METHOD = "linear"
@@ -32,7 +29,7 @@ LINE_METHOD = "linear"
 
 @dataclass(frozen=True)
 class ImageEntry:
-    build: Callable[[ImageSpec, Grid], PositionEncoding]
+    build: Callable[[TrainingSpec, Grid], PositionEncoding]
     line: str
     """What it is, in one line."""
     regridded: str

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.positions.from_layout import given_or_consecutive
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
@@ -73,7 +74,7 @@ class PolarEmbedding(PositionEncoding):
         return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)
 
     def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int = 0
+        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> tuple[Tensor, Tensor]:
         """q and k (B, H, L, d) -> (B, H, L, 2 d) each; without positions, those from offset on."""
         if (
@@ -85,10 +86,7 @@ class PolarEmbedding(PositionEncoding):
                 f"q and k must be (B, H={self.heads}, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
                 f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
             )
-        if position_ids is None:
-            position_ids = torch.arange(offset, offset + q.size(-2), device=q.device)
-        elif offset:
-            raise ArgumentError("pass position_ids or offset, not both")
+        position_ids = given_or_consecutive(position_ids, q.size(-2), offset, q)
         return self.at_queries_keys(q, k, position_ids, position_ids)
 
     def extra_repr(self) -> str:

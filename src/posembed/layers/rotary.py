@@ -16,6 +16,7 @@ from posembed.errors import ArgumentError
 from posembed.kernels.memory import fresh_like
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
+from posembed.positions.from_layout import given_or_consecutive
 
 Pairing = Literal["half_split", "interleaved"]
 
@@ -167,7 +168,7 @@ class RotaryEmbedding(PositionEncoding):
         return turned_q, rotate(k, *self.cos_sin(k_positions, length=length), self.pairing)
 
     def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int = 0
+        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> tuple[Tensor, Tensor]:
         """q (B, H, L, d) and k (B, Hk, L, d) -> both turned; without positions, those from offset on."""
         if q.size(-1) != self.head_dim or k.size(-1) != self.head_dim or q.size(-2) != k.size(-2):
@@ -175,10 +176,7 @@ class RotaryEmbedding(PositionEncoding):
                 f"q and k must be (B, H, L, {self.head_dim}) with one L, got {tuple(q.shape)} and "
                 f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
             )
-        if position_ids is None:
-            position_ids = torch.arange(offset, offset + q.size(-2), device=q.device)
-        elif offset:
-            raise ArgumentError("pass position_ids or offset, not both")
+        position_ids = given_or_consecutive(position_ids, q.size(-2), offset, q)
         return self.at_queries_keys(q, k, position_ids, position_ids)
 
     def extra_repr(self) -> str:

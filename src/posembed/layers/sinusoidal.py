@@ -5,10 +5,10 @@ PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula stan
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from posembed.layers.base import PositionEncoding
+from posembed.positions.from_layout import given_or_consecutive
 from posembed.tables.fill import check_even, sinusoids
 
 
@@ -50,11 +50,9 @@ class SinusoidalPositionalEmbedding(PositionEncoding):
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         return self.dropout(x + self.rows(position_ids).to(x.dtype))
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int = 0) -> Tensor:
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
         """x (B, L, D) plus the rows of position_ids, (L,) or (B, L), or of offset, offset + 1, ..."""
-        if position_ids is None:
-            position_ids = torch.arange(offset, offset + x.size(1), device=x.device)
-        return self.at_input(x, position_ids)
+        return self.at_input(x, given_or_consecutive(position_ids, x.size(1), offset, x))
 
     def extra_repr(self) -> str:
         return (

@@ -22,6 +22,19 @@ def consecutive(length: int, offset: int | Tensor = 0, *, device: torch.device |
     return torch.arange(offset, offset + length, device=device)
 
 
+def given_or_consecutive(position_ids: Tensor | None, length: int, offset: int | Tensor, like: Tensor) -> Tensor:
+    """The ids given, or where there are none ``consecutive(length, offset)`` on the device of ``like``.
+
+    Raises:
+        ArgumentError: ids and an offset.
+    """
+    if position_ids is None:
+        return consecutive(length, offset, device=like.device)
+    if isinstance(offset, Tensor) or offset:
+        raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
+    return position_ids
+
+
 def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:
     """mask (L,) or (B, L), 1 where a token is -> ids that count the tokens of each row; padding gets ``padding``.
 
