@@ -10,18 +10,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+from posembed.lab import presets
 from posembed.lab.advice.evidence import COMMITTED
 from posembed.lab.encodings import ENCODINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("benchmarks/results/length-stdlib.md", "benchmarks/results/length-wikitext-2.md")
-DEMO = "README.md"
+BROAD = "docs/measured.md"
 
 
 def studies() -> list[dict[str, Any]]:
     """Every study of these pages, those of most seeds first."""
     found = [study for page in PAGES for study in of_results(page)]
-    found.append(of_demo((ROOT / DEMO).read_text(encoding="utf-8")))
+    found.append(of_broad((ROOT / BROAD).read_text(encoding="utf-8")))
     return sorted(found, key=lambda study: -max(row["seeds"] for row in study["rows"]))
 
 
@@ -66,25 +67,33 @@ def interval(cell: str) -> dict[str, float] | None:
     return {"mean": float(mean), "low": round(ends[0], 4), "high": round(ends[1], 4)}
 
 
-def of_demo(readme: str) -> dict[str, Any]:
-    """The table that `make demo` prints."""
-    first, second, *body = matched(r"by tokens of context: lower is better\n\n((?: {4}.*\n)+)", readme)[
-        0
-    ].splitlines()
-    train_length = int(matched(r"^\s+(\d+)", first)[0])
-    lengths = [train_length, *(int(n) for n in matched(r"trained\s+([\d ]+?)\s+at ", second)[0].split())]
+def of_broad(page: str) -> dict[str, Any]:
+    """The table of every encoding, with intervals at the last length."""
+    section = page[page.index("## Perplexity beyond") :]
+    seeds = int(matched(r"--seeds (\d+)", section)[0])
+    train_length, layers = map(int, matched(r"Trained at (\d+) bytes[^(]*\((\d+) layers", section))
+    heads, _, *bodies = matched(r"((?:^\|.*\n)+)", section)[0].splitlines()
+    lengths = [int(head) for head in cells_of(heads) if head.isdigit()]
     rows = []
-    for line in body:
-        if (cells := line.split())[0] in ENCODINGS:
-            window = int(cells.pop(1)) if re.fullmatch(r"\d+", cells[1]) else None
-            values = [None if cell == "-" else {"mean": float(cell)} for cell in cells[1 : 1 + len(lengths)]]
-            by_length = list(zip(lengths, values, strict=True))
-            rows.append({"encoding": cells[0], "window": window, "seeds": 1, "by_length": by_length})
-    return {"title": "make demo", "source": DEMO, "train_length": train_length, "rows": rows}
+    for encoding, *cells in map(cells_of, bodies):
+        window = presets.default_window(layers, train_length) if encoding == "rolling" else None
+        by_length = [(length, with_ends(cell)) for length, cell in zip(lengths, cells, strict=False)]
+        rows.append({"encoding": encoding, "window": window, "seeds": seeds, "by_length": by_length})
+    return {"title": "every encoding, quick preset", "source": BROAD, "train_length": train_length, "rows": rows}
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+def with_ends(cell: str) -> dict[str, float] | None:
+    """ "7.73 (7.52\N{EN DASH}7.96)" -> mean and ends; "no row" -> None."""
+    numbers = [float(number) for number in re.findall(r"[\d.]+", cell)]
+    return dict(zip(("mean", "low", "high"), numbers, strict=False)) or None
 
 
 def matched(pattern: str, text: str) -> tuple[str, ...]:
-    found = re.search(pattern, text)
+    found = re.search(pattern, text, flags=re.MULTILINE)
     if found is None:
         raise ValueError(f"nothing in the page looks like {pattern!r}; does it have another form now?")
     return found.groups()

@@ -62,7 +62,7 @@ def test_figures_of_ones_own_runs(posembed, tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(2)).path
     out = posembed(f"--length 64 --longest none --runs {folder}")[1]
     assert f"({folder})" in out
-    assert "README.md" not in out
+    assert "measured.md" not in out
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_the_figures_of_others_only_warn() -> None:
 
 def test_figures_are_named_with_their_source() -> None:
     advice = advise(Needs(train_length=512, longest=512), committed_studies())
-    assert {figures.source for figures in advice.figures} == {"README.md"}
+    assert {figures.source for figures in advice.figures} == {"docs/measured.md"}
     assert any(line.startswith("learned: ") and "no position" in line for line in advice.figures[0].lines)
     own = study(True, rolling=(5.0, 0.1))
     assert [
