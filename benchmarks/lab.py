@@ -213,11 +213,15 @@ def main() -> None:
     else:
         turns["nanoGPT"] = nanogpt(arguments.nanogpt, task, spec, accelerator.device)
     rates: dict[str, list[float]] = {name: [] for name in turns}
+    first: dict[str, float] = {}
     for number in range(arguments.turns + 1):
         for name, turn in list(turns.items())[:: 1 if number % 2 else -1]:  # nobody always follows the same one
+            started = time.perf_counter()
             found = turn()
             if number:  # the first turn compiles and warms up
                 rates[name].append(found)
+            else:
+                first[name] = time.perf_counter() - started
     peers = {name: values for name, values in rates.items() if not name.startswith("posembed")}
     fastest = max(peers, key=lambda name: statistics.median(peers[name]))
     given = " ".join("nanoGPT" if Path(word).is_dir() else word for word in sys.argv[1:])
@@ -241,6 +245,16 @@ def main() -> None:
         share = ratio(spread(values), spread(rates[fastest]))
         interval = "" if name == fastest or share.low is None else f"{share.low:.2f} to {share.high:.2f}"
         lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {share.median:.2f} | {interval} |")
+    eager, compiled = "posembed's lab", "posembed's lab, compiled"
+    compiling = first[compiled] - first[eager]
+    won = spread([1 / a - 1 / b for a, b in zip(rates[eager], rates[compiled], strict=True)]).median
+    steps = compiling / (won * spec.batch * spec.train_length) if won > 0 else None
+    lines += [
+        "",
+        f"Compiling takes {compiling:.0f} s, "
+        + (f"won back after {steps:,.0f} steps" if steps is not None else "never won back")
+        + f"; the preset trains {presets.PRESETS[arguments.preset]['steps']:,}.",
+    ]
     if arguments.command:
         lines += ["", f"`posembed compare lengths --preset {arguments.preset} --encodings alibi`, in seconds:", ""]
         lines += ["| part | seconds |", "|---|---|"]
