@@ -75,6 +75,22 @@ class NearFarWithDecay(NearFarPositionalEmbedding):
         return super().at_scores(q_positions, k_positions) + decay
 
 
+class NearFarSharpened(NearFarPositionalEmbedding):
+    """The logits of far heads are multiplied by s ln n, n the tokens seen and s learned for each head (Scalable-
+    Softmax, Nakanishi 2025, arXiv:2501.19399), in training too."""
+
+    def __init__(self, window: int, dim: int, heads: int, rows: int) -> None:
+        super().__init__(window, dim, heads=heads)
+        self.s = nn.Parameter(torch.full((heads,), 1 / math.log(rows)))
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        far = torch.arange(self.heads).unsqueeze(-1) >= self.near_heads
+        sharpened = self.s.unsqueeze(-1) * torch.arange(2, q.size(-2) + 2).log()
+        return q * torch.where(far, sharpened, 1.0).unsqueeze(-1), k
+
+
 class RingWithDecay(PositionEncoding):
     """A ring of 16 rows at queries and keys, no window. The same row stands at every 16th token, in training too;
     a learned decay is to tell the near one from the far."""
@@ -199,6 +215,7 @@ class FarBias(PositionEncoding):
 
 IDEAS: Mapping[str, Callable[[Any], PositionEncoding]] = {
     "near-far with a learned decay": lambda s: NearFarWithDecay(s.window, s.width, s.heads),
+    "near-far, far heads sharpened": lambda s: NearFarSharpened(s.window, s.width, s.heads, s.train_length),
     "ring with a learned decay": lambda s: RingWithDecay(s.width, s.heads),
     "fine and coarse, skipped": lambda s: FineAndCoarse(s.width, s.longest),
     "a plain table at queries and keys": lambda s: TableAtQueriesKeys(s.width, s.heads, s.train_length),
