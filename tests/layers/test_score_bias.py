@@ -51,6 +51,33 @@ def test_score_mod_is_the_dense_bias(
     torch.testing.assert_close(modded, dense.expand_as(modded), atol=1e-5, rtol=1e-5)
 
 
+@every_bias
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 200), st.integers(0, 200))
+def test_consecutive_positions_along_diagonals_are_all_pairs(
+    build: Callable[[int], ScoreBias], q_length: int, k_length: int, q_start: int, k_start: int
+) -> None:
+    """By row positions take no shortcut; consecutive ones may."""
+    bias = build(3)
+    q_positions, k_positions = q_start + torch.arange(q_length), k_start + torch.arange(k_length)
+    dense = bias.at_scores(q_positions, k_positions)
+    pairs = bias.at_scores(q_positions[None], k_positions[None])[0]
+    torch.testing.assert_close(dense, pairs, atol=1e-5, rtol=1e-5)
+    parameters = list(bias.parameters())
+    if parameters:
+        weights = torch.randn(3, q_length, k_length)
+        ours, theirs = (torch.autograd.grad((y * weights).sum(), parameters) for y in (dense, pairs))
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-4)
+
+
+@every_bias
+def test_it_maps_over_positions(build: Callable[[int], ScoreBias]) -> None:
+    bias = build(2)
+    starts = torch.tensor([0, 4, 90])[:, None] + torch.arange(5)
+    mapped = torch.func.vmap(lambda p: bias.at_scores(p, p))(starts)
+    torch.testing.assert_close(mapped, bias.at_scores(starts, starts), atol=1e-5, rtol=1e-5)
+
+
 @every_learned_bias
 def test_score_mod_has_the_gradients_of_the_dense_bias(build: Callable[[int], ScoreBias]) -> None:
     bias = build(2)

@@ -36,6 +36,9 @@ class ScoreBias(PositionEncoding):
             raise ArgumentError(f"{type(self).__name__} needs at least one head, got {heads}")
         self.heads = heads
 
+    of_distance_alone = True
+    """Whether the formula reads nothing of the positions but their difference."""
+
     def formula(self, device: torch.device) -> Formula:
         """The bias as a function of single heads and positions, its learned values ready on the device."""
         raise NotImplementedError
@@ -44,6 +47,8 @@ class ScoreBias(PositionEncoding):
         """Positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk), float32."""
         head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
         formula = self.formula(q_positions.device)
+        if self.of_distance_alone and _are_consecutive(q_positions) and _are_consecutive(k_positions):
+            return _along_diagonals(formula, head.squeeze(-1), q_positions, k_positions)
         return formula(head, q_positions[..., None, :, None], k_positions[..., None, None, :])
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
@@ -68,3 +73,25 @@ class ScoreBias(PositionEncoding):
 
     def extra_repr(self) -> str:
         return f"{self.heads}"
+
+
+def _are_consecutive(position_ids: Tensor) -> bool:
+    """p, p + 1, p + 2 and so on, where that can be seen without waiting for a device."""
+    if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
+        return False
+    if torch.compiler.is_compiling() or type(position_ids) is not Tensor:
+        return False
+    try:
+        return bool((position_ids.diff() == 1).all())
+    except RuntimeError:  # there are no values to look at: vmap
+        return False
+
+
+def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    """(H, Lq, Lk) of consecutive positions: each of the Lq + Lk - 1 distances is computed once."""
+    q_length, k_length = len(q_positions), len(k_positions)
+    # From the distance of the last query and the first key down to that of the first query and the last key: row i
+    # of the bias is the k_length of them from the place q_length - 1 - i on.
+    descending = torch.arange(q_length - 1, -k_length, -1)
+    by_distance = formula(head, q_positions[0] + descending, k_positions[0])
+    return by_distance.unfold(-1, k_length, 1).flip(-2)
