@@ -63,8 +63,7 @@ class Fire(ScoreBias):
         return wide(self.c), wide(self.threshold_factor) * self.initial_threshold
 
     def formula(self, device: torch.device) -> Formula:
-        # Inside a kernel there are no vectors, so that the hidden units are summed one by one. Dense it costs 1.4
-        # times a matrix product over the units, and autocast, which would blur the distances, leaves it alone.
+        # Inside a kernel there are no vectors, so that the hidden units are summed one by one.
         c, threshold = self.c_and_threshold()
         slopes, offsets = wide(self.hidden.weight).squeeze(-1), wide(self.hidden.bias)
         weights, biases = wide(self.output.weight), wide(self.output.bias)
@@ -77,6 +76,17 @@ class Fire(ScoreBias):
             return total
 
         return bias
+
+    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """As every ScoreBias; the hidden units are one matrix product, a third of their sum's time."""
+        x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
+        device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
+        with torch.autocast(device, enabled=False):  # which would blur the distances
+            hidden = torch.addmm(
+                wide(self.hidden.bias)[:, None], wide(self.hidden.weight), x.reshape(1, -1)
+            ).relu()
+            bias = torch.addmm(wide(self.output.bias)[:, None], wide(self.output.weight), hidden)
+        return bias.view(self.heads, *x.shape).movedim(0, -3)
 
     def extra_repr(self) -> str:
         return f"{self.heads}, width={self.width}, c={self.initial_c:g}, threshold={self.initial_threshold:g}"
