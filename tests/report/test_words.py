@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from made_up_runs import NO_REACH, run, runs
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
 from posembed.report.lengths.words import best_first, last_position, reach, reach_in_words, times, verdict
-from posembed.report.words import called, interval, listed, number, runs_of_each
+from posembed.report.words import called, interval, listed, model_size, number, runs_of_each
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
@@ -131,3 +132,9 @@ def test_runs_are_counted_as_they_are() -> None:
     assert runs_of_each(counted(*runs(1)).rows) == "one run of each"
     assert runs_of_each(counted(*runs(3)).rows) == "3 runs of each"
     assert runs_of_each(counted(*runs(2), run("none", (4.0,) * 4)).rows) == "1 to 2 runs of each"
+
+
+def test_one_layer_is_not_layers() -> None:
+    spec = run("rope", (4.0,) * 4).spec
+    assert model_size(spec) == f"{spec.layers} layers, width {spec.width}, {spec.heads} heads"
+    assert model_size(dataclasses.replace(spec, layers=1, heads=1)) == f"1 layer, width {spec.width}, 1 head"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from posembed.statistics import Estimate
+
+if TYPE_CHECKING:
+    from posembed.lab.runs.spec import TrainingSpec
 
 
 class HasSeeds(Protocol):
@@ -41,6 +44,13 @@ def called(encoding: str) -> str:
 def listed(things: Sequence[str]) -> str:
     """ "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
+
+
+def model_size(spec: TrainingSpec) -> str:
+    """ "3 layers, width 96, 4 heads", "1 layer, width 32, 1 head"."""
+    layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
+    heads = "1 head" if spec.heads == 1 else f"{spec.heads} heads"
+    return f"{layers}, width {spec.width}, {heads}"
 
 
 def capitalised(sentence: str) -> str:

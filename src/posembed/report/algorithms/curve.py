@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from posembed.lab.questions.algorithms import SOLVED, AlgorithmRow, AlgorithmSummary
 from posembed.report.algorithms.words import ends_at
-from posembed.report.drawing import MARKERS, MUTED, PAPER, RULE, TEXT, Style, lines_sheet, styles
+from posembed.report.drawing import MARKERS, MUTED, PAPER, RULE, TEXT, Style, fix_ticks, lines_sheet, styles
 from posembed.report.labels import label_line_ends
 
 
@@ -25,7 +26,7 @@ def algorithm_figure(summary: AlgorithmSummary) -> Figure:
     )
     axes.set_ylim(-4, 104)
     axes.set_xlim(0, max(summary.test_sizes) * 1.03)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    fix_ticks(axes.xaxis, _sizes_apart(summary.test_sizes))
     axes.grid(axis="y", color=RULE, linewidth=0.5)
     _shade_what_was_trained(axes, summary)
     for row in there:
@@ -34,6 +35,15 @@ def algorithm_figure(summary: AlgorithmSummary) -> Figure:
     for place, row in enumerate(row for row in there if row not in whole):
         _say_that_it_ends(axes, row, summary, drawn[row.encoding], place)
     return figure
+
+
+def _sizes_apart(sizes: Sequence[int]) -> list[int]:
+    """The sizes tested, the largest first, without those whose number would touch the one before."""
+    apart: list[int] = []
+    for size in sorted(sizes, reverse=True):
+        if not apart or apart[-1] - size >= 0.06 * apart[0]:
+            apart.append(size)
+    return apart
 
 
 def _points(row: AlgorithmRow) -> list[tuple[int, float]]:

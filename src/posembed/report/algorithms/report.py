@@ -17,7 +17,7 @@ from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned.tables import table_pictures
 from posembed.report.page import Section, picture, render_page, write_page
-from posembed.report.words import runs_of_each
+from posembed.report.words import model_size, runs_of_each
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -62,10 +62,9 @@ def render(runs: RunFolder[AlgorithmSpec, Solved], results: Sequence[AlgorithmRe
 
 
 def _about(spec: AlgorithmSpec, summary: AlgorithmSummary) -> str:
-    sizes = f"{spec.layers} layers, width {spec.width}, {spec.heads} heads"
     return (
-        f"The same small Transformer decoder ({sizes}), trained for {spec.steps:,} steps on problems of 1 to "
-        f"{spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
+        f"The same small Transformer decoder ({model_size(spec)}), trained for {spec.steps:,} steps on problems of "
+        f"1 to {spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
         f"{max(spec.test_sizes):,}. Only positions differ. {runs_of_each(summary.rows).capitalize()}."
     )
 

@@ -21,7 +21,7 @@ from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned.tables import table_pictures
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
-from posembed.report.words import interval, runs_of_each
+from posembed.report.words import interval, model_size, runs_of_each
 from posembed.statistics import Estimate
 
 
@@ -156,7 +156,7 @@ def _cell(estimate: Estimate | None) -> Cell:
 def _about(spec: ClassificationSpec, summary: ClassificationSummary) -> str:
     read = "a token in front" if spec.pooling == "cls" else "the mean over its tokens"
     return (
-        f"The same small Transformer encoder ({spec.layers} layers, width {spec.width}, {spec.heads} heads), "
+        f"The same small Transformer encoder ({model_size(spec)}), "
         f"trained on {spec.data} for {spec.steps:,} steps of {spec.batch} texts of up to {spec.train_length:,} "
         f"tokens ({spec.tokenizer}), the class read from {read}. Tested on {summary.examples:,} examples of "
         f"{summary.documents:,} documents that it never saw. Only the position encoding differs. "

@@ -16,7 +16,7 @@ from posembed.report.images.curve import image_figure
 from posembed.report.images.words import answer, are_twins, best_first
 from posembed.report.learned.tables import table_pictures
 from posembed.report.page import Cell, Row, Section, Table, picture, render_page, write_page
-from posembed.report.words import interval, runs_of_each
+from posembed.report.words import interval, model_size, runs_of_each
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -154,7 +154,7 @@ def _differences(row: ImageRow, summary: ImageSummary) -> tuple[Cell, ...]:
 def _about(spec: ImageSpec, summary: ImageSummary) -> str:
     side = spec.train_size // spec.patch
     return (
-        f"A small ViT ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained for {spec.steps:,} "
+        f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} "
         f"steps of {spec.batch} images of {spec.data}, {spec.train_size} x {spec.train_size} pixels in {side} x "
         f"{side} patches of {spec.patch} x {spec.patch}. Only positions differ. Tested on {summary.examples:,} "
         "held-out images, at that size and drawn at others (bilinearly): patches keep their size in pixels, so "

@@ -18,7 +18,7 @@ from posembed.report.learned.along_training import starts_figure
 from posembed.report.learned.attention_by_distance import attention_section
 from posembed.report.learned.tables import measures_picture, tables_of
 from posembed.report.page import Picture, Section, picture, render_page, write_page
-from posembed.report.words import runs_of_each
+from posembed.report.words import model_size, runs_of_each
 from posembed.statistics import Estimate
 
 
@@ -65,7 +65,7 @@ def render(
     unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
     return render_page(
         title="Which values should a learned table start from?",
-        about=f"The same small Transformer ({spec.layers} layers, width {spec.width}, {spec.heads} heads) with a "
+        about=f"The same small Transformer ({model_size(spec)}) with a "
         f"learned table of {spec.train_length:,} rows at its input, trained on {spec.data} for {spec.steps:,} "
         f"steps on {spec.train_length:,} {unit} at a time. Only the table's initial values differ. "
         f"{runs_of_each(summary.rows).capitalize()}.",

@@ -17,7 +17,7 @@ from posembed.report.lengths.answer import answer
 from posembed.report.lengths.curve import is_cut, length_figure
 from posembed.report.lengths.tables import raw_tables, result_tables
 from posembed.report.page import Section, picture, render_page, write_page
-from posembed.report.words import listed, runs_of_each
+from posembed.report.words import listed, model_size, runs_of_each
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
@@ -68,7 +68,7 @@ def render(
 def _about(spec: LanguageSpec, summary: LengthSummary) -> str:
     unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
     return (
-        f"The same small Transformer ({spec.layers} layers, width {spec.width}, {spec.heads} heads), trained on "
+        f"The same small Transformer ({model_size(spec)}), trained on "
         f"{spec.data} for {spec.steps:,} steps on {spec.train_length:,} {unit} at a time, then tested with up to "
         f"{max(spec.test_lengths):,}. Only the position encoding differs. "
         f"{runs_of_each(summary.rows).capitalize()}."
