@@ -63,8 +63,8 @@ def render(runs: RunFolder[AlgorithmSpec, Solved], results: Sequence[AlgorithmRe
 
 def _about(spec: AlgorithmSpec, summary: AlgorithmSummary) -> str:
     return (
-        f"The same small Transformer decoder ({model_size(spec)}), trained for {spec.steps:,} steps on problems of "
-        f"1 to {spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
+        f"The same small Transformer decoder ({model_size(spec)}), trained for {spec.steps:,} steps on problems "
+        f"of 1 to {spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
         f"{max(spec.test_sizes):,}. Only positions differ. {runs_of_each(summary.rows).capitalize()}."
     )
 
