@@ -148,7 +148,8 @@ class TableAtQueriesKeys(PositionEncoding):
 class AveragedByDistance(TableAtQueriesKeys):
     """The same, but at test its own position logits, of each layer and head, are averaged over every distance into
     a bias, with a fitted tail. What passes between a row and a token, which cannot be averaged, is left out.
-    ``always``: in training too; then ``near_heads`` of the heads may have it and the others no position."""
+    ``always``: in training too, as posembed's own AveragedPositionalEmbedding; then ``near_heads`` of the heads may
+    have it and the others no position."""
 
     def __init__(
         self, dim: int, heads: int, rows: int, always: bool = False, near_heads: int | None = None
@@ -223,9 +224,6 @@ IDEAS: Mapping[str, Callable[[Any], PositionEncoding]] = {
     "averaged by distance always": lambda s: AveragedByDistance(s.width, s.heads, s.train_length, always=True),
     "averaged by distance, half": lambda s: AveragedByDistance(
         s.width, s.heads, s.train_length, always=True, near_heads=s.heads // 2
-    ),
-    "averaged by distance, all but one": lambda s: AveragedByDistance(
-        s.width, s.heads, s.train_length, always=True, near_heads=s.heads - 1
     ),
     "a number a distance": lambda s: NumberByDistance(s.heads, s.train_length),
     "rows near, one number far": lambda s: FarBias(s.width, s.heads),

@@ -54,6 +54,7 @@ STUDIES = {
     "screen": Study(
         "Every idea, 300 steps",
         (
+            *("learned-averaged", "learned-averaged+logn"),
             *("near-far", "near-far+logn", "near-far, 1 near", "near-far, 3 near"),
             *(f"{name}{suffix}" for name in IDEAS for suffix in ("", "+logn")),
             *("learned", "rolling", "alibi", "none"),
@@ -64,7 +65,7 @@ STUDIES = {
     "held": Study(
         "What is left, beside the encodings that are known",
         (
-            *("near-far", "averaged by distance, all but one", "averaged by distance at test+logn"),
+            *("learned-averaged", "near-far", "averaged by distance at test+logn"),
             *("rolling", "rope", "alibi", "none", "learned"),
         ),
         3,

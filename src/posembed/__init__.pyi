@@ -12,6 +12,7 @@ from .errors import PosEmbedError as PosEmbedError
 from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .layers.alibi import Alibi as Alibi
+from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding
 from .layers.extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .layers.fire import Fire as Fire

@@ -11,6 +11,7 @@ import torch
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.alibi import Alibi
+from posembed.layers.averaged import AveragedPositionalEmbedding
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.fire import Fire
@@ -153,6 +154,11 @@ ENCODINGS |= {
     "near-far": Entry(
         lambda s: NearFarPositionalEmbedding(s.window, s.width, heads=s.heads, ring=s.ring),
         "half the heads see a window through a ring of learned rows, the others everything by its content",
+        "posembed",
+    ),
+    "learned-averaged": Entry(
+        lambda s: AveragedPositionalEmbedding(s.train_length, s.width, heads=s.heads),
+        "a learned table, its logits averaged by distance into a bias of each layer; one head without position",
         "posembed",
     ),
     "learned-interpolated": Entry(

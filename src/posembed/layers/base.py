@@ -29,6 +29,14 @@ class PositionEncoding(nn.Module):
     log_length: int | None = None
     """Queries that see more tokens than this, the model must multiply by ln tokens / ln log_length. None: none."""
 
+    def in_layer(self, project: Callable[[Tensor], Tensor]) -> PositionEncoding:
+        """What this encoding is in one layer: itself, unless its scores follow from the layer's own W_q and W_k.
+
+        ``project`` is that of ``before_queries_keys``. A model asks once in each layer, and whatever is not the
+        encoding itself for its scores.
+        """
+        return self
+
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """Position ids, int64 on the CPU, to train on: (L,), or (B, L) where each sequence draws its own.
 

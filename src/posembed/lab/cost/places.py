@@ -92,7 +92,7 @@ class Places:
         turned = encoding.at_queries_keys(q, k, ids, ids)
         if turned[0] is not q:
             summed += turned
-        bias = encoding.at_scores(ids, ids)
+        bias = encoding.in_layer(lambda rows: rows @ self.projection).at_scores(ids, ids)
         return Made(() if x is self.x else (x,), summed, () if bias is None else (bias,))
 
 

@@ -56,7 +56,16 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
         q, k, v = self.heads_of(x, encoding, position_ids)
+        bias = self.bias_here(encoding, position_ids, bias)
         return self.dropout(self.output(self.attend(q, k, v, bias, encoding.window).transpose(1, 2).flatten(2)))
+
+    def bias_here(self, encoding: PositionEncoding, position_ids: Tensor, of_all: Bias | None) -> Bias | None:
+        """The bias of all layers, or what the encoding makes of this layer's own weights."""
+        here = encoding.in_layer(self.project_queries_keys)
+        if here is encoding:
+            return of_all
+        width = self.queries_keys_values.in_features // self.heads
+        return bias_of(here, position_ids, head_dim=width)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, window: int | None) -> Tensor:
         if self.causal:
@@ -67,8 +76,9 @@ class Attention(nn.Module):
     def weights(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
         """What ``forward`` weighs the values by, (B, H, L, L): row i is token i's, over all tokens."""
         q, k, _ = self.heads_of(x, encoding, position_ids)
+        bias = self.bias_here(encoding, position_ids, bias)
         if isinstance(bias, FlexBias):  # whose kernels take no values as wide as the text is long
-            bias = dense_bias_of(encoding, position_ids)
+            bias = dense_bias_of(encoding.in_layer(self.project_queries_keys), position_ids)
         # Attention to values that are the columns of the identity is the weights: the same code, all it applies.
         identity = torch.eye(x.size(1), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
         return self.attend(q, k, identity, bias, encoding.window)

@@ -1,0 +1,134 @@
+"""A learned table read by distance: full attention, no last row, and hardly any drift past the training length.
+
+Rows P (N, D), added to what W_q and W_k read, give a head the position logits P W_q (P W_k)^T / sqrt(d). What of
+them depends on the distance alone, the mean of each diagonal, is all that is used here: a bias by distance of each
+layer and head, made anew from the rows in every forward, in training too. The rows make it a smooth one and tie
+the layers together; nothing in it stands at a place, so that there is no last place. Past the N - 1 distances that
+training shows, it goes on as a line in log(1 + distance), fitted to it and never rising.
+
+What passes between a row and a token depends on where the token stands, and is left out. One head (or more) has no
+position and sees every token by its content, which is how a passage far back is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.layers.rolling import ring_sinusoids
+from posembed.layers.score_bias import Formula, ScoreBias, wide
+
+FITTED_FROM = 4
+"""The first distance that the line is fitted to: nearer ones have values of their own."""
+
+
+def mean_logits_by_distance(for_queries: Tensor, for_keys: Tensor) -> Tensor:
+    """Rows projected, (N, H, d) each -> (H, N): entry k is the mean of <row i + k, row i> / sqrt(d), N - k pairs.
+
+    By Fourier transforms of the columns, so that no (N, N) matrix is made.
+    """
+    n, _, d = for_queries.shape
+    # Zeros behind the rows keep the circular correlation from wrapping round.
+    spectrum = torch.fft.rfft(for_queries, n=2 * n, dim=0) * torch.fft.rfft(for_keys, n=2 * n, dim=0).conj()
+    sums = torch.fft.irfft(spectrum.sum(dim=-1), n=2 * n, dim=0)[:n]
+    return sums.T / (torch.arange(n, 0, -1, device=sums.device, dtype=sums.dtype) * d**0.5)
+
+
+def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
+    """(H, N) -> intercept and slope (H, 1) of a line in log(1 + distance), slope at most 0.
+
+    By least squares over the distances from FITTED_FROM on, each weighted by how many pairs of N tokens have it.
+    """
+    n = by_distance.size(-1)
+    distance = torch.arange(FITTED_FROM, n, device=by_distance.device, dtype=by_distance.dtype)
+    x, weight, y = distance.log1p(), (n - distance) / (n - distance).sum(), by_distance[:, FITTED_FROM:]
+    x_mean, y_mean = (weight * x).sum(), (weight * y).sum(-1, keepdim=True)
+    slope = (weight * (x - x_mean) * (y - y_mean)).sum(-1, keepdim=True) / (weight * (x - x_mean) ** 2).sum()
+    slope = slope.clamp(max=0)
+    return y_mean - slope * x_mean, slope
+
+
+class DistanceBias(ScoreBias):
+    """A bias by distance, (H, N), and a line beyond: what AveragedPositionalEmbedding is in one layer."""
+
+    def __init__(self, by_distance: Tensor) -> None:
+        super().__init__(len(by_distance))
+        self.by_distance = by_distance
+        self.intercept, self.slope = fitted_line(by_distance)
+
+    def formula(self, device: torch.device) -> Formula:
+        by_distance, intercept, slope = self.by_distance, self.intercept.squeeze(-1), self.slope.squeeze(-1)
+        known = by_distance.size(-1)
+
+        def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            distance = (q - k).clamp(min=0)  # a decoder's mask hides the keys after a query
+            beyond = intercept[head] + slope[head] * distance.log1p()
+            return torch.where(distance < known, by_distance[head, distance.clamp(max=known - 1)], beyond)
+
+        return bias
+
+
+class AveragedPositionalEmbedding(PositionEncoding):
+    """A learned table whose position logits, averaged over each distance, are a bias in each layer (see above).
+
+    For a causal model, which asks ``in_layer`` in each layer. Trained at N tokens it is read at any number.
+
+    Args:
+        max_len: N, the number of rows: the training length.
+        dim: width D.
+        heads: H of the model; D a multiple of it.
+        heads_without: how many heads, the last ones, have no position; None takes one where there are several.
+        std: of the rows at the start, sinusoids that complete their turns within 2 N rows.
+
+    Raises:
+        ArgumentError: fewer than 8 rows, a width that the heads do not divide, or no head with a position.
+    """
+
+    def __init__(
+        self, max_len: int, dim: int, *, heads: int, heads_without: int | None = None, std: float = 1.0
+    ) -> None:
+        super().__init__()
+        heads_without = min(1, heads - 1) if heads_without is None else heads_without
+        if max_len < 2 * FITTED_FROM:
+            raise ArgumentError(
+                f"max_len must be at least {2 * FITTED_FROM}, for a line to be fitted beyond; got {max_len}"
+            )
+        if heads < 1 or dim < 1 or dim % heads:
+            raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
+        if not 0 <= heads_without < heads:
+            raise ArgumentError(
+                f"heads_without must leave one of the {heads} heads a position, and be at least 0; "
+                f"got {heads_without}"
+            )
+        self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
+        self.weight = nn.Parameter(torch.empty(max_len, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.weight.copy_(ring_sinusoids(2 * self.max_len, self.dim, std=self.std)[: self.max_len])
+
+    def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
+        rows = wide(project(self.weight)).unflatten(-1, (2, self.heads, -1))
+        by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1])
+        with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
+        bias = DistanceBias(by_distance * with_position.unsqueeze(-1))
+        bias.window = self.window
+        return bias
+
+    def forward(self, project: Callable[[Tensor], Tensor], q_length: int, k_length: int | None = None) -> Tensor:
+        """The bias (H, Lq, Lk) of one layer, float32, of the last q_length of k_length tokens.
+
+        Args:
+            project: (N, D) -> (N, 2 D), the products with the layer's W_q and W_k side by side.
+        """
+        return self.in_layer(project)(q_length, k_length, device=self.weight.device)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.max_len}, {self.dim}, heads={self.heads}, heads_without={self.heads_without}, std={self.std:g}"
+        )

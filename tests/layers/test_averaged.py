@@ -1,0 +1,156 @@
+"""The learned table read by distance: what it computes, that nothing ends, and that models use it so."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from posembed import ArgumentError, AveragedPositionalEmbedding, NoPosition, PositionEncoding
+from posembed.lab.model import attention
+from posembed.lab.model.attention import FlexBias
+from posembed.lab.model.decoder import Decoder
+from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
+
+
+def decoder(rows: int = 8, *, layers: int = 2) -> Decoder:
+    torch.manual_seed(0)
+    encoding = AveragedPositionalEmbedding(rows, 16, heads=4)
+    encoding.weight.data.normal_()
+    return Decoder(11, 16, layers=layers, heads=4, encoding=encoding).double().eval()
+
+
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 5))
+def test_the_means_are_those_of_the_matrix_s_diagonals(n: int, heads: int, width: int) -> None:
+    q, k = torch.randn(2, n, heads, width, dtype=torch.float64)
+    logits = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(width)
+    expected = torch.stack([logits.diagonal(-back, 1, 2).mean(-1) for back in range(n)], dim=-1)
+    torch.testing.assert_close(mean_logits_by_distance(q, k), expected, atol=1e-12, rtol=0)
+
+
+def test_the_line_is_the_weighted_fit_and_never_rises() -> None:
+    falling = torch.randn(3, 30, dtype=torch.float64) - torch.arange(30).log1p()
+    intercept, slope = fitted_line(falling)
+    distance = np.arange(FITTED_FROM, 30)
+    for head in range(3):
+        # polyfit weighs residuals, not their squares.
+        expected = np.polyfit(np.log1p(distance), falling[head, FITTED_FROM:].numpy(), 1, w=np.sqrt(30 - distance))
+        np.testing.assert_allclose([slope[head].item(), intercept[head].item()], expected, atol=1e-10)
+    intercept, slope = fitted_line(torch.arange(30.0).expand(2, -1))
+    assert not slope.any()
+    assert (intercept > 0).all()
+
+
+def test_near_distances_have_their_means_and_far_ones_the_line() -> None:
+    by_distance = torch.randn(2, 10, dtype=torch.float64)
+    bias = DistanceBias(by_distance)(25)
+    intercept, slope = fitted_line(by_distance)
+    for back in range(25):
+        expected = by_distance[:, back] if back < 10 else (intercept + slope * math.log1p(back)).squeeze(-1)
+        torch.testing.assert_close(bias.diagonal(-back, 1, 2)[:, 0], expected)
+
+
+def test_a_model_adds_each_layer_s_own_bias() -> None:
+    model = decoder().train(False)
+    encoding = model.encoding
+    assert isinstance(encoding, AveragedPositionalEmbedding)
+    ids = torch.randint(11, (2, 21))
+    x = model.tokens(ids)
+    for block in model.blocks:
+        h = block.attention_norm(x)
+        q, k, v = (
+            t.unflatten(-1, (4, 4)).transpose(1, 2) for t in block.attention.queries_keys_values(h).split(16, -1)
+        )
+        rows = encoding.weight @ block.attention.queries_keys_values.weight[:32].T
+        for_q, for_k = (t.unflatten(-1, (4, 4)).transpose(0, 1) for t in rows.split(16, -1))
+        logits = for_q @ for_k.mT / 2
+        means = torch.stack([logits.diagonal(-back, 1, 2).mean(-1) for back in range(8)], dim=-1)
+        intercept, slope = fitted_line(means)
+        scores = q @ k.mT / 2
+        for i in range(21):
+            for j in range(i + 1):
+                back = i - j
+                added = means[:, back] if back < 8 else (intercept + slope * math.log1p(back))[:, 0]
+                scores[:, :3, i, j] += added[:3]  # the last head has no position
+            scores[..., i, i + 1 :] = -math.inf
+        x = x + block.attention.output((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        x = x + block.mlp(block.mlp_norm(x))
+    expected = model.norm(x) @ model.tokens.weight.T
+    torch.testing.assert_close(model(ids), expected, atol=1e-9, rtol=0)
+
+
+def test_where_a_text_stands_is_not_seen_and_the_order_is() -> None:
+    model = decoder()
+    ids = torch.randint(11, (1, 30))
+    positions = torch.arange(30)
+    torch.testing.assert_close(model(ids, positions), model(ids, positions + 1000), atol=1e-12, rtol=0)
+    torch.testing.assert_close(model(ids), model(ids, positions[None]), atol=1e-9, rtol=0)
+    swapped = ids[:, [1, 0, *range(2, 30)]]
+    assert ids[0, 0] == ids[0, 1] or not torch.allclose(model(ids)[:, -1], model(swapped)[:, -1])
+
+
+def test_the_table_is_trained_through_every_layer() -> None:
+    model = decoder().train()
+    model(torch.randint(11, (2, 20))).square().mean().backward()
+    gradient = model.encoding.weight.grad
+    assert gradient is not None
+    assert (gradient.abs().sum(-1) > 0).all()
+    layer = AveragedPositionalEmbedding(9, 4, heads=2, heads_without=0).double()
+    torch.nn.init.normal_(layer.weight)
+    weight = torch.randn(8, 4, dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda w, p: torch.func.functional_call(layer, {"weight": w}, (lambda rows: rows @ p.T, 13)),
+        (layer.weight, weight.requires_grad_()),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.nn.attention import flex_attention
+
+    model = decoder().float()
+    ids = torch.randint(11, (1, 20))
+    made: list[object] = []
+
+    def through_flex(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> FlexBias | None:
+        made.append(attention.flex_bias_of(encoding, position_ids))
+        return made[-1]  # type: ignore[return-value]
+
+    with torch.no_grad():
+        dense = model(ids)
+        monkeypatch.setattr(attention, "compiled", lambda name: getattr(flex_attention, name))
+        monkeypatch.setattr("posembed.lab.model.decoder.bias_of", through_flex)
+        torch.testing.assert_close(model(ids), dense, atol=1e-5, rtol=1e-5)
+    assert [type(bias) for bias in made] == [type(None), FlexBias, FlexBias]  # of all layers, then of each
+
+
+def test_encodings_that_are_the_same_in_every_layer_say_so() -> None:
+    encoding = NoPosition()
+    assert encoding.in_layer(lambda rows: rows) is encoding
+
+
+def test_state_and_drawing_anew() -> None:
+    layer = AveragedPositionalEmbedding(8, 8, heads=2)
+    assert list(layer.state_dict()) == ["weight"]
+    start = layer.weight.detach().clone()
+    layer.weight.data.zero_()
+    layer.reset_parameters()
+    assert torch.equal(layer.weight, start)
+    assert layer(lambda rows: rows.repeat(1, 2), 3, 20).shape == (2, 3, 20)
+    assert not layer(lambda rows: rows.repeat(1, 2), 20)[-1].any()
+    assert "heads_without=1" in repr(layer)
+
+
+def test_bad_sizes_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"at least 8, .*got 7"):
+        AveragedPositionalEmbedding(7, 8, heads=2)
+    with pytest.raises(ArgumentError, match=r"multiple of heads.*got 10 and 4"):
+        AveragedPositionalEmbedding(8, 10, heads=4)
+    with pytest.raises(ArgumentError, match=r"heads_without.*got 2"):
+        AveragedPositionalEmbedding(8, 8, heads=2, heads_without=2)
