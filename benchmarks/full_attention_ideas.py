@@ -148,7 +148,7 @@ class TableAtQueriesKeys(PositionEncoding):
 class AveragedByDistance(TableAtQueriesKeys):
     """The same, but at test its own position logits, of each layer and head, are averaged over every distance into
     a bias, with a fitted tail. What passes between a row and a token, which cannot be averaged, is left out.
-    ``always``: in training too, as posembed's own AveragedPositionalEmbedding; then ``near_heads`` of the heads may
+    ``always``: in training too, as AveragedPositionalEmbedding does; then ``near_heads`` of the heads may
     have it and the others no position."""
 
     def __init__(
