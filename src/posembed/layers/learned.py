@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
+from posembed.kernels.memory import add
 from posembed.layers.base import PositionEncoding
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
 from posembed.positions.from_layout import consecutive
@@ -197,7 +198,7 @@ def _sum(x: Tensor, rows: Tensor) -> Tensor:
     """
     if rows.shape == x.shape and rows.dtype == torch.promote_types(x.dtype, rows.dtype):
         return rows.add_(x)
-    return x + rows
+    return add(x, rows)
 
 
 def require_at_least_one(**sizes: int) -> None:

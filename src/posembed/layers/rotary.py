@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.kernels.memory import fresh_like
+from posembed.kernels.memory import fresh_like, traced
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import given_or_consecutive
@@ -33,7 +33,7 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split") -> Tensor:
     """Turn the pairs of x (..., L, d) by the angles whose cos and sin (..., L, d/2) are given; x's dtype back."""
-    if torch.compiler.is_compiling() or cos.requires_grad or sin.requires_grad:
+    if traced() or cos.requires_grad or sin.requires_grad:
         return _turned(x, cos, sin, pairing)
     turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
     return turned

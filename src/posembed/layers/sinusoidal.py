@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from posembed.kernels.memory import add
 from posembed.layers.base import PositionEncoding
 from posembed.positions.from_layout import given_or_consecutive
 from posembed.tables.fill import check_even, sinusoids
@@ -48,7 +49,7 @@ class SinusoidalPositionalEmbedding(PositionEncoding):
         return self.scale * sinusoids(position_ids, self.dim, base=self.base, interleaved=self.interleaved)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        return self.dropout(x + self.rows(position_ids).to(x.dtype))
+        return self.dropout(add(x, self.rows(position_ids).to(x.dtype)))
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
         """x (B, L, D) plus the rows of position_ids, (L,) or (B, L), or of offset, offset + 1, ..."""
