@@ -110,7 +110,7 @@ def test_a_dataset_of_hugging_face(tmp_path: Path) -> None:
 
 def test_the_standard_library() -> None:
     there = load_labelled("stdlib")
-    assert {"asyncio", "email", "idlelib"} <= set(there.labels)
+    assert {"asyncio", "email"} <= set(there.labels)  # distributions leave others out
     files = [{e.document for e in side} for side in (there.train, there.held_out)]
     assert not files[0] & files[1]
     for example in there.held_out[:200]:
