@@ -39,7 +39,7 @@ def mean_logits_by_distance(for_queries: Tensor, for_keys: Tensor) -> Tensor:
 
 
 def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
-    """(H, N) -> intercept and slope (H, 1) of a line in log(1 + distance), slope at most 0.
+    """(H, N) -> intercept and slope (H,) of a line in log(1 + distance), slope at most 0.
 
     By least squares over the distances from FITTED_FROM on, each weighted by how many pairs of N tokens have it.
     """
@@ -49,7 +49,7 @@ def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
     x_mean, y_mean = (weight * x).sum(), (weight * y).sum(-1, keepdim=True)
     slope = (weight * (x - x_mean) * (y - y_mean)).sum(-1, keepdim=True) / (weight * (x - x_mean) ** 2).sum()
     slope = slope.clamp(max=0)
-    return y_mean - slope * x_mean, slope
+    return (y_mean - slope * x_mean).squeeze(-1), slope.squeeze(-1)
 
 
 class DistanceBias(ScoreBias):
@@ -61,7 +61,7 @@ class DistanceBias(ScoreBias):
         self.intercept, self.slope = fitted_line(by_distance)
 
     def formula(self, device: torch.device) -> Formula:
-        by_distance, intercept, slope = self.by_distance, self.intercept.squeeze(-1), self.slope.squeeze(-1)
+        by_distance, intercept, slope = self.by_distance, self.intercept, self.slope
         known = by_distance.size(-1)
 
         def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
