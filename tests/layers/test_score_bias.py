@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from posembed import Alibi, ArgumentError, Fire, KerpleLog, KerplePower, NoPosition, T5Bias
-from posembed.layers.score_bias import ScoreBias
+from posembed.layers.score_bias import Formula, ScoreBias
 
 BIASES: dict[str, Callable[[int], ScoreBias]] = {
     "alibi": Alibi,
@@ -68,6 +68,17 @@ def test_consecutive_positions_along_diagonals_are_all_pairs(
         weights = torch.randn(3, q_length, k_length)
         ours, theirs = (torch.autograd.grad((y * weights).sum(), parameters) for y in (dense, pairs))
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-4)
+
+
+def test_a_formula_of_more_than_the_distance_need_not_say_so() -> None:
+    class OfTheKey(ScoreBias):
+        def formula(self, device: torch.device) -> Formula:
+            return lambda head, q, k: (
+                (k + head).float().expand(torch.broadcast_shapes(head.shape, q.shape, k.shape))
+            )
+
+    bias = OfTheKey(2)(4)
+    assert torch.equal(bias[1], torch.arange(1.0, 5.0).expand(4, -1))
 
 
 @every_bias

@@ -32,6 +32,8 @@ class Alibi(ScoreBias):
     The bias is symmetric in the distance, so it serves an encoder as well; a decoder's mask hides the future.
     """
 
+    of_distance_alone = True
+
     def formula(self, device: torch.device) -> Formula:
         # Computed as needed: a buffer of slopes would be cast with the model, and lost on the meta device.
         slopes = alibi_slopes(self.heads, device=device)

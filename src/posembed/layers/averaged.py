@@ -55,6 +55,8 @@ def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
 class DistanceBias(ScoreBias):
     """A bias by distance, (H, N), and a line beyond: what AveragedPositionalEmbedding is in one layer."""
 
+    of_distance_alone = True
+
     def __init__(self, by_distance: Tensor) -> None:
         super().__init__(len(by_distance))
         self.by_distance = by_distance

@@ -37,8 +37,6 @@ class Fire(ScoreBias):
         ArgumentError: no hidden unit, or a c or threshold that is not positive.
     """
 
-    of_distance_alone = False
-
     def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
         super().__init__(heads)
         if width < 1 or c <= 0 or threshold <= 0:

@@ -34,6 +34,8 @@ class KerpleLog(ScoreBias):
     ``r2_weight`` (H,), of which r1 and r2 are the softplus.
     """
 
+    of_distance_alone = True
+
     def __init__(self, heads: int) -> None:
         super().__init__(heads)
         self.r1_weight = nn.Parameter(torch.empty(heads))
@@ -61,6 +63,8 @@ class KerplePower(ScoreBias):
     It starts as the authors' does: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 is the softplus of the one, r2 twice the sigmoid of the other.
     """
+
+    of_distance_alone = True
 
     def __init__(self, heads: int) -> None:
         super().__init__(heads)

@@ -42,6 +42,8 @@ class NearFarPositionalEmbedding(ScoreBias):
         ArgumentError: a size that cannot be, a ring below the window, or no head that looks far.
     """
 
+    of_distance_alone = True
+
     def __init__(
         self,
         window: int,

@@ -55,6 +55,8 @@ class T5Bias(ScoreBias):
         ArgumentError: too few buckets, or a max_distance within the exact ones.
     """
 
+    of_distance_alone = True
+
     def __init__(
         self,
         heads: int,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.kernels.memory import traced
 from posembed.layers.base import PositionEncoding, ScoreMod
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -36,8 +37,8 @@ class ScoreBias(PositionEncoding):
             raise ArgumentError(f"{type(self).__name__} needs at least one head, got {heads}")
         self.heads = heads
 
-    of_distance_alone = True
-    """Whether the formula reads nothing of the positions but their difference."""
+    of_distance_alone = False
+    """Whether the formula reads nothing of the positions but their difference: then consecutive ones cost less."""
 
     def formula(self, device: torch.device) -> Formula:
         """The bias as a function of single heads and positions, its learned values ready on the device."""
@@ -79,7 +80,7 @@ def _are_consecutive(position_ids: Tensor) -> bool:
     """p, p + 1, p + 2 and so on, where that can be seen without waiting for a device."""
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
-    if torch.compiler.is_compiling() or type(position_ids) is not Tensor:
+    if traced() or type(position_ids) is not Tensor:
         return False
     try:
         return bool((position_ids.diff() == 1).all())
