@@ -279,7 +279,11 @@ def test_a_grid_that_is_not_square(tmp_path: Path) -> None:
         ("yolos", {**IMAGE, "image_size": [32, 64], "num_detection_tokens": 5}, "6 rows beside"),
         ("deberta-v2", {**TEXT, "relative_attention": True, "max_relative_positions": -1}, "rel_embeddings"),
         ("audio-spectrogram-transformer", {**TEXT, "max_length": 64, "num_mel_bins": 32}, "no table of positions"),
-        ("llama", {k: v for k, v in TEXT.items() if k != "max_position_embeddings"}, "no position table"),
+        (
+            "llama",
+            {k: v for k, v in TEXT.items() if k != "max_position_embeddings"},
+            "no position table was found: no length",
+        ),
     ],
 )
 def test_what_is_not_understood_is_refused(

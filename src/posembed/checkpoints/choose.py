@@ -14,7 +14,7 @@ from posembed.tables.layout import TableLayout
 # The field of a text's own length, where a model also has tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 
-NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box")
+NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,16 @@ def with_companions(found: Found, table: FoundTable) -> list[FoundTable]:
 
 def listing(found: Found) -> str:
     if not found.tables:
-        return "no position table was found (models with RoPE, ALiBi or relative biases have none)"
+        return f"no position table was found: {why_none(found)}"
     return "found " + "; ".join(
         f"{table.key}{f' ({table.doubt})' if table.doubt else ''}" for table in found.tables
     )
+
+
+def why_none(found: Found) -> str:
+    """What was established where no table was found."""
+    if found.blocked:
+        return "; ".join(dict.fromkeys(found.blocked.values()))
+    if found.known is None:
+        return "no tensor has the name and shape of one"
+    return "no length or image size in config.json changes the shape of a tensor, and none has the name of a table"

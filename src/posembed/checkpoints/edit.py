@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.buffers import resized_buffer
 from posembed.checkpoints.choose import Target, grid_target, line_target
-from posembed.checkpoints.find import dotted, find_tables, key_in_files, rows_of
+from posembed.checkpoints.find import dotted, find_tables, rows_of
 from posembed.checkpoints.found import Config, Found, FoundTable, Tensors
+from posembed.checkpoints.names import key_in_files
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, with_field
 from posembed.checkpoints.sinusoids import grid_sinusoid, recognise
+from posembed.checkpoints.small import NotTried, models_around, takes_text
 from posembed.checkpoints.tensor_files import values_of
+from posembed.checkpoints.trial import Reading, contradiction
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import DEFAULT_GRID_METHOD, DEFAULT_TEXT_METHOD, leading_rows_kept, resize_table
@@ -81,8 +84,12 @@ def plan_edit(
         target = grid_target(found, image_size=image_size, grid=grid, key=table)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, *change, method=method) for change in target.tables)
-    others = (*changed_buffers(tensors, found, target, new_config, tables), *taken_out(tensors, found, target))
-    return Edit(target, tables, others, new_config)
+    buffers: list[TensorChange] = []
+    if found.model is not None and new_config is not None:
+        model = rebuilt(new_config, target)
+        buffers = changed_buffers(tensors, found, target, model, tables)
+        refuse_misread(found, target, model)
+    return Edit(target, tables, (*buffers, *taken_out(tensors, found, target)), new_config)
 
 
 def changed_table(
@@ -142,21 +149,20 @@ def changed_config(config: Config, found: Found, target: Target) -> dict[str, An
 
 
 def changed_buffers(
-    tensors: Tensors, found: Found, target: Target, config: Config | None, tables: tuple[TensorChange, ...]
+    tensors: Tensors, found: Found, target: Target, model: nn.Module, tables: tuple[TensorChange, ...]
 ) -> list[TensorChange]:
     """The buffers that hang on the same field, in the shapes of the model rebuilt from the new config.
 
     Raises:
         CheckpointError: the rebuilt model does not agree with the tables, or a buffer's pattern is not known.
     """
-    if found.model is None or config is None:
-        return []
+    assert found.model is not None
     field = target.tables[0][0].config_field or ()
-    old_shapes, new_shapes = shapes_of(found.model), shapes_of(rebuilt(config, target))
+    old_shapes, new_shapes = shapes_of(found.model), shapes_of(model)
     changed = {
         key: shape
         for name, shape in new_shapes.items()
-        if shape != old_shapes.get(name) and (key := key_in_files(name, tensors)) is not None
+        if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, found.keys)) is not None
     }
     for table in tables:
         assert table.after is not None
@@ -178,6 +184,35 @@ def changed_buffers(
     return buffers
 
 
+def refuse_misread(found: Found, target: Target, new_model: nn.Module) -> None:
+    """Refuse tables that the model reads otherwise than planned, and those of which that cannot be seen.
+
+    A run is asked of every table but two kinds: fixed sinusoids in a line, which a formula gives for any position,
+    and text whose model could not be run at its own size, where the names of field and inputs must do.
+
+    Raises:
+        CheckpointError: a run speaks against a table, or none was possible.
+    """
+    assert found.model is not None
+    old_size, new_size = target.image_size or (None, None)
+    for table, layout, length in target.tables:
+        if table.kind == "sinusoidal" and layout.grid is None:
+            continue
+        assert table.layout is not None
+        assert table.length is not None
+        name, patch = table.parameter, table.patch
+        before = Reading(found.model, name, table.layout, table.length, old_size, patch)
+        try:
+            problem = contradiction(before, Reading(new_model, name, layout, length, new_size, patch))
+        except NotTried as reason:
+            models = map(found.model.get_submodule, models_around(found.model, name))
+            if layout.grid is None and target.is_text and any(map(takes_text, models)):
+                continue
+            problem = f"no small copy of its model could be run to see how its rows are read ({reason})"
+        if problem:
+            raise CheckpointError(f"{table.key}: not resized: {problem}")
+
+
 def rebuilt(config: Config, target: Target) -> nn.Module:
     try:
         return build_on_meta(config_object(config))
@@ -185,7 +220,8 @@ def rebuilt(config: Config, target: Target) -> nn.Module:
         if isinstance(target.value, tuple):
             key, (height, width) = target.tables[0][0].key, target.value
             raise CheckpointError(
-                f"{key}: its model cannot be built for {height} x {width} pixels, only for square images"
+                f"{key}: its model cannot be built for {height} x {width} pixels, perhaps only for square images "
+                f"({error})"
             ) from error
         raise
 

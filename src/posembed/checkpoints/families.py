@@ -11,7 +11,6 @@ from posembed.checkpoints.found import Config, FieldPath, FieldValue, FoundTable
 from posembed.checkpoints.layouts import pair
 from posembed.checkpoints.rebuild import length_like_fields
 from posembed.checkpoints.tensor_files import dtype_name
-from posembed.errors import CheckpointError
 from posembed.tables.layout import TableLayout
 
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\bwpe\b")
@@ -128,11 +127,13 @@ def described(
 
 
 def judged(table: FoundTable, layout: TableLayout, length: int) -> FoundTable:
-    """A table that its family's config describes, or the error that they disagree."""
+    """A table with its family's layout, or with a doubt where its shape is not what that layout gives.
+
+    The config may be right then: not every model of timm has a row for each patch of its first convolution.
+    """
     rows = layout.front + length + layout.tail
-    if table.rows != rows:
-        raise CheckpointError(
-            f"config.json: {'.'.join(table.config_field or ())}={table.config_value} means {rows} rows, "
-            f"but {table.key} has {table.rows}; correct the config first"
-        )
-    return replace(table, layout=layout, found_by="family")
+    if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
+        return replace(table, layout=layout, found_by="family")
+    given = f"{'.'.join(table.config_field or ())}={table.config_value}"
+    patches = "" if layout.grid is None else f" ({layout.grid[0]} x {layout.grid[1]} patches, and their tokens)"
+    return replace(table, doubt=f"its shape {table.shape} is not the one row a position of {given}{patches}")

@@ -15,10 +15,14 @@ from torch import Tensor, nn
 from posembed.checkpoints.families import guessed_tables, is_table_name, known_tables
 from posembed.checkpoints.found import Config, FieldPath, Found, FoundTable, NotUnderstood, Tensors
 from posembed.checkpoints.layouts import grid_layout, is_image_size, line_layout, patch_size
+from posembed.checkpoints.names import key_in_files, loaded_names
 from posembed.checkpoints.rebuild import Response, build_on_meta, config_object, responses, section_of
 from posembed.checkpoints.sinusoids import is_grid_sinusoid, looks_sinusoidal, recognise
+from posembed.checkpoints.small import models_around, takes_text
 from posembed.checkpoints.tensor_files import dtype_name, values_of
 from posembed.errors import CheckpointError
+
+UNCHANGED = "no length or image size in config.json changes its shape"
 
 
 def find_tables(config: Config | None, tensors: Tensors) -> Found:
@@ -39,7 +43,7 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
             found = find_by_rebuilding(config, tensors, known, model)
     order = {key: place for place, key in enumerate(tensors)}
     tables = sorted(found.tables, key=lambda table: order[table.key])
-    return replace(found, tables=tuple(with_kind(tensors, table) for table in tables))
+    return replace(found, tables=tuple(of_a_text(found, with_kind(tensors, table)) for table in tables))
 
 
 def guessed_because(error: CheckpointError, config: Config, tensors: Tensors) -> list[FoundTable]:
@@ -52,12 +56,13 @@ def guessed_because(error: CheckpointError, config: Config, tensors: Tensors) ->
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    loaded = loaded_names(model, tensors)
     tables: dict[str, FoundTable] = {}
     buffers: dict[FieldPath, tuple[str, ...]] = {}
     blocked: dict[FieldPath, str] = {}
     for response in responses(config, known, model):
         for name, (before, _) in response.changes.items():
-            key = key_in_files(name, tensors)
+            key = key_in_files(name, tensors, loaded)
             if key is None:
                 if name in parameters:
                     blocked[response.field] = f"{name} hangs on it too, and these files do not hold it"
@@ -66,7 +71,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
             if shape != before:
                 raise CheckpointError(
                     f"config.json: {dotted(response.field)}={response.value} means that {key} has the shape "
-                    f"{before}, but it has {shape}; correct the config first"
+                    f"{before}, but it has {shape}; give the weights with the config that they belong to"
                 )
             if name not in parameters:
                 buffers[response.field] = (*buffers.get(response.field, ()), key)
@@ -83,7 +88,13 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     listed = [
         replace(table, doubt=table.doubt or blocked.get(table.config_field or (), "")) for table in tables.values()
     ]
-    return Found(tuple(listed), buffers, blocked, stale_buffers(tensors, model, listed), model, known)
+    changing = {table.key for table in listed}.union(*buffers.values())
+    listed += [
+        replace(guess, layout=None, config_field=None, config_value=None, doubt=UNCHANGED)
+        for guess in guessed_tables(config, tensors)
+        if guess.key not in changing
+    ]
+    return Found(tuple(listed), buffers, blocked, loaded, stale_buffers(tensors, model, listed), model, known)
 
 
 def understood(
@@ -95,6 +106,7 @@ def understood(
     image = is_image_size(response.field, section)
     table = FoundTable(
         key=key,
+        parameter=name,
         shape=before,
         dtype=dtype_name(tensors[key]),
         layout=None,
@@ -124,28 +136,6 @@ def rows_that_grew(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int
             f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows"
         )
     return before[-2], after[-2]
-
-
-def key_in_files(name: str, tensors: Tensors) -> str | None:
-    """The key of a model's tensor in the files, where a prefix may be missing, added, or another one.
-
-    A model with a head puts its base model's name in front of every key, and composites have been renamed over the
-    years; so the key is the one that shares the longest end with the name, if it is the only one.
-    """
-    if name in tensors:
-        return name
-    parts = name.split(".")
-    for start in range(1, len(parts)):
-        if len(parts) - start < 2 and len(parts) > 2:
-            break
-        end = ".".join(parts[start:])
-        keys = [key for key in tensors if key == end or key.endswith("." + end)]
-        if len(keys) == 1:
-            return keys[0]
-        if keys:
-            return None
-    prefixed = [key for key in tensors if key.endswith("." + name)]
-    return prefixed[0] if len(prefixed) == 1 else None
 
 
 def stale_buffers(tensors: Tensors, model: nn.Module, tables: list[FoundTable]) -> tuple[str, ...]:
@@ -179,6 +169,18 @@ def with_kind(tensors: Tensors, table: FoundTable) -> FoundTable:
     if not (is_grid_sinusoid(cells, grid) if grid else recognise(rows)) and not table.doubt:
         table = replace(table, doubt="its rows are a fixed sinusoid whose formula is not known here")
     return replace(table, kind="sinusoidal")
+
+
+def of_a_text(found: Found, table: FoundTable) -> FoundTable:
+    """The table; without a layout where it lies in a line and the model around it is fed no text."""
+    if found.model is None or table.layout is None or table.layout.grid is not None or table.kind != "learned":
+        return table
+    path = next(models_around(found.model, table.parameter))
+    if takes_text(found.model.get_submodule(path)):
+        return table
+    return replace(
+        table, layout=None, doubt="the model around it takes no text, so what its rows are is not known"
+    )
 
 
 def rows_of(tensors: Tensors, table: FoundTable) -> Tensor:

@@ -31,7 +31,8 @@ class NotUnderstood(Exception):  # noqa: N818 - never leaves this folder
 class FoundTable:
     """One position table of a checkpoint.
 
-    key: its name in the files. shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
+    key: its name in the files. parameter: its name in the model that transformers builds.
+    shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
     layout: how its rows are read; None where that is not understood, and ``doubt`` says why.
     kind: "learned", or "sinusoidal" for fixed sines and cosines.
     found_by: "config" (the model was rebuilt from it), "family" (known of open_clip and timm) or "name" (a guess,
@@ -49,6 +50,7 @@ class FoundTable:
     config_field: FieldPath | None = None
     config_value: FieldValue | None = None
     patch: tuple[int, int] | None = None
+    parameter: str = ""
     doubt: str = ""
 
     @property
@@ -71,6 +73,7 @@ class Found:
 
     buffers: by config field, tensors that are no parameters and change shape with it; keys of the files.
     blocked: by config field, why no table of that field can be resized.
+    keys: names of the model's tensors -> keys of the files, where transformers renames them.
     stale: tensors that the model no longer keeps, though old files hold them: position ids, causal masks.
     model, known: the model on the meta device and its config object, where transformers knows it.
     """
@@ -78,6 +81,7 @@ class Found:
     tables: tuple[FoundTable, ...]
     buffers: Mapping[FieldPath, tuple[str, ...]] = field(default_factory=dict)
     blocked: Mapping[FieldPath, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
     model: nn.Module | None = None
     known: Any = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from posembed.checkpoints.choose import why_none
 from posembed.checkpoints.files import open_checkpoint
 from posembed.checkpoints.find import dotted, find_tables, rows_of
 from posembed.checkpoints.found import Found, FoundTable, Tensors
@@ -88,12 +89,16 @@ class TableReport:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointReport:
-    """The position tables of a checkpoint. model_type: as its config names it, or None."""
+    """The position tables of a checkpoint.
+
+    model_type: as its config names it, or None. why_none: what was established where there are no tables.
+    """
 
     source: str
     model_type: str | None
     parameters: int
     tables: tuple[TableReport, ...]
+    why_none: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -103,6 +108,7 @@ class CheckpointReport:
             "model_type": self.model_type,
             "parameters": self.parameters,
             "tables": tables,
+            "why_none": self.why_none,
         }
 
 
@@ -122,7 +128,8 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     found = find_tables(checkpoint.config, tensors)
     model_type = config.get("model_type") or config.get("architecture")
     reports = tuple(report_on(table, found, tensors) for table in found.tables)
-    return CheckpointReport(str(source), model_type, sum(map(count, tensors.values())), reports)
+    why = "" if reports else why_none(found)
+    return CheckpointReport(str(source), model_type, sum(map(count, tensors.values())), reports, why)
 
 
 def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:

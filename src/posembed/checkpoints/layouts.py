@@ -11,7 +11,8 @@ from torch import nn
 from posembed.checkpoints.found import FieldPath, FieldValue, NotUnderstood
 from posembed.tables.layout import TableLayout
 
-IMAGE_SIZE = re.compile(r"image_size|img_size|input_size")
+# Not the largest image, nor that of an earlier training, whose table a model may tile or interpolate.
+IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
 LINE_LENGTH = re.compile(
     r"position_embeddings|n_positions|seq|max_len|max_text|context|(target|source)_positions|block"
 )

@@ -12,10 +12,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from posembed.checkpoints.found import FieldPath, FieldValue
 from posembed.errors import CheckpointError
@@ -26,6 +28,10 @@ LENGTH_LIKE = re.compile(
 OTHER_SIZES = re.compile(
     r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
+
+LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depth$")
+# What a config may ask to be built. The deepest models that are published have 1,000 layers, of about 20 modules.
+MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def config_object(config: Mapping[str, Any]) -> Any:
     Code that came with a model is never run.
 
     Raises:
-        CheckpointError: transformers knows the model type and refuses these values.
+        CheckpointError: transformers knows the model type and refuses these values, or there are too many layers.
     """
     try:
         from transformers import CONFIG_MAPPING
@@ -52,20 +58,41 @@ def config_object(config: Mapping[str, Any]) -> Any:
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:
         return None
+    refuse_depth(config)
     try:
         with quiet():
-            return CONFIG_MAPPING[model_type].from_dict(copy.deepcopy(dict(config)))
+            return CONFIG_MAPPING[model_type].from_dict(with_floats(config))
     except Exception as error:  # each family checks its own values, with errors of every kind
         raise CheckpointError(
             f"config.json: transformers' {model_type} refuses it ({first_line(error)})"
         ) from error
 
 
+def refuse_depth(config: Mapping[str, Any]) -> None:
+    """Bound the number of layers before a config object is made: some list what is in each layer."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            refuse_depth(value)
+        elif type(value) is int and value > MOST_LAYERS and LAYERS.search(str(name)):
+            raise CheckpointError(
+                f"config.json: {name}={value}; models of at most {MOST_LAYERS:,} layers are built"
+            )
+
+
+def with_floats(value: Any) -> Any:
+    """A copy of a config.json in which ``{"__float__": "Infinity"}``, as transformers 5 writes it, is a number."""
+    if isinstance(value, Mapping):
+        if set(value) == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
+            return float(value["__float__"])
+        return {name: with_floats(item) for name, item in value.items()}
+    return [with_floats(item) for item in value] if isinstance(value, list) else value
+
+
 def build_on_meta(config: Any) -> nn.Module:
     """The model of a config object, every tensor on the meta device.
 
     Raises:
-        CheckpointError: transformers cannot build it.
+        CheckpointError: transformers cannot build it, or it has more than ``MOST_MODULES`` modules.
     """
     import transformers
 
@@ -77,12 +104,28 @@ def build_on_meta(config: Any) -> nn.Module:
     if kind is None:
         raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
     try:
-        with quiet(), torch.device("meta"):
+        with quiet(), torch.device("meta"), at_most(MOST_MODULES):
             return kind(copy.deepcopy(config))
     except Exception as error:
         raise CheckpointError(
             f"config.json: transformers cannot build {kind.__name__} from it ({first_line(error)})"
         ) from error
+
+
+@contextmanager
+def at_most(most: int) -> Iterator[None]:
+    """Stop building a model when it has more modules than this: a config may name any number of layers."""
+    registered = count(1)
+
+    def stop(*_: object) -> None:
+        if next(registered) > most:
+            raise CheckpointError(f"it has more than {most:,} modules, the most that are built here")
+
+    hook = register_module_module_registration_hook(stop)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def shapes_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -135,18 +178,22 @@ def with_field(config: Mapping[str, Any], known: Any, field: FieldPath, value: A
     """A config.json with one field set, under its canonical name; its aliases are taken away.
 
     An alias left beside the canonical field can win over it: GPT-2 with ``n_positions`` and
-    ``max_position_embeddings`` reads the second.
+    ``max_position_embeddings`` reads the second. OpenAI's CLIP holds its sections twice, and ``text_config_dict``
+    wins over ``text_config``; both are changed.
     """
     changed = copy.deepcopy(dict(config))
-    section, part = changed, known
+    sections, part = [changed], known
     for name in field[:-1]:
-        if not isinstance(section.get(name), dict):
-            section[name] = {}
-        section, part = section[name], getattr(part, name, None)
-    for alias, canonical in getattr(part, "attribute_map", {}).items():
-        if canonical == field[-1]:
-            section.pop(alias, None)
-    section[field[-1]] = value
+        for section in sections:
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
+        again = [s[f"{name}_dict"] for s in sections if isinstance(s.get(f"{name}_dict"), dict)]
+        sections, part = [*(section[name] for section in sections), *again], getattr(part, name, None)
+    for section in sections:
+        for alias, canonical in getattr(part, "attribute_map", {}).items():
+            if canonical == field[-1]:
+                section.pop(alias, None)
+        section[field[-1]] = value
     return changed
 
 

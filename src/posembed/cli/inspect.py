@@ -46,7 +46,7 @@ def print_report(console: Console, report: CheckpointReport) -> None:
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters", markup=False)
     if not report.tables:
-        console.print("no position table: models with RoPE, ALiBi or relative biases have none")
+        console.print(f"no position table was found: {report.why_none}", markup=False)
     for table in report.tables:
         console.print()
         print_table(console, table)

@@ -50,7 +50,7 @@ def shown_name(source: str) -> str:
 def answer(report: CheckpointReport) -> list[str]:
     """A paragraph a table, made from its numbers: its size, what stands out, what it learned."""
     if not report.tables:
-        return ["It has no position table: models with RoPE, ALiBi or relative biases have none."]
+        return [f"No position table was found: {report.why_none}."]
     several = len(report.tables) > 1
     return [" ".join(sentences(table, f"{table.table.key}: " if several else "")) for table in report.tables]
 

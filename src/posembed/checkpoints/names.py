@@ -1,0 +1,52 @@
+"""Which key of the files holds which tensor of the built model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+
+def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
+    """Names in the built model -> the keys that transformers loads into them, by its own rules of renaming."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+    except ImportError:  # before transformers 5
+        return {}
+    rules = get_model_conversion_mapping(model)
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    held = model.state_dict()
+    names: dict[str, str] = {}
+    for key in keys:
+        prefix = model.base_model_prefix
+        name, converted = rename_source_key(key, renamings, converters, prefix, held)
+        if name in held and converted is None:
+            names.setdefault(name, key)
+    return names
+
+
+def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
+    """The key of a model's tensor in the files.
+
+    Beyond what transformers renames (``loaded``), a model with a head puts its base model's name in front of every
+    key, and composites have been renamed over the years; so it is the key that shares the longest end with the
+    name, if it is the only one.
+    """
+    if name in keys:
+        return name
+    if name in loaded:
+        return loaded[name]
+    parts = name.split(".")
+    for start in range(1, len(parts)):
+        if len(parts) - start < 2 and len(parts) > 2:
+            break
+        end = ".".join(parts[start:])
+        found = [key for key in keys if key == end or key.endswith("." + end)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            return None
+    prefixed = [key for key in keys if key.endswith("." + name)]
+    return prefixed[0] if len(prefixed) == 1 else None

@@ -1,0 +1,170 @@
+"""A small copy of a model is run before and after a resize, to see that it reads its table as the layout says.
+
+Shapes that agree do not show that a model works at a new size: some models read a table by coordinates or
+interpolate it, some take square images only. The gradients of one run show which rows are read: token i of a text
+must read the row of position i, and each patch of an image the row of its own cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from posembed.checkpoints.rebuild import first_line, quiet
+from posembed.checkpoints.small import NotTried, floats_in, image_inputs, models_around, small_copy, text_inputs
+from posembed.tables.layout import TableLayout
+
+LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
+SHORT_TEXTS = (16, 64, 512)  # some models want a multiple of something
+MOST_CELLS = 1024  # of a grid that are compared with all others
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A claim about how a model reads a table.
+
+    model: on meta. name: the table's parameter in it. length: how many positions the table holds.
+    image_size, patch: (height, width) in pixels, where the positions are patches of an image.
+    """
+
+    model: nn.Module
+    name: str
+    layout: TableLayout
+    length: int
+    image_size: tuple[int, int] | None = None
+    patch: tuple[int, int] | None = None
+
+
+def contradiction(before: Reading, after: Reading) -> str:
+    """What speaks against a resize when small copies of the model are run; empty where nothing does.
+
+    Raises:
+        NotTried: the model could not be run at the size that it has, so nothing was established.
+    """
+    reasons = []
+    for path in models_around(before.model, before.name):
+        for narrow in (True, False):
+            try:
+                found = misreading(before, path, narrow=narrow)
+            except NotTried as reason:
+                reasons.append(reason)
+                continue
+            try:
+                return found or misreading(after, path, narrow=narrow)
+            except NotTried as reason:
+                return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
+    raise reasons[0] if reasons else NotTried("no model of transformers stands around it")
+
+
+def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
+    """What speaks against a reading in the model under ``path``. Raises NotTried where that cannot be run."""
+    model = reading.model.get_submodule(path)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), quiet():
+        torch.manual_seed(0)
+        try:
+            small = small_copy(model, narrow=narrow)
+            table = small.get_parameter(reading.name.removeprefix(f"{path}."))
+            table.requires_grad = True  # fixed sinusoids have none
+            wrong = wrong_line if reading.image_size is None else wrong_grid
+            return wrong(small, table, reading)
+        except Exception as error:  # each model has errors of its own
+            raise NotTried(f"{type(model).__name__}: {first_line(error)}") from error
+
+
+def wrong_line(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
+    """Token i must read the row of position i, in a text of full length and in a short one."""
+    full = min(reading.length, LONGEST_TEXT)
+    failure = None
+    try:
+        if wrong := wrong_rows(model, table, reading.layout.front, full):
+            return wrong
+    except Exception as error:  # a shorter one may still show what the rows are
+        failure = error
+    for short in SHORT_TEXTS:
+        try:
+            if short < full and (wrong := wrong_rows(model, table, reading.layout.front, short)):
+                return wrong
+            break
+        except Exception:  # not a multiple of what the model wants
+            continue
+    if failure is not None:
+        raise failure
+    return ""
+
+
+def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -> str:
+    gradient = gradient_of(table, model, text_inputs(model, tokens))
+    read = set(gradient.any(dim=1).nonzero().flatten().tolist())
+    expected = set(range(front, front + tokens))
+    if not read:
+        raise NotTried(f"a text alone reads none of its rows in {type(model).__name__}")
+    # Rows in front may be read for padding; a padding index is read and gets no gradient.
+    if read - set(range(front)) - expected or len(expected - read) > 1:
+        return f"a text of {tokens} tokens reads {described(read)}, not {described(expected)}"
+    return ""
+
+
+def wrong_grid(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
+    """Each patch must read the row of its own cell.
+
+    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W; about so
+    where a norm stands between the two. Each row's gradient must be most like that of its own patch.
+    """
+    assert reading.image_size is not None
+    assert reading.patch is not None
+    assert reading.layout.grid is not None
+    (height, width), (lines, columns) = reading.patch, reading.layout.grid
+    pixels, rows = image_gradients(model, table, reading.image_size)
+    rows = reading.layout.split(rows)[1]
+    if not rows.any(dim=1).all():
+        return "the model does not read a row for each patch"
+    patches = pixels[:, : lines * height, : columns * width].unfold(1, height, height).unfold(2, width, width)
+    patches = patches.permute(1, 2, 0, 3, 4).flatten(0, 1).flatten(1)
+    some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_CELLS)).long()
+    projections = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d | nn.Linear)
+        and tuple(module.weight.flatten(1).shape) == (rows.shape[1], patches.shape[1])
+    ]
+    for projection in projections:
+        likeness = normalize(rows[some] @ projection.weight.detach().flatten(1)) @ normalize(patches).T
+        if torch.equal(likeness.argmax(dim=1), some):
+            return ""
+    if not any(isinstance(projection, nn.Conv2d) for projection in projections):
+        raise NotTried("it has no convolution of patches")
+    return f"the patches of an image do not read the cells of a {lines} x {columns} grid, line by line"
+
+
+def image_gradients(model: nn.Module, table: nn.Parameter, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """(C, height, width) and (N, D): the gradients at an image, summed over frames, and at a table."""
+    failure = None
+    for inputs in image_inputs(model, size):
+        image = list(inputs.values())[-1].requires_grad_()
+        try:
+            rows = gradient_of(table, model, inputs)
+        except Exception as error:
+            failure = failure or error
+            continue
+        assert image.grad is not None
+        return image.grad.flatten(0, -4).sum(dim=0), rows
+    raise failure or NotTried("it takes no pixel_values")
+
+
+def gradient_of(table: nn.Parameter, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """(N, D): the gradient at a table of a random linear function of all that a model gives."""
+    model.zero_grad()
+    outputs = [(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]
+    torch.stack(outputs).sum().backward()
+    gradient = torch.zeros_like(table) if table.grad is None else table.grad
+    return gradient.flatten(0, -2)
+
+
+def described(rows: set[int]) -> str:
+    first, last = min(rows), max(rows)
+    return f"row {first}" if first == last else f"{len(rows)} rows from {first} to {last}"

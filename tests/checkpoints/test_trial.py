@@ -1,0 +1,207 @@
+"""A resize is written where a run of the model reads the new rows as planned, and otherwise refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import posembed
+from posembed import CheckpointError
+from tiny_models import GPT, IMAGE, TEXT, reloaded, saved, tiny_model
+
+MERGING = {**IMAGE, "num_heads": 2, "depth": 1, "out_hidden_size": 32, "num_position_embeddings": 64}
+PATCHES = {"image_size": 32, "patch_size": 8}
+
+
+def refused(source: Path, out: Path, reason: str, **arguments: Any) -> None:
+    before = sorted(path.name for path in out.parent.iterdir())
+    with pytest.raises(CheckpointError, match=reason):
+        posembed.resize_checkpoint(source, out, **arguments)
+    assert sorted(path.name for path in out.parent.iterdir()) == before
+
+
+# --- tables in a line that no text reads
+
+
+GRIDS_IN_A_LINE = {
+    "qwen3_vl_vision": "pos_embed.weight",
+    "qwen3_vl_moe_vision": "pos_embed.weight",
+    "qwen3_5_vision": "pos_embed.weight",
+    "qwen3_5_moe_vision": "pos_embed.weight",
+    "qwen4_exp_vision": "pos_embed.weight",
+    "cohere_compass_vision": "pos_embed.weight",
+}
+
+
+@pytest.mark.parametrize("family", GRIDS_IN_A_LINE)
+def test_a_square_grid_in_a_line_is_not_tiled_as_text(family: str, tmp_path: Path) -> None:
+    key = GRIDS_IN_A_LINE[family]
+    source = saved(tiny_model(family, MERGING), tmp_path / "source")
+    refused(source, tmp_path / "out", f"{key}.*takes no text", length=100)
+    refused(source, tmp_path / "out", f"{key}.*takes no text", length=100, table=key)
+    (table,) = posembed.inspect_checkpoint(source).tables
+    assert (table.table.key, table.table.length) == (key, None)
+
+
+def test_a_multimodal_model_of_rope_text_has_no_line_of_text(tmp_path: Path) -> None:
+    text = {k: v for k, v in TEXT.items() if k != "max_position_embeddings"}
+    text |= {
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2]},
+    }
+    model = tiny_model("qwen3_vl", {"text_config": text, "vision_config": MERGING})
+    source = saved(model, tmp_path / "source")
+    refused(source, tmp_path / "out", r"visual\.pos_embed\.weight.*takes no text", length=100)
+
+
+@pytest.mark.parametrize("family", ["layoutlm", "layoutlmv3", "lilt", "udop"])
+def test_tables_of_coordinates_are_refused_and_those_of_text_are_not(family: str, tmp_path: Path) -> None:
+    settings = {
+        **TEXT,
+        "visual_embed": False,
+        "coordinate_size": 6,
+        "shape_size": 4,
+        "max_2d_position_embeddings": 48,
+    }
+    if family == "udop":
+        settings = {
+            "vocab_size": 60, "d_model": 32, "d_kv": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2,
+            "max_2d_position_embeddings": 48, **PATCHES,
+        }  # fmt: skip
+    source = saved(tiny_model(family, settings), tmp_path / "source")
+    keys = [table.table.key for table in posembed.inspect_checkpoint(source).tables]
+    coordinates = [key for key in keys if key.partition("_position")[0][-2:] in (".x", ".y", ".h", ".w")]
+    assert len(coordinates) >= 2
+    for key in coordinates[:2]:
+        refused(source, tmp_path / "out", f"{key}: not resized", length=64, table=key)
+    if family == "udop":  # its text has relative positions alone
+        refused(source, tmp_path / "out", "_position_embeddings.weight: not resized", length=64)
+    else:
+        edit = posembed.resize_checkpoint(source, tmp_path / "out", length=57).edit
+        assert not {change.key for change in edit.tables} & set(coordinates)
+
+
+def test_frames_and_times_are_not_tokens_of_text(tmp_path: Path) -> None:
+    video = {key: value for key, value in IMAGE.items() if key != "patch_size"}
+    video |= {
+        "num_frames": 4,
+        "tubelet_size": [1, 8, 8],
+        "num_spatial_layers": 1,
+        "num_temporal_layers": 1,
+        "num_auxiliary_layers": 1,
+    }
+    episodes = {**GPT, "hidden_size": 32, "state_dim": 3, "act_dim": 2, "max_ep_len": 48}
+    cases = {
+        "videoprism_vision_model": (video, "temporal_embeddings.position_embeddings"),
+        "decision_transformer": (episodes, "embed_timestep.weight"),
+        "patchtst": ({"context_length": 32, "d_model": 16, "positional_encoding_type": "random"}, "position_enc"),
+    }
+    for family, (settings, key) in cases.items():
+        source = saved(tiny_model(family, settings), tmp_path / family)
+        (full,) = [t.table.key for t in posembed.inspect_checkpoint(source).tables if t.table.key.endswith(key)]
+        refused(source, tmp_path / "out", "takes no text", length=64, table=full)
+
+
+def test_rows_that_are_read_from_elsewhere_are_refused(tmp_path: Path) -> None:
+    """ProphetNet counts positions from 1, and reads one row ahead."""
+    settings = {
+        "vocab_size": 60, "hidden_size": 32, "num_encoder_layers": 1, "num_decoder_layers": 1,
+        "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "num_encoder_attention_heads": 2,
+        "num_decoder_attention_heads": 2,
+        "max_position_embeddings": 40,
+    }  # fmt: skip
+    source = saved(tiny_model("prophetnet", settings), tmp_path / "source")
+    refused(source, tmp_path / "out", "reads .* rows from 1", length=64)
+
+
+# --- grids
+
+
+GRIDS: dict[str, dict[str, Any]] = {
+    "vit": IMAGE,
+    "deit": IMAGE,
+    "ijepa": IMAGE,
+    "dinov2": IMAGE,
+    "dinov2_with_registers": {**IMAGE, "num_register_tokens": 3},
+    "pixio": {**IMAGE, "n_cls_tokens": 2},
+    "dpt": {**IMAGE, "backbone_out_indices": [0], "neck_hidden_sizes": [8], "reassemble_factors": [1]},
+    "internvl_vision": {**IMAGE, "image_size": [32, 32], "patch_size": [8, 8]},
+    "clip_vision_model": IMAGE,
+    "siglip_vision_model": IMAGE,
+    "timesformer": {**IMAGE, "num_frames": 1},
+    "vit_msn": IMAGE,
+}
+
+
+# What transformers' code itself can run: every square grid, and others in the families that count patches alone.
+RIGHT = {(family, (6, 6)) for family in GRIDS} | {
+    (family, grid) for family in ("vit", "deit", "ijepa", "vit_msn") for grid in ((3, 5), (2, 8), (8, 2))
+}
+
+
+def tokens_of(model: nn.Module, image: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model(image)[0]
+
+
+@pytest.mark.parametrize("grid", [(6, 6), (3, 5), (2, 8), (8, 2)])
+@pytest.mark.parametrize("family", GRIDS)
+def test_a_grid_runs_at_its_new_size_and_reads_its_own_cells_or_is_refused(
+    family: str, grid: tuple[int, int], tmp_path: Path
+) -> None:
+    model = tiny_model(family, GRIDS[family])
+    source = saved(model, tmp_path / "source")
+    if (family, grid) not in RIGHT:
+        refused(source, tmp_path / "out", r"^embeddings\.position_embedding", grid=grid)
+        return
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", grid=grid).edit
+    new = reloaded(model, tmp_path / "out")
+    (change,) = edit.tables
+    table = new.get_parameter(change.key)
+    image = torch.randn(1, 1, 3, 8 * grid[0], 8 * grid[1])
+    image = image if family == "timesformer" else image[0]
+    before = tokens_of(new, image)
+    # Exchanging two patches together with their rows exchanges what comes of them, and nothing else.
+    first, last = table.shape[-2] - grid[0] * grid[1] + 1, table.shape[-2] - 1
+    swapped = image.clone()
+    swapped[..., :8, 8:16], swapped[..., -8:, -8:] = image[..., -8:, -8:], image[..., :8, 8:16]
+    rows = table.data.view(-1, table.shape[-1])
+    rows[[first, last]] = rows[[last, first]]
+    after = tokens_of(new, swapped)
+    if before.dim() == 3 and before.shape[1] >= grid[0] * grid[1]:
+        place = before.shape[1] - grid[0] * grid[1]
+        order = list(range(before.shape[1]))
+        order[place + 1], order[-1] = order[-1], order[place + 1]
+        after = after[:, order]
+    torch.testing.assert_close(after, before, atol=1e-4, rtol=1e-4)
+
+
+def test_the_new_grid_is_tried_before_anything_is_written(tmp_path: Path) -> None:
+    source = saved(tiny_model("dinov2", IMAGE), tmp_path / "source")
+    refused(source, tmp_path / "out", "runs at its own size, but not at the new one", grid=(3, 5))
+    refused(source, tmp_path / "out", "do not read the cells of a 2 x 8 grid", grid=(2, 8))
+    live = tiny_model("dinov2", IMAGE)
+    before = live.embeddings.position_embeddings
+    with pytest.raises(CheckpointError, match="2 x 8 grid"):
+        posembed.resize_model_(live, grid=(2, 8))
+    assert live.embeddings.position_embeddings is before
+
+
+def test_a_table_that_is_tiled_over_the_image_is_no_grid_of_it(tmp_path: Path) -> None:
+    settings = {**IMAGE, "pretrain_image_size": 16, "window_size": 2, "global_attn_indexes": [0]}
+    source = saved(tiny_model("sam3_vit_model", settings), tmp_path / "source")
+    refused(source, tmp_path / "out", "position_embeddings", image_size=48)
+
+
+def test_a_trial_draws_nothing_from_the_users_generator(tmp_path: Path) -> None:
+    model = tiny_model("bert", TEXT)
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    posembed.resize_model_(model, length=64)
+    assert torch.equal(torch.rand(4), expected)
