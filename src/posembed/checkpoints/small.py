@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 SHORT_TEXT = 8
-MOST_PARAMETERS = 60_000_000
+MOST_NUMBERS = 64_000_000  # of a copy, or of an image: 256 MB
 
 
 class NotTried(Exception):  # noqa: N818 - never leaves this folder
@@ -46,8 +47,8 @@ def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
     make_small(config, narrow=narrow)
     kind: Any = type(model)
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in kind(copy.deepcopy(config)).parameters())
-    if size > MOST_PARAMETERS:
+        sketch = kind(copy.deepcopy(config))
+    if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
         raise NotTried(f"{kind.__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
@@ -98,8 +99,9 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     accepted = inspect.signature(model.forward).parameters
     sections = (model.config, getattr(model.config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
-    vocabulary = sizes[0] if sizes else FEW_TOKENS
-    ids = torch.randint(min(5, vocabulary - 1), vocabulary, (1, tokens))
+    special = {value for name, value in vars(model.config).items() if name.endswith("_token_id")}
+    ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
+    ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
     given = {
         "input_ids": ids,
         "decoder_input_ids": ids,
@@ -120,6 +122,8 @@ def image_inputs(model: nn.Module, size: tuple[int, int]) -> Iterator[dict[str, 
     if name is not None:
         channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
         for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
+            if math.prod((*shape, *size)) > MOST_NUMBERS:
+                raise NotTried("its images are too large to be tried")
             yield {**texts, name: torch.randn(*shape, *size)}
 
 

@@ -64,8 +64,8 @@ def contradiction(before: Reading, after: Reading) -> str:
 def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
     """What speaks against a reading in the model under ``path``. Raises NotTried where that cannot be run."""
     model = reading.model.get_submodule(path)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), quiet():
-        torch.manual_seed(0)
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
+        torch.default_generator.manual_seed(0)  # no generator of another device
         try:
             small = small_copy(model, narrow=narrow)
             table = small.get_parameter(reading.name.removeprefix(f"{path}."))
