@@ -56,11 +56,13 @@ def guessed_because(error: CheckpointError, config: Config, tensors: Tensors) ->
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    loaded = loaded_names(model, tensors)
+    found = responses(config, known, model)
+    renamed = any(name not in tensors for response in found for name in response.changes)
+    loaded = loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
     buffers: dict[FieldPath, tuple[str, ...]] = {}
     blocked: dict[FieldPath, str] = {}
-    for response in responses(config, known, model):
+    for response in found:
         for name, (before, _) in response.changes.items():
             key = key_in_files(name, tensors, loaded)
             if key is None:

@@ -29,7 +29,7 @@ OTHER_SIZES = re.compile(
     r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
 
-LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depth$")
+LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 # What a config may ask to be built. The deepest models that are published have 1,000 layers, of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
@@ -73,10 +73,12 @@ def refuse_depth(config: Mapping[str, Any]) -> None:
     for name, value in config.items():
         if isinstance(value, Mapping):
             refuse_depth(value)
-        elif type(value) is int and value > MOST_LAYERS and LAYERS.search(str(name)):
-            raise CheckpointError(
-                f"config.json: {name}={value}; models of at most {MOST_LAYERS:,} layers are built"
-            )
+        elif LAYERS.search(str(name)):
+            counts = value if isinstance(value, list) else [value]
+            if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
+                raise CheckpointError(
+                    f"config.json: {name}={value}; models of at most {MOST_LAYERS:,} layers are built"
+                )
 
 
 def with_floats(value: Any) -> Any:
