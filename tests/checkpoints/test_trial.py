@@ -207,3 +207,18 @@ def test_a_trial_asks_nothing_of_the_callers_state(mode: Any) -> None:
         with mode(), torch.device("meta"):
             posembed.resize_model_(model, **size)
         assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_text_too_long_to_be_tried_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    settings = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "num_layers": 1,
+        "num_heads": 2,
+        "max_position_embeddings": 40,
+    }
+    model = tiny_model("gpt_neo", {**settings, "attention_types": [[["global"], 1]]})
+    source = saved(model, tmp_path / "source")  # its mask has as many numbers as the square of the length
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", length=9000, dry_run=True).edit
+    assert edit.tables[0].after is not None
+    assert edit.tables[0].after.shape == (9000, 32)

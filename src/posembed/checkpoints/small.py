@@ -26,6 +26,10 @@ class NotTried(Exception):  # noqa: N818 - never leaves this folder
     """Why no small copy of a model could be run."""
 
 
+class TooLarge(NotTried):
+    """Why none was run: it, or what it is fed, would take too much memory."""
+
+
 def models_around(model: nn.Module, name: str) -> Iterator[str]:
     """The paths of transformers' models inside ``model`` that hold the parameter ``name``, the smallest first."""
     from transformers import PreTrainedModel
@@ -41,7 +45,7 @@ def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
     """A model of the same class on the CPU with few layers and tokens and, if ``narrow``, few heads.
 
     Raises:
-        NotTried: it would still be large. What the class raises at its config comes through.
+        TooLarge: it would still be large. What the class raises at its config comes through.
     """
     config: Any = copy.deepcopy(model.config)
     make_small(config, narrow=narrow)
@@ -49,7 +53,7 @@ def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
     with torch.device("meta"):
         sketch = kind(copy.deepcopy(config))
     if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
-        raise NotTried(f"{kind.__name__} is too large to be tried")
+        raise TooLarge(f"{kind.__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
         if not parameter.any():  # gates and scales that start at zero would hide what is read
@@ -123,7 +127,7 @@ def image_inputs(model: nn.Module, size: tuple[int, int]) -> Iterator[dict[str, 
         channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
         for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
             if math.prod((*shape, *size)) > MOST_NUMBERS:
-                raise NotTried("its images are too large to be tried")
+                raise TooLarge("its images are too large to be tried")
             yield {**texts, name: torch.randn(*shape, *size)}
 
 

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.rebuild import first_line, quiet
-from posembed.checkpoints.small import NotTried, floats_in, image_inputs, models_around, small_copy, text_inputs
+from posembed.checkpoints.small import (
+    NotTried,
+    TooLarge,
+    floats_in,
+    image_inputs,
+    models_around,
+    small_copy,
+    text_inputs,
+)
 from posembed.tables.layout import TableLayout
 
 LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
@@ -45,7 +53,8 @@ def contradiction(before: Reading, after: Reading) -> str:
     """What speaks against a resize when small copies of the model are run; empty where nothing does.
 
     Raises:
-        NotTried: the model could not be run at the size that it has, so nothing was established.
+        NotTried: the model could not be run at the size that it has, or takes too much memory at the new one, so
+            that nothing was established.
     """
     reasons = []
     for path in models_around(before.model, before.name):
@@ -57,6 +66,8 @@ def contradiction(before: Reading, after: Reading) -> str:
                 continue
             try:
                 return found or misreading(after, path, narrow=narrow)
+            except TooLarge:
+                raise
             except NotTried as reason:
                 return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
     raise reasons[0] if reasons else NotTried("no model of transformers stands around it")
@@ -73,6 +84,8 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
             table.requires_grad = True  # fixed sinusoids have none
             wrong = wrong_line if reading.image_size is None else wrong_grid
             return wrong(small, table, reading)
+        except TooLarge:
+            raise
         except Exception as error:  # each model has errors of its own
             raise NotTried(f"{type(model).__name__}: {first_line(error)}") from error
 
