@@ -44,8 +44,9 @@ class Fire(ScoreBias):
                 f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
             )
         self.width, self.initial_c, self.initial_threshold = width, c, threshold
-        self.c = nn.Parameter(torch.empty(()))
-        self.threshold_factor = nn.Parameter(torch.empty(()))
+        # One number each, but of one dimension: a parameter without dimensions cannot be sharded.
+        self.c = nn.Parameter(torch.empty(1))
+        self.threshold_factor = nn.Parameter(torch.empty(1))
         self.hidden = nn.Linear(1, width)
         self.output = nn.Linear(width, heads)
         self.reset_parameters()
@@ -58,7 +59,7 @@ class Fire(ScoreBias):
 
     def c_and_threshold(self) -> tuple[Tensor, Tensor]:
         """Of no dimension, float32 or wider."""
-        return wide(self.c), wide(self.threshold_factor) * self.initial_threshold
+        return wide(self.c).squeeze(0), wide(self.threshold_factor).squeeze(0) * self.initial_threshold
 
     def formula(self, device: torch.device) -> Formula:
         # Inside a kernel there are no vectors, so that the hidden units are summed one by one.

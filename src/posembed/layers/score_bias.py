@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.kernels.memory import traced
 from posembed.layers.base import PositionEncoding, ScoreMod
+from posembed.torch_internals import is_being_recorded
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(head, query position, key position), integers of any shapes that broadcast -> the bias, float32 or wider."""
@@ -80,7 +80,7 @@ def _are_consecutive(position_ids: Tensor) -> bool:
     """p, p + 1, p + 2 and so on, where that can be seen without waiting for a device."""
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
-    if traced() or type(position_ids) is not Tensor:
+    if is_being_recorded() or type(position_ids) is not Tensor:
         return False
     try:
         return bool((position_ids.diff() == 1).all())
