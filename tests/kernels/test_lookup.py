@@ -349,3 +349,48 @@ def test_bad_input(name: str) -> None:
     arguments, options, message = BAD[name]
     with pytest.raises(ArgumentError, match=message):
         lookup(*arguments, **options)
+
+
+# What a user may give: padding rows counted from the end, narrow ids, a table that is changed
+
+
+@pytest.mark.parametrize("size", [(2, 5), (40, 200)], ids=["one piece", "several"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_padding_row_counted_from_the_end_is_not_trained(sparse: bool, size: tuple[int, int]) -> None:
+    """As nn.Embedding counts it, with sparse gradients too."""
+    ids = torch.randint(9, size)
+    ids[0, 0] = 8
+    gradients = []
+    for padding_idx in (8, -1):
+        tokens = torch.randn(9, 128, requires_grad=True)
+        lookup(ids, tokens, padding_idx=padding_idx, sparse=sparse).sum().backward()
+        gradient = tokens.grad.to_dense()
+        assert not bool(gradient[8].any())
+        gradients.append(gradient)
+    assert torch.equal(*gradients)
+    with pytest.raises(ArgumentError, match=r"padding_idx must be a row of its table, -9 \.\. 8; got 9"):
+        lookup(ids, tokens, padding_idx=9)
+
+
+@pytest.mark.parametrize("size", [(2, 5), (40, 200)], ids=["one piece", "several"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_narrow_ids_are_ids(dtype: torch.dtype, size: tuple[int, int]) -> None:
+    ids, places, types = (torch.randint(n, size) for n in (9, 7, 2))
+    tables = [torch.randn(n, 128) for n in (9, 7, 2)]
+    call = {"positions": tables[1], "types": tables[2]}
+    wide = lookup(ids, tables[0], position_ids=places, type_ids=types, **call)
+    narrow = lookup(ids.to(dtype), tables[0], position_ids=places.to(dtype), type_ids=types.to(dtype), **call)
+    assert torch.equal(wide, narrow)
+    for floats in (ids.float(), ids > 0):
+        with pytest.raises(ArgumentError, match="token_ids must be integers; got torch"):
+            lookup(floats, tables[0])
+
+
+def test_a_table_that_changes_before_the_backward_pass_is_an_error() -> None:
+    """The backward pass reads the tables again, and must not read others."""
+    tokens = torch.randn(9, 128, requires_grad=True)
+    out = lookup(torch.randint(9, (40, 200)), tokens, norm=Norm("layer"))
+    with torch.no_grad():
+        tokens.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()

@@ -69,7 +69,7 @@ class DistanceBias(ScoreBias):
 
         def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
             distance = (q - k).clamp(min=0)  # a decoder's mask hides the keys after a query
-            beyond = intercept[head] + slope[head] * distance.log1p()
+            beyond = intercept[head] + slope[head] * distance.to(slope.dtype).log1p()
             return torch.where(distance < known, by_distance[head, distance.clamp(max=known - 1)], beyond)
 
         return bias

@@ -24,6 +24,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias
+from posembed.positions.checks import as_int64
 
 
 class NearFarPositionalEmbedding(ScoreBias):
@@ -88,7 +89,9 @@ class NearFarPositionalEmbedding(ScoreBias):
         """Rows for the queries and keys of the near heads, zeros for those of the others."""
         rows = project(self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
-        return F.embedding(position_ids % self.ring, (rows * near.unsqueeze(-1)).flatten(-3))
+        return F.embedding(
+            as_int64(position_ids, "position_ids") % self.ring, (rows * near.unsqueeze(-1)).flatten(-3)
+        )
 
     def formula(self, device: torch.device) -> Formula:
         """-inf where a near head would see further than its window."""

@@ -22,6 +22,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import require_probability
 from posembed.layers.parameters import fill_
+from posembed.positions.checks import as_int64
 from posembed.positions.from_layout import given_or_consecutive
 
 Place = Literal["queries_keys", "input"]
@@ -104,7 +105,7 @@ class RollingPositionalEmbedding(PositionEncoding):
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """position_ids of any integers and shape -> their rows, with a last dimension D."""
-        return F.embedding(position_ids % self.ring, self.weight)
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, self.weight)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         return self(x, position_ids) if self.place == "input" else x
@@ -113,7 +114,7 @@ class RollingPositionalEmbedding(PositionEncoding):
         if self.place == "input":
             return None
         # The ring is projected, not the tokens' rows: P products, whatever the length and the batch.
-        return F.embedding(position_ids % self.ring, project(self.weight))
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, project(self.weight))
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
         """x (B, L, D) plus rows, then dropout, wherever the encoding's place is: (B, L, D).

@@ -27,6 +27,16 @@ def require_integers(values: Tensor, name: str) -> None:
         )
 
 
+def as_int64(values: Tensor, name: str) -> Tensor:
+    """values of any integer dtype as int64, in which sums and differences of positions do not overflow.
+
+    Raises:
+        ArgumentError: they are not integers.
+    """
+    require_integers(values, name)
+    return values.to(torch.int64)
+
+
 def no_row(position: int, max_len: int) -> PositionError:
     """The one error for a position that a table does not hold."""
     held = f"position {position} has no row: this table holds positions 0 to {max_len - 1} (max_len={max_len})."
@@ -99,8 +109,7 @@ def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> T
         ArgumentError: they are not integers.
         PositionError: one of them is out of range.
     """
-    require_integers(position_ids, "position_ids")
-    return _check_positions(position_ids.to(torch.int64), max_len, lowest)
+    return _check_positions(as_int64(position_ids, "position_ids"), max_len, lowest)
 
 
 # Offsets: how many tokens came before.
