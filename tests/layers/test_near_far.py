@@ -123,5 +123,5 @@ def test_bad_arguments() -> None:
 
 def test_half_of_it_is_never_given_alone() -> None:
     layer = NearFarPositionalEmbedding(4, 8, heads=2)
-    with pytest.raises(ArgumentError, match="NearFarPositionalEmbedding cannot be called by itself: a model calls"):
+    with pytest.raises(ArgumentError, match="cannot be called by itself: a model calls"):
         layer(5)
