@@ -53,7 +53,7 @@ def answers(
         print_plan(plan(specs, task, accelerator), task.description)
         raise typer.Exit
     try:
-        with ProgressBar(specs, quiet=not accelerator.is_main_process) as bar:
+        with ProgressBar(specs, about=task.description, quiet=not accelerator.is_main_process) as bar:
             if how.on != "here":
                 results = sweep_on_ray(
                     specs,

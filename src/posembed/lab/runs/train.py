@@ -23,6 +23,7 @@ from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
 from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.whole_files import written_whole
 from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
 from posembed.layers.grid import LearnedGridEmbedding
 
@@ -78,7 +79,8 @@ def run(
     if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
         save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
     if folder is not None and attention is not None:
-        save_attention(folder.attention(spec), attention)
+        with written_whole(folder.attention(spec)) as temporary:
+            save_attention(temporary, attention)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec=spec,
