@@ -96,12 +96,13 @@ def test_a_class_that_shares_its_texts_with_another_is_on_both_sides_or_refused(
     refused = 0
     for n in range(30):
         twice = [Example(f"{n} {i}", label, f"{n} {i}") for i in (1, 2) for label in ("ham", "eggs")]
-        try:
-            there = labelled([*(Example(t, label, t) for t, label in ROWS), *twice], None, name="set")
-        except DataError as error:
-            assert "set has no example of 'eggs' held out" in str(error)
+        examples = [*(Example(t, label, t) for t, label in ROWS), *twice]
+        if len({"eggs" in {e.label for e in side} for side in split_by_document(examples)}) > 1:
+            with pytest.raises(DataError, match="set has no example of 'eggs' held out"):
+                labelled(examples, None, name="set")
             refused += 1
         else:
+            there = labelled(examples, None, name="set")
             assert {e.label for e in there.train} == {e.label for e in there.held_out} == {"ham", "spam", "eggs"}
     assert 0 < refused < 30
 

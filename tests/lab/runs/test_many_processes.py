@@ -36,9 +36,14 @@ def test_no_result_is_lost_though_processes_are_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("replace", [True, False])
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, replace: bool) -> None:
     file = tmp_path / "file"
-    with pytest.raises(KeyboardInterrupt), written_whole(file, replace=replace) as temporary:
-        temporary.write_text("half of")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with written_whole(file, replace=replace) as temporary:
+            temporary.write_text("half of")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
     write_whole(file, "first", replace=replace)
     write_whole(file, "second", replace=replace)
