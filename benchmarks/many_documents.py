@@ -1,12 +1,12 @@
-"""Claim: a million short documents are read, split and made into token ids in less than 20 s and 2 GiB, and the time
-grows linearly.
+"""Claim: a million short documents are read, split and made into token ids in less than 20 s and 2 GiB, and the
+time grows linearly.
 
     python benchmarks/many_documents.py
     python benchmarks/many_documents.py --documents 100000    # to try it out
 
-Each in a fresh process: a dataset of rows of text, as `posembed compare lengths --data hf:...` reads it, and a CSV
-file of labelled texts, as `posembed compare tasks text --data` does. The seconds are from the first call of ours; the
-`datasets` library's own conversion of the file is counted as well. The memory is the peak of the process, torch in it.
+Each in a fresh process: a dataset of rows of text, as `posembed compare lengths --data hf:...` reads it, and a
+CSV file of labelled texts, as `posembed compare tasks text --data` does. The seconds include what the `datasets`
+library needs to convert the file. The memory is the peak of the process, torch included.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 
 
 
 def text_of(number: int) -> str:
-    return f"document {number}: {number % 977} apples and {number % 89} pears make {number % 977 + number % 89} fruits"
+    apples, pears = number % 977, number % 89
+    return f"document {number}: {apples} apples and {pears} pears make {apples + pears} fruits"
 
 
 def write_rows(folder: Path, count: int) -> Path:
@@ -82,7 +83,9 @@ def main() -> None:
             each = []
             for count in (most // 4, most // 2, most):
                 where = Path(place) / f"{kind}-{count}"
-                data = write_rows(where, count) if kind == "text" else write_table(where.with_suffix(".csv"), count)
+                data = (
+                    write_rows(where, count) if kind == "text" else write_table(where.with_suffix(".csv"), count)
+                )
                 seconds, size = measure(kind, data, Path(place) / "cache")
                 each.append(seconds / count)
                 rows.append([f"{count:,} {name}", f"{seconds:.1f}", f"{size:.2f}", f"{1e6 * each[-1]:.1f}"])

@@ -79,6 +79,20 @@ def test_the_same_text_by_another_path_goes_on(
     assert "data_sha256: " in err
 
 
+def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(
+    capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path
+) -> None:
+    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope,alibi --json"
+    code, out, _ = posembed(capfd, f"{command} --learning-rate 40 --warmup 0 --width 32")
+    assert code == 0
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    summary = json.loads(out, parse_constant=refuse)
+    assert None in [row["perplexity"]["32"]["mean"] for row in summary["rows"]]
+
+
 def test_inits_from_text_to_table_and_page(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
     small = SMALL.replace("--test-lengths 16,32 ", "")
     command = (

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from made_up_runs import runs as made_up_runs
+from made_up_runs import save as write_runs
 from posembed import DataError
 from posembed.lab.data.text import load_corpus
 
@@ -39,6 +41,24 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
     assert folder.sha256 == files.sha256
     assert "2 files; 1 empty or not text, passed over" in folder.description
     assert "2 files" in files.description
+
+
+@pytest.mark.parametrize("data", ["", " ", "a.txt,", ",a.txt", "a.txt,,a.txt"])
+def test_no_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    (tmp_path / "a.txt").write_text("some text\n" * 30)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="expected names of files or folders with commas between"):
+        load_corpus(data)
+    assert load_corpus("a.txt, a.txt").sha256 == load_corpus("a.txt,a.txt").sha256
+
+
+def test_run_folders_are_not_read(tmp_path: Path) -> None:
+    """`--data . --out runs/first`, twice."""
+    (tmp_path / "a.txt").write_text("some text\n" * 30)
+    (tmp_path / "settings.json").write_text('["a file", "of the user"]')
+    before = load_corpus(str(tmp_path)).sha256
+    write_runs(tmp_path / "runs" / "first", made_up_runs())
+    assert load_corpus(str(tmp_path)).sha256 == before
 
 
 def test_the_hash_does_not_depend_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sysconfig
 from collections.abc import Iterable
@@ -47,7 +48,9 @@ def read_documents(data: str) -> Collection:
         return Collection(documents, None, f"source of Python's standard library ({len(documents)} files)")
     documents, others = [], 0
     # A comma may belong to a name.
-    names = [data] if os.path.exists(os.path.expanduser(data)) else data.split(",")
+    names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
+    if "" in names:  # as a path, this folder
+        raise DataError(f"expected names of files or folders with commas between, got {data!r}")
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
         if os.path.isdir(path):
@@ -65,15 +68,27 @@ def read_documents(data: str) -> Collection:
 
 
 def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """The files that hold text, sorted by name, and the number of the others."""
+    """The files that hold text, sorted by name, and the number of the others. Run folders are not read: the runs
+    that learn from this text would change it."""
+    files = sorted(files)
+    runs = {path.parent for path in files if path.name == "settings.json" and _is_of_runs(path)}
     documents, others = [], 0
-    for path in sorted(files):
+    for path in files:
+        if not runs.isdisjoint(path.parents):
+            continue
         text = _read_bytes(path)
         if text.strip() and not _not_text(text):
             documents.append(Document(path.relative_to(root).as_posix(), text))
         else:
             others += 1
     return documents, others
+
+
+def _is_of_runs(settings: Path) -> bool:
+    try:
+        return "question" in json.loads(settings.read_bytes())
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -44,6 +44,23 @@ class RunResult(Generic[SpecT, MeasuredT]):
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
+def measured_values(measurements: Any) -> dict[str, float]:
+    """What a run measured, by names such as "same_tokens/512"; what was not measured is left out."""
+    values: dict[str, float] = {}
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, held in value.items():
+                add(f"{name}/{key}" if name else str(key), held)
+        elif isinstance(value, list | tuple):
+            add(name, dict(enumerate(value)))
+        elif isinstance(value, int | float):
+            values[name] = value
+
+    add("", dataclasses.asdict(measurements))
+    return values
+
+
 def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
     """Raises ValueError, KeyError or TypeError where the text is not a run of this task."""
     values: dict[str, Any] = json.loads(text)
