@@ -11,26 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.lab.data.documents import Document
-from posembed.lab.data.split import DOCUMENTS_TO_SPLIT_BY, same_text, split, without_held_out
+from posembed.lab.data.split import DOCUMENTS_TO_SPLIT_BY, Split, same_text, split
 from posembed.lab.data.text import load_corpus
 
 
 def sizes(documents: list[Document]) -> tuple[int, int]:
-    train, held_out = split(documents)
-    return sum(len(d.text) for d in train), sum(len(d.text) for d in held_out)
+    sides = split(documents)
+    return sum(len(d.text) for d in sides.train), sum(len(d.text) for d in sides.held_out)
 
 
 def test_many_documents_are_split_whole() -> None:
-    documents = [Document(f"d{i}", b"x" * 100) for i in range(50)]
-    train, held_out = split(documents)
-    assert len(held_out) == 5
-    assert sorted((*train, *held_out), key=lambda d: int(d.name[1:])) == documents
-    assert split(documents[::-1]) == (train, held_out)  # by name, not by the order in which they were found
+    documents = [Document(f"d{i}", b"x%d" % i * 50) for i in range(100, 150)]
+    sides = split(documents)
+    assert len(sides.held_out) == 5
+    assert sorted((*sides.train, *sides.held_out), key=lambda d: d.name) == documents
+    assert split(documents[::-1]) == sides  # by name, not by the order in which they were found
 
 
 def test_of_a_few_documents_the_end_is_held_out() -> None:
     lines = b"".join(b"line %03d\n" % i for i in range(100))
-    train, held_out = split([Document("a", lines), Document("b", b"no line ends here" * 10)])
+    sides = split([Document("a", lines), Document("b", b"no line ends here" * 10)])
+    train, held_out = sides.train, sides.held_out
     assert train[0].text + held_out[0].text == lines
     assert held_out[0].text.startswith(b"line 090")
     assert 0 < len(held_out[1].text) < 40
@@ -42,7 +43,8 @@ def test_of_a_few_documents_the_end_is_held_out() -> None:
     ids=["a title and one long line", "no line at all", "one byte too many", "many lines"],
 )
 def test_a_tenth_to_a_fifth_of_any_text_is_held_out(text: bytes) -> None:
-    train, held_out = split([Document("a", text)])
+    sides = split([Document("a", text)])
+    train, held_out = sides.train, sides.held_out
     assert train[0].text + held_out[0].text == text
     assert 0.099 < len(held_out[0].text) / len(text) < 0.201
     assert train[0].text.decode() + held_out[0].text.decode() == text.decode()
@@ -54,8 +56,10 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 @settings(deadline=None)
 @given(texts=st.lists(st.one_of(TEXTS, TEXTS.map(lambda t: t * 50)), min_size=1, max_size=40))
 def test_any_documents_are_split_between_characters_and_nothing_is_lost(texts: list[str]) -> None:
-    documents = [Document(f"d{i}", text.encode()) for i, text in enumerate(texts)]
-    train, held_out = split(documents)
+    documents = [Document(f"d{i}", f"{i} {text}".encode()) for i, text in enumerate(texts)]
+    sides = split(documents)
+    train, held_out = sides.train, sides.held_out
+    assert sides.left_out == 0
     whole = {document.name: document.text for document in documents}
     joined = {d.name: d.text for d in train}
     for document in held_out:
@@ -71,7 +75,7 @@ def test_any_documents_are_split_between_characters_and_nothing_is_lost(texts: l
 
 @pytest.mark.parametrize("place", range(0, 40, 3))
 def test_one_large_document_among_small_ones(place: int) -> None:
-    documents = [Document(f"{i}", b"small text\n" * 10) for i in range(DOCUMENTS_TO_SPLIT_BY + 5)]
+    documents = [Document(f"{i}", b"small text %d\n" % i * 10) for i in range(DOCUMENTS_TO_SPLIT_BY + 5)]
     documents.append(Document(f"large {place}", b"a large text\n" * 9000))
     train, held_out = sizes(documents)
     assert 0.09 < held_out / (train + held_out) < 0.21
@@ -90,9 +94,14 @@ def test_no_text_is_on_both_sides_under_whatever_name(tmp_path: Path) -> None:
     assert not {same_text(text) for text in train} & {same_text(text) for text in held_out}
     left_out = 120 - len(train) - len(held_out)
     assert left_out >= 12
-    assert f"{left_out} of {120 - len(held_out)} documents left out of training: held out as well" in (
-        corpus.description
-    )
+    assert f"{left_out} documents left out of training, since the same text is held out" in corpus.description
+
+
+def test_of_a_few_documents_the_same_text_is_read_once() -> None:
+    text = b"".join(b"line %d of the text\n" % i for i in range(500))
+    once = split([Document("a", text)])
+    twice = split([Document("a", text), Document("b", text.replace(b"\n", b"\r\n")), Document("c", b"\n" + text)])
+    assert twice == Split(once.train, once.held_out, left_out=2)
 
 
 def test_lines_that_both_sides_have_are_reported(tmp_path: Path) -> None:
@@ -107,6 +116,5 @@ def test_lines_that_both_sides_have_are_reported(tmp_path: Path) -> None:
 def test_splitting_takes_linear_time() -> None:
     documents = [Document(str(i), b"a short text %d" % i) for i in range(200_000)]
     started = time.perf_counter()
-    train, held_out = split(documents)
-    assert len(without_held_out(train, held_out)) == len(train)
+    assert split(documents).left_out == 0
     assert time.perf_counter() - started < 10  # quadratic: half a minute

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from posembed.lab.data.documents import Document
 
@@ -14,12 +15,28 @@ LONG_LINE = 40
 """Bytes. A shorter line may well be written twice by chance."""
 
 
-def split(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """(train, held out), about a tenth held out: whole documents, drawn by the hash of their names, if there are
-    enough of them and none is too large; otherwise the end of each document."""
+@dataclass(frozen=True)
+class Split:
+    train: list[Document]
+    held_out: list[Document]
+    left_out: int
+    """How many documents are not trained on since the same text is held out, under whatever name."""
+
+
+def split(documents: Sequence[Document]) -> Split:
+    """About a tenth is held out: whole documents, drawn by the hash of their names, if there are enough of them
+    and none is too large; otherwise the end of each document."""
     if len(documents) >= DOCUMENTS_TO_SPLIT_BY and (sides := _whole_documents(documents)):
-        return sides
-    return _ends(documents)
+        return apart(*sides)
+    once = list({same_text(document.text): document for document in reversed(documents)}.values())[::-1]
+    return Split(*_ends(once), left_out=len(documents) - len(once))
+
+
+def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
+    """Two sides that exist already, without the documents to train on that are held out too."""
+    texts = {same_text(document.text) for document in held_out}
+    kept = [document for document in train if same_text(document.text) not in texts]
+    return Split(kept, held_out, left_out=len(train) - len(kept))
 
 
 def _whole_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]] | None:
@@ -54,12 +71,6 @@ def _where_the_end_begins(text: bytes) -> int:
     while 0 < cut < len(text) and text[cut] & 0b1100_0000 == 0b1000_0000:  # inside a UTF-8 character
         cut -= 1
     return cut
-
-
-def without_held_out(train: Sequence[Document], held_out: Iterable[Document]) -> list[Document]:
-    """The documents to train on whose text is not held out under the same or another name."""
-    texts = {same_text(document.text) for document in held_out}
-    return [document for document in train if same_text(document.text) not in texts]
 
 
 def same_text(text: bytes) -> bytes:

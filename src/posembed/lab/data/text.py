@@ -12,7 +12,7 @@ from torch import Tensor
 
 from posembed.errors import DataError
 from posembed.lab.data.documents import Document, read_documents
-from posembed.lab.data.split import share_of_known_lines, split, without_held_out
+from posembed.lab.data.split import apart, share_of_known_lines, split
 from posembed.lab.data.tokenizer import Bytes, Loaded, read_tokenizer
 
 
@@ -44,21 +44,20 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
         DataError: nothing there, nothing that is text, or a tokenizer that cannot be loaded or finds no token.
     """
     read = read_documents(data)
-    train, held_out = split(read.documents) if read.held_out is None else (read.documents, read.held_out)
-    kept = without_held_out(train, held_out)
+    sides = split(read.documents) if read.held_out is None else apart(read.documents, read.held_out)
+    train, held_out = sides.train, sides.held_out
     chosen = read_tokenizer(tokenizer)
-    train_ids, held_out_ids = _in_a_row(kept, chosen), _in_a_row(held_out, chosen)
-    for ids, documents, what in ((train_ids, kept, "train on"), (held_out_ids, held_out, "measure on")):
+    train_ids, held_out_ids = _in_a_row(train, chosen), _in_a_row(held_out, chosen)
+    for ids, documents, what in ((train_ids, train, "train on"), (held_out_ids, held_out, "measure on")):
         if len(ids) == len(documents):
             raise DataError(f"{data} has no text to {what} under the tokenizer {tokenizer}; give more, or another")
     held_out_bytes = _bytes_in_a_row(held_out, chosen)
 
     notes = [read.description]
-    if len(kept) < len(train):
-        notes.append(
-            f"{len(train) - len(kept):,} of {len(train):,} documents left out of training: held out as well"
-        )
-    if known := share_of_known_lines(kept, held_out):
+    if sides.left_out:
+        count = f"{sides.left_out:,} document{'s' * (sides.left_out != 1)}"
+        notes.append(f"{count} left out of training, since the same text is held out")
+    if known := share_of_known_lines(train, held_out):
         notes.append(f"{known:.1%} of the held-out text stands in lines that the training text has too")
     if held_out_bytes is None:
         notes.append("the tokens do not decode to the text, so that bits per byte are unknown")
@@ -68,7 +67,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
         held_out_bytes=held_out_bytes,
         vocabulary=chosen.vocabulary,
         description="\n".join(notes),
-        sha256=_fingerprint(chosen, kept, held_out),
+        sha256=_fingerprint(chosen, train, held_out),
     )
 
 

@@ -168,6 +168,11 @@ def connected(address: str) -> Iterator[Any]:
         raise ArgumentError(f"{where} answers, but this program cannot join it: {error}") from error
     try:
         yield ray
+    except ConnectionError as error:  # what Ray's client raises of a cluster elsewhere
+        raise RunFolderError(
+            f"the cluster {where} went away ({error}); the finished runs are kept, and the same command goes on "
+            "from them"
+        ) from error
     finally:
         ray.shutdown()
 
