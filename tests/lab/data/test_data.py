@@ -9,6 +9,7 @@ import torch
 from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed import DataError
+from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
 
 
@@ -39,7 +40,7 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
     files = load_corpus(f"{tmp_path / 'b.md'},{tmp_path / 'deep' / 'a.txt'}")
     assert decoded(folder.train) == decoded(files.train) == b"b" * 90 + b"\0" + "ä".encode() * 90 + b"\0"
     assert folder.sha256 == files.sha256
-    assert "2 files; 1 empty or not text, passed over" in folder.description
+    assert "2 files; 1 passed over: empty, not text, or of a run folder" in folder.description
     assert "2 files" in files.description
 
 
@@ -52,10 +53,23 @@ def test_no_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_corpus("a.txt, a.txt").sha256 == load_corpus("a.txt").sha256
 
 
+def test_large_files_are_read_whole_and_images_of_disks_are_not(tmp_path: Path) -> None:
+    text = b"a line of text\n" * (documents.SIZE_OF_A_LOOK // 15 + 9)
+    (tmp_path / "text").write_bytes(text)
+    (tmp_path / "late zero").write_bytes(text + b"\0")
+    (tmp_path / "one look").write_bytes(text[: documents.SIZE_OF_A_LOOK])
+    with (tmp_path / "disk").open("wb") as disk:
+        disk.truncate(1 << 40)
+    assert [document.text for document in documents.read_documents(str(tmp_path)).documents] == [
+        text[: documents.SIZE_OF_A_LOOK],
+        text,
+    ]
+
+
 def test_run_folders_are_not_read(tmp_path: Path) -> None:
     """`--data . --out runs/first`, twice."""
     (tmp_path / "a.txt").write_text("some text\n" * 30)
-    (tmp_path / "settings.json").write_text('["a file", "of the user"]')
+    (tmp_path / "settings.json").write_text('{"question": "of the user"}')
     before = load_corpus(str(tmp_path)).sha256
     write_runs(tmp_path / "runs" / "first", made_up_runs())
     assert load_corpus(str(tmp_path)).sha256 == before

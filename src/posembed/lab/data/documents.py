@@ -17,6 +17,10 @@ NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "e
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
 
 
+SIZE_OF_A_LOOK = 1 << 20
+"""Bytes: a larger file is read whole only if it begins as text does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     name: str
@@ -63,7 +67,7 @@ def read_documents(data: str) -> Collection:
             documents.append(Document(path.name, _read_text(path)))
     count = f"{len(documents):,} file{'s' * (len(documents) != 1)}"
     if others:
-        count += f"; {others:,} empty or not text, passed over"
+        count += f"; {others:,} passed over: empty, not text, or of a run folder"
     return Collection(documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})")
 
 
@@ -74,10 +78,10 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     runs = {path.parent for path in files if path.name == "settings.json" and _is_of_runs(path)}
     documents, others = [], 0
     for path in files:
-        if not runs.isdisjoint(path.parents):
-            continue
-        text = _read_bytes(path)
-        if text.strip() and not _not_text(text):
+        text = _read_bytes(path, most=SIZE_OF_A_LOOK)
+        if len(text) == SIZE_OF_A_LOOK and b"\0" not in text:
+            text = _read_bytes(path)
+        if text.strip() and not _not_text(text) and runs.isdisjoint(path.parents):
             documents.append(Document(path.relative_to(root).as_posix(), text))
         else:
             others += 1
@@ -86,14 +90,15 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
 
 def _is_of_runs(settings: Path) -> bool:
     try:
-        return "question" in json.loads(settings.read_bytes())
-    except (OSError, ValueError, TypeError):
+        return {"question", "steps", "batch"} <= json.loads(settings.read_bytes()).keys()
+    except (OSError, ValueError, AttributeError):
         return False
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path, most: int = -1) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(most)
     except FileNotFoundError:
         raise DataError(
             f'no file or folder {path}; the data may be "stdlib", text files, a folder, or hf:NAME[:CONFIG]'
