@@ -33,14 +33,14 @@ def split(documents: Sequence[Document]) -> Split:
 
 
 def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
-    """Two sides that exist already, without the documents to train on that are held out too."""
+    """Keep two existing sides, and leave out the documents to train on whose text is held out too."""
     texts = {same_text(document.text) for document in held_out}
     kept = [document for document in train if same_text(document.text) not in texts]
     return Split(kept, held_out, left_out=len(train) - len(kept))
 
 
 def _whole_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]] | None:
-    """None if documents are so large that between half and twice the share cannot be held out."""
+    """(train, held out), or None if some documents are too large to hold out half to twice the share."""
     train, held_out, size = [], [], 0
     wanted = HELD_OUT_SHARE * sum(len(document.text) for document in documents)
     drawn = sorted(documents, key=lambda document: hashlib.sha256(_encoded(document.name)).digest())
@@ -63,7 +63,7 @@ def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]
 
 
 def _where_the_end_begins(text: bytes) -> int:
-    """At the last line that holds out between one and two shares, or else inside a line, between characters."""
+    """The offset of the last line that holds out one to two shares, or else of a character inside a line."""
     cut = round(len(text) * (1 - HELD_OUT_SHARE))
     line = text.rfind(b"\n", round(len(text) * (1 - 2 * HELD_OUT_SHARE)), cut) + 1
     if line:

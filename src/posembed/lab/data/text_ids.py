@@ -35,7 +35,7 @@ class Texts:
 
 
 def text_tokenizer(name: str, train: Sequence[str]) -> Bytes | Loaded:
-    """By name, as ``read_tokenizer``, or "bpe:N", learned from the texts to train on.
+    """Load a tokenizer as ``read_tokenizer`` does, or learn "bpe:N" from the texts to train on.
 
     Raises:
         DataError, ArgumentError: a tokenizer that cannot be loaded or learned.
@@ -44,7 +44,7 @@ def text_tokenizer(name: str, train: Sequence[str]) -> Bytes | Loaded:
 
 
 def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:
-    """Each text has at least one token: the end alone, if the tokenizer finds none in it."""
+    """The ids of each text, at least one: the end alone, if the tokenizer finds no token in it."""
     ids = [found if len(found) else np.array([tokenizer.end], found.dtype) for found in tokenizer.ids(texts)]
     bounds = np.cumsum([0, *map(len, ids)])
     return Texts(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(bounds))

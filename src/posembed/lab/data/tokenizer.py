@@ -39,9 +39,8 @@ class Bytes:
 class Loaded:
     """A tokenizer of the tokenizers library.
 
-    Truncation, padding and random merges that its file may ask for are turned off, and no special tokens are put
-    around a text: all of them change how many tokens a text has. An id of its own ends a document, since few
-    tokenizers have one and none is sure not to stand in a text.
+    Truncation, padding and random merges that its file asks for are turned off, and no special tokens are put
+    around a text: all of them change how many tokens a text has. A document ends with an id that no token has.
     """
 
     dtype = np.int32
@@ -65,9 +64,11 @@ class Loaded:
                 yield np.asarray(encoding.ids, dtype=self.dtype)
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """How many bytes of the text each token stands for, and last the end: the rest and one. All are counted,
-        each at the first token that reaches it. None if the tokens do not decode to the text: then a model that
-        predicts them has not predicted those bytes."""
+        """The number of bytes of the text that each token stands for, and one more entry for the end.
+
+        Each byte counts once, at the first token that reaches it; what is left, and one for the separator, counts
+        at the end. None if the tokens do not decode to the text: who predicts them has not predicted its bytes.
+        """
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
         decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
         if decoded.lstrip() != text.lstrip():  # many put a space before the first word
@@ -81,7 +82,7 @@ class Loaded:
 
 
 def read_tokenizer(name: str) -> Bytes | Loaded:
-    """By name: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub.
+    """Load a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub.
 
     Raises:
         DataError: a tokenizer that cannot be loaded.
@@ -102,7 +103,7 @@ def read_tokenizer(name: str) -> Bytes | Loaded:
 
 
 def learn_pairs(name: str, train: Sequence[str]) -> Loaded:
-    """The tokenizer named "bpe:N": N tokens of byte pairs learned from the texts (Sennrich et al. 2016).
+    """Learn the tokenizer named "bpe:N": N tokens of byte pairs of the texts (Sennrich et al. 2016).
 
     Raises:
         ArgumentError: an N that is no number above 256.

@@ -1,4 +1,4 @@
-"""What is said if this process is ended without a chance to say it itself."""
+"""A message for the case that this process is ended and cannot print it itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# It reads until this process closes the pipe, or ends and leaves that to the system. A live bar hides the cursor.
+# It reads until this process writes and closes the pipe, or ends. A live progress bar has hidden the cursor.
 WITNESS = """
 import sys
 if not sys.stdin.read():
@@ -18,9 +18,10 @@ if not sys.stdin.read():
 
 @contextmanager
 def last_words(words: str) -> Iterator[None]:
-    """Inside it, a second process waits for the end of this one, and says the words on stderr if it comes there.
+    """Print the words on stderr if this process ends inside the block.
 
-    Some libraries end the whole process from a thread of their own, where no exception and no handler is run.
+    A second process waits for that, since some libraries end the whole process from a thread of their own, where
+    Python runs no handler and no exception is raised.
     """
     command = [sys.executable, "-I", "-S", "-c", WITNESS, words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as witness:

@@ -191,7 +191,7 @@ def _train(
 
 
 def _finite(measured: MeasuredT) -> tuple[MeasuredT | None, str | None]:
-    """The measurements, or why they are none."""
+    """(measurements, None), or (None, the reason) if one of them is infinite or not a number."""
     values = measured_values(measured)
     for name, value in values.items():
         if not math.isfinite(value):

@@ -16,16 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 NO_SYNC = {errno.EINVAL, errno.ENOTSUP}
-"""What file systems answer that cannot write through to their disk, as some on SMB and FUSE."""
+"""Errors of file systems that do not support fsync, as some on SMB and FUSE."""
 SECONDS_UNTIL_STALE = 3600.0
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
 
 @contextmanager
 def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """A path to write to; at the end, what is there takes the place of ``path``.
+    """Yield a temporary path to write to; at the end of the block, rename it to ``path``.
 
-    replace: False leaves a file that is there already, or that another process puts there in the meantime.
+    replace: False keeps an existing file, and one that another process writes in the meantime.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -40,13 +40,13 @@ def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str, *, replace: bool = True) -> None:
-    """As ``written_whole``, with a text in UTF-8."""
+    """Write a text in UTF-8, as ``written_whole`` does."""
     with written_whole(path, replace=replace) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of ``written_whole``, here and below, that no living process still writes to."""
+    """Remove old temporary files of ``written_whole``, in the folder and below, which killed processes left."""
     for path in folder.rglob(".*.tmp"):
         with suppress(FileNotFoundError):
             if TEMPORARY.fullmatch(path.name) and time.time() - path.stat().st_mtime > SECONDS_UNTIL_STALE:
