@@ -73,7 +73,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
 
 def _in_a_row(documents: Sequence[Document], tokenizer: Bytes | Loaded) -> Tensor:
     """The ids of the documents, each followed by the tokenizer's end."""
-    texts = [document.text.decode() for document in documents]
+    texts = (document.text.decode() for document in documents)
     end = np.array([tokenizer.end], dtype=tokenizer.dtype)
     parts = [part for ids in tokenizer.ids(texts) for part in (ids, end)]
     return torch.from_numpy(np.concatenate([*parts, end[:0]]))

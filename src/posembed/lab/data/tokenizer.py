@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ class Bytes:
     dtype = np.uint8
     sha256 = hashlib.sha256(b"bytes").hexdigest()
 
-    def ids(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+    def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text."""
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
@@ -56,10 +57,10 @@ class Loaded:
         self.vocabulary = self.end + 1
         self.sha256 = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
-    def ids(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+    def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """The ids of each text."""
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            some = list(texts[start : start + TEXTS_AT_ONCE])
+        texts = iter(texts)
+        while some := list(islice(texts, TEXTS_AT_ONCE)):
             for encoding in self.tokenizer.encode_batch(some, add_special_tokens=False):
                 yield np.asarray(encoding.ids, dtype=self.dtype)
 
