@@ -27,6 +27,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/lab.py --command
+	$(BIN)/python benchmarks/many_documents.py
 	$(BIN)/python benchmarks/startup.py
 
 bench-length: .venv/dev

@@ -18,9 +18,13 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """One bar over the steps of all runs, with the name, loss and speed of the one that stepped last."""
+    """One bar over the steps of all runs, with the name, loss and speed of the one that stepped last.
 
-    def __init__(self, specs: Sequence[TrainingSpec], *, quiet: bool = False) -> None:
+    about: what the runs learn from, printed above the bar.
+    """
+
+    def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:
+        self.about = about
         self.steps_done: dict[TrainingSpec, int] = {}
         self.steps = sum(spec.steps for spec in specs)
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
@@ -41,6 +45,12 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         return self  # the bar appears with the first run, so that a mistake said before it stands alone
 
+    def _start(self) -> None:
+        if not self.bar.live.is_started:
+            if self.about:
+                self.console.print(self.about, markup=False)
+            self.bar.start()
+
     def __exit__(self, *error: object) -> None:
         if self.bar.live.is_started:
             self.bar.stop()
@@ -49,11 +59,11 @@ class ProgressBar:
         self.steps_done[result.spec] = result.spec.steps
 
     def started(self, spec: TrainingSpec) -> None:
-        self.bar.start()
+        self._start()
         self.bar.update(self.task, completed=sum(self.steps_done.values()), description=spec.name, now="")
 
     def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
-        self.bar.start()
+        self._start()
         self.steps_done[spec] = progress.step
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
         done = sum(self.steps_done.values())

@@ -11,7 +11,7 @@ from typing import Any
 from posembed.errors import RunFolderError
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.turns import Spread
-from posembed.lab.runs.results import write_whole
+from posembed.lab.runs.whole_files import write_whole
 
 FILE = "cost.json"
 
