@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 
 import posembed
 from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.other_files import left_out_files
 from posembed.checkpoints.tensor_files import read_header
 from posembed.checkpoints.write import write_checkpoint
 from posembed.errors import CheckpointError
@@ -121,31 +120,6 @@ def test_a_bare_file(source: Path, tmp_path: Path) -> None:
     assert json.loads(metadata["posembed"])["to"] == 64
 
 
-def test_what_would_hold_the_old_table_is_left_out_and_named(source: Path, tmp_path: Path) -> None:
-    (source / "onnx").mkdir()
-    (source / "2_Dense").mkdir()
-    (source / ".git").mkdir()
-    (source / "modules.json").write_text('[{"path": ""}, {"path": "2_Dense"}]')
-    stale = ["pytorch_model.bin", "optimizer.pt", "onnx/model.onnx", "tf_model.h5"]
-    for name in [*stale, "2_Dense/model.safetensors", ".git/HEAD"]:
-        (source / name).write_bytes(b"weights")
-    resized = posembed.resize_checkpoint(source, tmp_path / "out", length=64)
-    assert sorted(resized.left_out) == sorted(stale)
-    names = set(hashes(tmp_path / "out"))
-    assert "2_Dense/model.safetensors" in names
-    assert not names & {*stale, ".git/HEAD"}
-
-
-def test_links_into_a_cache_become_files(source: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "snapshot"
-    cache.mkdir()
-    for path in source.iterdir():
-        (cache / path.name).symlink_to(path)
-    posembed.resize_checkpoint(cache, tmp_path / "out", length=64)
-    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
-    assert left_out_files(open_checkpoint(cache)) == []
-
-
 # --- places that cannot be written
 
 
@@ -159,14 +133,6 @@ def test_what_is_there_is_not_overwritten_without_a_word(source: Path, tmp_path:
     posembed.resize_checkpoint(source, out, length=80, overwrite=True)
     assert posembed.inspect_checkpoint(out).tables[0].table.length == 80
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
-
-
-def test_a_folder_that_is_no_checkpoint_is_never_overwritten(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "thesis.tex").write_text("years of work")
-    with pytest.raises(CheckpointError, match="does not look like a checkpoint"):
-        posembed.resize_checkpoint(source, tmp_path / "home", length=64, overwrite=True)
-    assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
 
 
 @pytest.mark.parametrize("place", ["source", "source/inside", ".", "link"])
@@ -186,9 +152,9 @@ def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "number", "reason"),
     [
-        ("os.copy_file_range", errno.ENOSPC, "the disk is full"),
+        ("os.fsync", errno.ENOSPC, "the disk is full"),
         ("os.fsync", errno.EIO, "Input/output error"),
-        ("os.rename", errno.EACCES, "Permission denied"),
+        ("posembed.files.system_rename", errno.EACCES, "Permission denied"),
         ("os.mkdir", errno.EACCES, "Permission denied"),
     ],
 )
