@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ def encodable(text: str) -> str:
 
 def read_bytes(path: Path, most: int) -> bytes:
     with open_file(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise CheckpointError(f"{path}: expected at most {most:,} bytes; it has more")
-    return content
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise CheckpointError(f"{path}: expected at most {most:,} bytes; it has {size:,}")
+        return file.read(size)
 
 
 class LargeJson:

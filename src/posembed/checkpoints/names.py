@@ -18,7 +18,7 @@ WEIGHTS = (
 
 # Any part of a name between its dots: model.onnx.data, model.onnx_data_1, variables.data-00000-of-00001.
 EXPORT = re.compile(
-    r"onnx([_-].*)?|data-\d.*|ort|h5|hdf5|keras|pb|tflite|msgpack|ot|gguf|ggml|mlmodel|mar|nemo|engine|npz|pte|pt2"
+    r"onnx([_-]data.*)?|data-\d.*|ort|h5|hdf5|keras|pb|tflite|msgpack|ot|gguf|ggml|mlmodel|mar|nemo|engine|npz|pte|pt2"
     r"|pdparams|pdopt|pdmodel|pdiparams|distcp|pkl|pickle|joblib"
 )
 

@@ -20,7 +20,7 @@ from posembed.errors import CheckpointError
 
 # What describes weights that are left out, and misleads without them: a loader that finds an adapter_config.json
 # loads the model that this file names, not the one beside it.
-DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json")
+DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
 # Binary files that hold no table: vocabularies, pictures, sounds, a voice.
 HARMLESS = (
     ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",

@@ -97,11 +97,11 @@ def resize_checkpoint(
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
     """All that changes, with nothing written. arguments: as for ``plan_edit``."""
+    others = other_files(checkpoint).left_out  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = tuple(changed_settings(checkpoint, edit))
-    others = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
-    left_out = (*other_files(checkpoint).left_out, *others)
-    return Resize(name, edit, settings, left_out, new_record(name, edit, settings))
+    beside = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
+    return Resize(name, edit, settings, (*others, *beside), new_record(name, edit, settings))
 
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
