@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from posembed import files
-from posembed.files import leftovers, whole_or_absent, write_text
+from posembed.files import as_bytes, leftovers, whole_or_absent, write_whole
 
 NAMES = ["out", "[v2]", "50%", 'it\'s "so"', "two\nlines", "-rf", "a b", "é\udcff", ".hidden"]
 
@@ -153,9 +153,9 @@ def test_leftovers_are_those_of_this_name_alone(tmp_path: Path) -> None:
         ]
 
 
-def test_text_is_written_with_any_character(tmp_path: Path) -> None:
-    write_text(tmp_path / "page", "a\ud800\n", refusal=None)
-    assert (tmp_path / "page").read_bytes() == b"a\\ud800\n"
+def test_text_with_half_a_character(tmp_path: Path) -> None:
+    write_whole(tmp_path / "page", as_bytes("é\ud800\n"), refusal=None)
+    assert (tmp_path / "page").read_bytes() == "é".encode() + b"\\ud800\n"
 
 
 # --- killed

@@ -57,10 +57,15 @@ def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Pa
         flush_one(out.parent)
 
 
-def write_text(path: Path, text: str, *, refusal: Refusal | None) -> None:
-    """Write a text file whole or not at all. Arguments and errors as for ``whole_or_absent``."""
+def write_whole(path: Path, content: bytes, *, refusal: Refusal | None) -> None:
+    """Write a file whole or not at all. Arguments and errors as for ``whole_or_absent``."""
     with whole_or_absent(path, refusal=refusal) as staging:
-        staging.write_bytes(text.encode("utf-8", "backslashreplace"))
+        staging.write_bytes(content)
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8; half a character, as in the name of a file that is no UTF-8, becomes an escape."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def leftovers(out: Path) -> list[Path]:

@@ -63,18 +63,18 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
             read(tmp_path / "a.json")
 
 
-def test_a_vocabulary_of_100_mb_is_neither_refused_nor_parsed(tmp_path: Path) -> None:
+def test_a_large_vocabulary_is_neither_refused_nor_parsed(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "source")
-    vocabulary = ",".join(f'"token {number}":{number}' for number in range(4_000_000))
+    vocabulary = '"token 1234567":1234567,' * 1_500_000 + '"":0'
     head = '{"version":"1.0","truncation":{"max_length":40},"model":{"vocab":{'
     (source / "tokenizer.json").write_text(head + vocabulary + "}}}")
-    assert (source / "tokenizer.json").stat().st_size > 90_000_000
+    assert (source / "tokenizer.json").stat().st_size > 35_000_000
     del vocabulary
     tracemalloc.start()
     posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 5 * 10**8
+    assert peak < 2 * 10**8
     before, after = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("source", "out"))
     assert after == before.replace(b'"max_length":40', b'"max_length":64')
 

@@ -54,7 +54,7 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """
     if old.numel() == 0 or old.dim() != len(shape):
         return None
-    for pattern in (constant, counting, triangle):
+    for pattern in (constant, counting, triangle) if old.dim() > 1 else (constant, counting):
         if torch.equal(pattern(old, tuple(old.shape)), old):
             return pattern(old, shape)
     return None
@@ -73,6 +73,5 @@ def counting(old: Tensor, shape: tuple[int, ...]) -> Tensor:
 def triangle(old: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Row i holds the first value up to column i, and the value of the upper corner behind it."""
     kept, masked = old.flatten()[0], old[..., :1, -1:].flatten()[0]
-    below = torch.ones(shape[-2:] if len(shape) > 1 else shape, dtype=torch.bool, device=old.device)
-    below = below.tril() if len(shape) > 1 else below
+    below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
     return torch.where(below, kept, masked).expand(shape).clone()

@@ -10,6 +10,7 @@ from typing import Any
 
 from posembed.checkpoints.tensor_files import open_file, without_repeats
 from posembed.errors import CheckpointError
+from posembed.files import as_bytes
 
 LARGEST_SETTINGS = 32_000_000
 LARGEST_VOCABULARY = 1_000_000_000
@@ -38,7 +39,7 @@ def json_text(value: Any, *, one_line: bool = False) -> str:
 
 def encodable(text: str) -> str:
     r"""The text with each lone surrogate as ``\udXXX``."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return as_bytes(text).decode()
 
 
 def read_bytes(path: Path, most: int) -> bytes:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.files import reason, write_text
+from posembed.files import as_bytes, reason, write_whole
 from posembed.report.drawing import Style, svg_for_page
 
 LARGEST_PAGE = 1 << 28
@@ -118,13 +118,15 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.tests["part"] = lambda part, kind: type(part).__name__ == kind
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         version=__version__, title=title, about=about, answer=answer, sections=sections, styles=styles or {}
     )
+    # What tells a page that nobody changed from one that is somebody's work.
+    return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
 
 
 def write_page(path: Path, page: str, *, option: str) -> Path:
-    """Write a page whole or not at all, over an earlier page at most. Returns its path.
+    """Write what ``render_page`` gave, whole or not at all, over an earlier page at most. Returns its path.
 
     Args:
         option: the name by which a person chose the path.
@@ -132,9 +134,8 @@ def write_page(path: Path, page: str, *, option: str) -> Path:
     Raises:
         ArgumentError: it cannot be written there.
     """
-    signature = hashlib.sha256(page.encode("utf-8", "backslashreplace")).hexdigest()
     try:
-        write_text(path, f"{page}\n<!-- posembed {signature} -->\n", refusal=why_not_replaced)
+        write_whole(path, as_bytes(page), refusal=why_not_replaced)
     except OSError as error:
         raise unwritten(path, reason(error), option) from error
     return path

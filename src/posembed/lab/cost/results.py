@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import RunFolderError
-from posembed.files import reason, write_text
+from posembed.files import reason, write_whole
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.turns import Spread
 
@@ -112,7 +112,7 @@ def save(result: CostResult, folder: Path) -> None:
     """Raises RunFolderError where the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / FILE, result.to_json() + "\n", refusal=why_not_replaced)
+        write_whole(folder / FILE, f"{result.to_json()}\n".encode(), refusal=why_not_replaced)
     except OSError as error:
         raise RunFolderError(
             f"{folder / FILE} cannot be written: {reason(error)}; choose another --out"
