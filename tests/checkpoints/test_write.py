@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import posembed
 from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.tensor_files import read_header
+from posembed.checkpoints.tensor_files import copy_bytes, read_header
 from posembed.checkpoints.write import write_checkpoint
 from posembed.errors import CheckpointError
 from tiny_models import TEXT, saved, tiny_model
@@ -169,6 +169,48 @@ def test_an_error_of_the_disk_leaves_it_as_it_was(
     with pytest.raises(CheckpointError, match=reason):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     monkeypatch.undo()
+    assert hashes(tmp_path) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reading /proc/self/mem at 0 fails as a broken disk does")
+def test_an_error_of_the_source_names_the_source(tmp_path: Path) -> None:
+    with (
+        (tmp_path / "out").open("xb", buffering=0) as out,
+        pytest.raises(CheckpointError, match="/proc/self/mem: cannot be read: Input/output error"),
+    ):
+        copy_bytes(Path("/proc/self/mem"), 0, 10, out)
+
+
+def test_a_file_that_vanishes_while_it_is_copied_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "vocab.txt").write_text("words")
+    sync = os.fsync
+
+    def meanwhile(descriptor: int) -> None:
+        (source / "vocab.txt").unlink(missing_ok=True)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    with pytest.raises(CheckpointError, match=r"source/vocab\.txt: cannot be read|expected a file"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_takes_no_more_bytes(source: Path, tmp_path: Path) -> None:
+    """By a limit on the size of files, which the system itself enforces in the middle of the weights."""
+    import resource
+
+    assert (source / "model.safetensors").stat().st_size > 20_000
+    before, limits = hashes(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(
+            CheckpointError, match="out: cannot be written: File too large; nothing was left there"
+        ):
+            posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert hashes(tmp_path) == before
 
 

@@ -93,8 +93,8 @@ def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.stdout.endswith("report: a.html\n")
     assert "How good is it with 128 tokens" in Path("a.html").read_text(encoding="utf-8")
     Path("thesis.html").write_text("years of work")
+    words = ["evaluate", "no", "--text", "no", "--report", "thesis.html"]
     with pytest.raises(ArgumentError, match="not a page of posembed"):  # before anything is measured
-        words = ["evaluate", "no", "--text", "no", "--report", "thesis.html"]
         CliRunner().invoke(app, words, catch_exceptions=False)
     seen = CliRunner().invoke(app, ["inspect", "gpt", "--report", "b.html", "--json"], catch_exceptions=False)
     assert json.loads(seen.stdout)["tables"][0]["key"] == "transformer.wpe.weight"
