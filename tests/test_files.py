@@ -153,6 +153,10 @@ def test_leftovers_are_those_of_this_name_alone(tmp_path: Path) -> None:
         ]
 
 
+def test_a_folder_that_cannot_be_listed_has_no_leftovers(tmp_path: Path) -> None:
+    assert leftovers(tmp_path / "no" / "out") == []
+
+
 def test_text_with_half_a_character(tmp_path: Path) -> None:
     write_whole(tmp_path / "page", as_bytes("é\ud800\n"), refusal=None)
     assert (tmp_path / "page").read_bytes() == "é".encode() + b"\\ud800\n"

@@ -71,7 +71,10 @@ def as_bytes(text: str) -> bytes:
 def leftovers(out: Path) -> list[Path]:
     """What killed processes left beside ``out``; one that still runs has its own there too."""
     pattern = re.compile(re.escape(f".{out.name}.") + r"[0-9a-f]{8}\.(partial|old)", re.DOTALL)
-    return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
+    try:
+        return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
+    except OSError:
+        return []
 
 
 # --- taking a name -----------------------------------------------------------------------------------------------

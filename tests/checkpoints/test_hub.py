@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from posembed.checkpoints.files import weights_path
 from posembed.checkpoints.hub import not_needed
-from posembed.checkpoints.names import WEIGHTS
+from posembed.checkpoints.weight_names import WEIGHTS
 from posembed.errors import CheckpointError
 
 FOLDERS = ("", "2_Dense/", "0_Transformer/", "[a]/")

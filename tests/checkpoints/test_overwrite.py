@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -196,6 +197,9 @@ def test_the_next_run_names_what_a_killed_one_left(
     for name in (".out.0123abcd.partial", ".out.01234567.old"):
         assert f"{tmp_path / name}: left by a resize to this place that was killed" in printed
         assert (tmp_path / name).exists()
+    resize(str(source), tmp_path / "out", length=90, dry_run=True, as_json=True)
+    names = [str(tmp_path / name) for name in (".out.01234567.old", ".out.0123abcd.partial")]
+    assert json.loads(capsys.readouterr().out)["leftovers"] == names
 
 
 def test_names_are_exchanged_here(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_disk_without_the_room_is_refused_at_once(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(CheckpointError, match="GB of that disk are free"):
+    with pytest.raises(CheckpointError, match="MB of that disk are free"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
 
 

@@ -161,9 +161,7 @@ def changed_buffers(
         CheckpointError: the rebuilt model does not agree with the tables, or a buffer's pattern is not known.
     """
     if found.model is None or config is None:
-        known = {table.key for table in found.tables}
-        changes = buffers_by_length(tensors, new_lengths(target), known)
-        return [TensorChange(*change, "the same pattern, longer or shorter") for change in changes]
+        return buffers_without_model(tensors, found, target)
     field = target.tables[0][0].config_field or ()
     old_shapes, new_shapes = shapes_of(found.model), shapes_of(rebuilt(config, target))
     changed = {
@@ -191,13 +189,14 @@ def changed_buffers(
     return buffers
 
 
-def new_lengths(target: Target) -> dict[int, int]:
-    """Rows and usable lengths of the tables that change -> what they become."""
-    lengths: dict[int, int] = {}
+def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> list[TensorChange]:
+    """The ids and masks of the tables' length, by their patterns, where no model says what else changes."""
+    lengths: dict[int, int] = {}  # rows and usable lengths -> what they become
     for table, layout, length in target.tables:
         assert table.length is not None
         lengths |= {table.length: length, table.rows: layout.rows(length)}
-    return lengths
+    changes = buffers_by_length(tensors, lengths, {table.key for table in found.tables})
+    return [TensorChange(*change, "the same pattern, longer or shorter") for change in changes]
 
 
 def rebuilt(config: Config, target: Target) -> nn.Module:

@@ -14,9 +14,9 @@ from typing import Any
 
 from posembed.checkpoints.hub import download, looks_like_a_hub_name
 from posembed.checkpoints.json_files import read_json
-from posembed.checkpoints.names import PICKLES, WEIGHTS
 from posembed.checkpoints.pickles import read_pickle
 from posembed.checkpoints.tensor_files import AnyTensor, read_header
+from posembed.checkpoints.weight_names import PICKLES, WEIGHTS
 from posembed.errors import CheckpointError
 
 

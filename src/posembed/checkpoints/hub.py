@@ -6,7 +6,7 @@ import glob
 import re
 from pathlib import Path
 
-from posembed.checkpoints.names import PICKLES, WEIGHTS, is_export
+from posembed.checkpoints.weight_names import PICKLES, WEIGHTS, is_export
 from posembed.errors import CheckpointError
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from posembed.checkpoints.files import Checkpoint
 from posembed.checkpoints.json_files import read_json
-from posembed.checkpoints.names import PICKLES, is_export
 from posembed.checkpoints.tensor_files import reading
+from posembed.checkpoints.weight_names import PICKLES, is_export
 from posembed.errors import CheckpointError
 
 # What describes weights that are left out, and misleads without them: a loader that finds an adapter_config.json

@@ -15,9 +15,9 @@ from posembed.checkpoints.earlier import stamp, why_not_replaced
 from posembed.checkpoints.families import is_table_name
 from posembed.checkpoints.files import Checkpoint, WeightFile
 from posembed.checkpoints.json_files import json_text, read_json
-from posembed.checkpoints.names import PICKLES
 from posembed.checkpoints.other_files import OtherFiles, other_files
 from posembed.checkpoints.tensor_files import AnyTensor, byte_count, copy_file, copy_mode, write_tensors
+from posembed.checkpoints.weight_names import PICKLES
 from posembed.errors import CheckpointError
 from posembed.files import reason, whole_or_absent
 
@@ -164,7 +164,7 @@ def refuse_full_disk(checkpoint: Checkpoint, others: OtherFiles, out: Path) -> N
         return
     if 0 < disk.free < needed:  # some network file systems report 0
         raise CheckpointError(
-            f"{out}: needs {needed / 1e9:.2f} GB; {disk.free / 1e9:.2f} GB of that disk are free"
+            f"{out}: needs {needed / 1e6:,.1f} MB; {disk.free / 1e6:,.1f} MB of that disk are free"
         )
 
 

@@ -84,7 +84,8 @@ def resize(
             )
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
     if as_json:
-        written = {**resized.record, "left_out": list(resized.left_out), "written": not dry_run}
+        beside = {"left_out": list(resized.left_out), "leftovers": list(map(str, leftovers(out)))}
+        written = {**resized.record, **beside, "written": not dry_run}
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}
         print(json.dumps({**written, **checked}, indent=2))
     elif evaluation is not None:
