@@ -13,7 +13,8 @@ from posembed.checkpoints.hub import not_needed
 from posembed.checkpoints.weight_names import WEIGHTS
 from posembed.errors import CheckpointError
 
-FOLDERS = ("", "2_Dense/", "0_Transformer/", "[a]/")
+MODULES = [Path("2_Dense"), Path("0_Transformer"), Path("[a]")]
+FOLDERS = ("", *(f"{folder}/" for folder in MODULES))
 NAMES = (*WEIGHTS, "adapter_model.safetensors", "other.safetensors", "config.json", "model.onnx", "tf_model.h5")
 
 
@@ -35,7 +36,7 @@ def test_every_folder_keeps_the_weights_that_its_loader_takes(
     for name in listing:
         (root / name).touch()
     before = [chosen(root / name) for name in FOLDERS]
-    for name in not_needed(sorted(listing)):
+    for name in not_needed(sorted(listing), MODULES):
         (root / name).unlink()
     assert [chosen(root / name) for name in FOLDERS] == before
 
@@ -45,7 +46,11 @@ def test_every_folder_keeps_the_weights_that_its_loader_takes(
     [
         (["model.safetensors", "2_Dense/pytorch_model.bin"], []),
         (["pytorch_model.bin", "adapter_model.safetensors", "adapter_config.json"], []),
-        (["pytorch_model.bin", "onnx/model.safetensors"], []),
+        (["pytorch_model.bin", "onnx/model.safetensors"], ["onnx/model.safetensors"]),
+        (
+            ["pytorch_model.bin", "checkpoint-9/optimizer.pt", "checkpoint-9/config.json"],
+            ["checkpoint-9/optimizer.pt"],
+        ),
         (["model.safetensors", "pytorch_model.bin", "optimizer.pt"], ["pytorch_model.bin", "optimizer.pt"]),
         (
             [
@@ -62,7 +67,7 @@ def test_every_folder_keeps_the_weights_that_its_loader_takes(
     ],
 )
 def test_no_second_copies(listing: list[str], ignored: list[str]) -> None:
-    assert not_needed(listing) == ignored
+    assert not_needed(listing, MODULES) == ignored
 
 
 def test_names_are_ignored_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +79,8 @@ def test_names_are_ignored_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
 
     from posembed.checkpoints.hub import download
 
-    listing = ["model.safetensors", "[ab].bin", "2_Dense/a.bin", "2_Dense/pytorch_model.bin"]
+    listing = ["modules.json", "model.safetensors", "[ab].bin", "2_Dense/a.bin", "3_Not/pytorch_model.bin"]
+    (tmp_path / "modules.json").write_text('[{"path": ""}, {"path": "2_Dense"}]')
     fetched: list[str] = []
 
     def snapshot_download(name: str, ignore_patterns: list[str]) -> str:
@@ -85,5 +91,6 @@ def test_names_are_ignored_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
     info = SimpleNamespace(siblings=siblings)
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *args, **arguments: info)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file: str(tmp_path / file))
     download("a/b")
-    assert fetched == ["model.safetensors", "2_Dense/a.bin", "2_Dense/pytorch_model.bin"]
+    assert fetched == ["modules.json", "model.safetensors", "2_Dense/a.bin"]

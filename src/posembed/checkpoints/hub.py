@@ -6,6 +6,7 @@ import glob
 import re
 from pathlib import Path
 
+from posembed.checkpoints.modules import module_folders
 from posembed.checkpoints.weight_names import PICKLES, WEIGHTS, is_export
 from posembed.errors import CheckpointError
 
@@ -17,28 +18,26 @@ def looks_like_a_hub_name(name: str) -> bool:
     return HUB_NAME.fullmatch(name) is not None and not name.endswith((".safetensors", *PICKLES))
 
 
-def not_needed(files: list[str]) -> list[str]:
-    """The files of a model that a resized copy would go without: weights for other programs, and second copies.
+def not_needed(files: list[str], modules: list[Path]) -> list[str]:
+    """The weights that a resized copy would go without: for other programs, of other models, and second copies.
 
     A pickle is a second copy where a loader takes the weights of the same folder from safetensors. An
     ``adapter_model.safetensors`` and the safetensors of other folders do not make it one.
+
+    Args:
+        files: the names of all. modules: folders of further parts of the model.
     """
-    in_folders: dict[str, set[str]] = {}
-    for file in files:
-        folder, _, name = file.rpartition("/")
-        in_folders.setdefault(folder, set()).add(name)
-    from_safetensors = {
-        folder
-        for folder, names in in_folders.items()
-        if ".safetensors" in next((name for name in WEIGHTS if name in names), "")
-    }
-    return [
-        file
-        for file in files
-        if is_export(file.rpartition("/")[2])
-        or file.startswith(("openvino/", "coreml/"))
-        or (file.endswith(PICKLES) and file.rpartition("/")[0] in from_safetensors)
-    ]
+    paths = [Path(file) for file in files]
+
+    def is_needed(path: Path) -> bool:
+        if path.suffix not in (".safetensors", *PICKLES) and not is_export(path.name):
+            return True
+        beside = {other.name for other in paths if other.parent == path.parent}
+        chosen = next((name for name in WEIGHTS if name in beside), "")
+        in_model = path.parent == Path() or not set(modules).isdisjoint(path.parents)
+        return in_model and not is_export(path.name) and not (path.suffix in PICKLES and ".safetensors" in chosen)
+
+    return [file for file, path in zip(files, paths, strict=True) if not is_needed(path)]
 
 
 def download(name: str) -> Path:
@@ -47,14 +46,19 @@ def download(name: str) -> Path:
     Raises:
         CheckpointError: no such model, no access to it, or no network and nothing fetched before.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
         files = [
             sibling.rfilename for sibling in HfApi().model_info(name, timeout=SECONDS_TO_ANSWER).siblings or []
         ]
-        return Path(snapshot_download(name, ignore_patterns=[glob.escape(file) for file in not_needed(files)]))
+        known = "modules.json" in files
+        modules = module_folders(Path(hf_hub_download(name, "modules.json")).parent) if known else []
+        ignored = [glob.escape(file) for file in not_needed(files, modules)]
+        return Path(snapshot_download(name, ignore_patterns=ignored))
+    except CheckpointError:
+        raise
     except GatedRepoError as error:
         raise CheckpointError(
             f"{name}: this model's terms must be accepted on the Hub first, and a token set"

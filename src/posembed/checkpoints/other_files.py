@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from posembed.checkpoints.files import Checkpoint
-from posembed.checkpoints.json_files import read_json
+from posembed.checkpoints.modules import module_folders
 from posembed.checkpoints.tensor_files import reading
 from posembed.checkpoints.weight_names import PICKLES, is_export
 from posembed.errors import CheckpointError
@@ -112,12 +112,3 @@ def refuse_link_outside(root: Path, path: Path) -> None:
         raise CheckpointError(
             f"{path}: a link to {target}, outside of the checkpoint, is not copied; put a copy of that file there"
         )
-
-
-def module_folders(root: Path) -> list[Path]:
-    """The folders of sentence-transformers' further modules (dense), whose weights belong to the model."""
-    if not (root / "modules.json").exists():
-        return []
-    modules = read_json(root / "modules.json", expected=list)
-    paths = [Path(str(module.get("path"))) for module in modules if isinstance(module, dict)]
-    return [path for path in paths if path.parts]
