@@ -144,6 +144,15 @@ def test_the_checkpoint_itself_is_never_written_to(place: str, source: Path, tmp
     assert hashes(source) == before
 
 
+def test_what_is_no_place_is_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.iterdir())
+    for out in (tmp_path / "loop", tmp_path / "loop" / "out", tmp_path / "zero\0", tmp_path / ("n" * 250)):
+        with pytest.raises(CheckpointError, match=r"not a place|make it first|it is a link|cannot be written"):
+            posembed.resize_checkpoint(source, out, length=64, overwrite=True)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="make it first"):
         posembed.resize_checkpoint(source, tmp_path / "no" / "out", length=64)

@@ -201,8 +201,8 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(
-            f"{path.name}: a tensor's name or the metadata holds half a character (a lone surrogate), which "
-            "safetensors cannot store; rename it"
+            "a tensor's name or the metadata holds half a character (a lone surrogate), which safetensors cannot "
+            "store; rename it"
         ) from error
     text += b" " * (-len(text) % 8)
 

@@ -146,7 +146,10 @@ class StartedCopy:
 
 def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
     """Refuse to write into the checkpoint, around it, or where there is no folder."""
-    root, target = checkpoint.root.resolve(), out.resolve()
+    try:
+        root, target = checkpoint.root.resolve(), out.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a zero byte
+        raise CheckpointError(f"{out}: not a place to write to ({error}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
         raise CheckpointError(f"{out}: expected a place outside of {checkpoint.root}, which is never written to")
     if checkpoint.folder is None and out.suffix != ".safetensors":
