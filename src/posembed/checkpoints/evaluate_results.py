@@ -51,9 +51,8 @@ class Kept:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            line = json.dumps({"key": key, **about, "values": values}) + "\n"
-            with self.path.open("ab", buffering=0) as file:  # one call, so that no other process writes in between
-                file.write(line.encode())
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, **about, "values": values}) + "\n")
         except OSError as error:
             raise DataError(
                 f"{self.path}: results cannot be kept there ({error.strerror}); name another file"
