@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from posembed.checkpoints.evaluation import Evaluation
     from posembed.checkpoints.resize import Resize
 
+LEFTOVERS = {
+    ".old": "what stood there before a resize that was killed; look inside, then rename or delete it",
+    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
+    "unfinished copy, or what stood there before. Look inside, then delete it",
+}
+"""What the files that killed processes leave hold, by their endings."""
+
 
 def resize(
     checkpoint: Annotated[
@@ -78,10 +85,7 @@ def resize(
         if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
             print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
         for path in leftovers(out):
-            print(
-                f"{path}: left by a resize to this place that was killed, or used by one that still runs. It "
-                "holds an unfinished copy, or what stood there before: look inside, then rename or delete it"
-            )
+            print(f"{path}: {LEFTOVERS[path.suffix]}")
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
     if as_json:
         beside = {"left_out": list(resized.left_out), "leftovers": list(map(str, leftovers(out)))}
