@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_imports_follow_the_table(path: Path) -> None:
     room = room_of(path)
     forbidden = imported_rooms(path) - MAY_IMPORT[room] - FOR_ALL - {room}
     assert not forbidden, f"posembed/{room} may not import {sorted(forbidden)}"
+
+
+# What a command writes goes through `posembed.files`, which replaces nothing of anybody else's. The exceptions are the
+# inside of a place that it gave, a file that is only appended to, and run folders, whose files have their own names.
+WRITES = re.compile(
+    r"os\.(replace|rename|remove|unlink)\(|shutil\.(move|rmtree|copy)|\.write_(text|bytes)\(|\.(unlink|rename)\("
+    r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.lab\.runs\.\w+ import .*writ"
+)
+MAY_WRITE = ("files.py", "checkpoints/write.py", "checkpoints/tensor_files.py", "checkpoints/evaluate_results.py")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_are_written_in_few_places(path: Path) -> None:
+    name = path.relative_to(PACKAGE).as_posix()
+    writes = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if WRITES.search(line)]
+    assert not writes or name in MAY_WRITE or name.startswith(("lab/runs/", "lab/model/"))
 
 
 def test_the_table_names_every_room() -> None:
