@@ -61,8 +61,8 @@ def test_imports_follow_the_table(path: Path) -> None:
     assert not forbidden, f"posembed/{room} may not import {sorted(forbidden)}"
 
 
-# What a command writes goes through `posembed.files`, which replaces nothing of anybody else's. The exceptions are the
-# inside of a place that it gave, a file that is only appended to, and run folders, whose files have their own names.
+# What a command writes goes through `posembed.files`, which replaces nothing of anybody else's. The exceptions are
+# the inside of a place that it gave, a file that is only appended to, and run folders, whose files have own names.
 WRITES = re.compile(
     r"os\.(replace|rename|remove|unlink)\(|shutil\.(move|rmtree|copy)|\.write_(text|bytes)\(|\.(unlink|rename)\("
     r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.lab\.runs\.\w+ import .*writ"
