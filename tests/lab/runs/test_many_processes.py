@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed.lab.runs import whole_files
+from posembed import files
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.whole_files import remove_leftovers, write_whole, written_whole
 from posembed.lab.tasks.language import LanguageModelling
@@ -68,8 +68,9 @@ def test_a_file_system_without_hard_links_and_sync(
     def refuse(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(whole_files.os, "link", refuse)
-    monkeypatch.setattr(whole_files.os, "fsync", refuse)
+    monkeypatch.setattr(files, "system_rename", lambda *_, **__: False)
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     write_whole(tmp_path / "file", "first", replace=replace)
     write_whole(tmp_path / "file", "second", replace=replace)
     assert (tmp_path / "file").read_text() == ("second" if replace else "first")

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from posembed.cli.console import plain_console, progress_bar
 
 if TYPE_CHECKING:
     from posembed.lab.runs.results import RunResult
@@ -27,18 +26,8 @@ class ProgressBar:
         self.about = about
         self.steps_done: dict[TrainingSpec, int] = {}
         self.steps = sum(spec.steps for spec in specs)
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[now]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=self.console,
-            speed_estimate_period=120,
-            expand=True,
-        )
+        self.console = plain_console(stderr=True, quiet=quiet)
+        self.bar = progress_bar(self.console, "{task.fields[now]}", speed_estimate_period=120)
         self.task = self.bar.add_task("starting", total=self.steps, now="")
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 

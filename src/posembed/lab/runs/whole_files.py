@@ -6,7 +6,6 @@ one machine and on NFS, and a killed process holds nothing that others wait for.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import time
@@ -15,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-NO_SYNC = {errno.EINVAL, errno.ENOTSUP}
-"""Errors of file systems that do not support fsync, as some on SMB and FUSE."""
+from posembed.files import flush_one, renamed
+
 SECONDS_UNTIL_STALE = 3600.0
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
 
@@ -30,11 +29,11 @@ def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
-        _sync(temporary)
+        flush_one(temporary)
         if replace:
             os.replace(temporary, path)
         else:
-            _place_if_free(temporary, path)
+            renamed(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -51,22 +50,3 @@ def remove_leftovers(folder: Path) -> None:
         with suppress(FileNotFoundError):
             if TEMPORARY.fullmatch(path.name) and time.time() - path.stat().st_mtime > SECONDS_UNTIL_STALE:
                 path.unlink()
-
-
-def _sync(path: Path) -> None:
-    with path.open("r+b") as file:
-        try:
-            os.fsync(file.fileno())
-        except OSError as error:
-            if error.errno not in NO_SYNC:
-                raise
-
-
-def _place_if_free(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links: here two processes at the same instant may replace
-        if not path.exists():
-            os.replace(temporary, path)
