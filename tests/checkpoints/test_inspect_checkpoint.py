@@ -56,7 +56,8 @@ def test_grids_and_doubts(tmp_path: Path) -> None:
     assert grid.table.length == 16
     assert grid.learned is not None
     assert grid.learned.toeplitz is None
-    yolos = tiny_model("yolos", {**IMAGE, "image_size": [32, 64], "num_detection_tokens": 5})
+    settings = {"image_size": [32, 64], "num_detection_tokens": 5, "use_mid_position_embeddings": False}
+    yolos = tiny_model("yolos", {**IMAGE, **settings})
     (doubtful,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
     assert doubtful.table.length is None
     assert "6 rows beside" in doubtful.table.doubt

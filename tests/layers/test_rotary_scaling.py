@@ -51,9 +51,10 @@ def transformers_frequencies(length: int, base: float = 10000.0, **parameters: A
         hidden_size=128,
         num_attention_heads=2,
         max_position_embeddings=ORIGINAL,
-        rope_parameters={"rope_theta": base, **parameters},
+        rope_theta=base,  # as transformers 4 spells them; 5 makes `rope_parameters` of both
+        rope_scaling=parameters,
     )
-    frequencies, attention = rope.ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
+    frequencies, attention = rope.ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length)
     return frequencies, attention
 
 
