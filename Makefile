@@ -1,10 +1,12 @@
-# Each target sets up what it needs in .venv; nothing outside this folder is touched.
+# Each target sets up what it needs in .venv, test-oldest in .venv-oldest; nothing outside this folder is touched.
 PYTHON ?= python3
 BIN := .venv/bin
+OLDEST_PYTHON ?= python3.11
+OLDEST := .venv-oldest/bin
 # A worker a core; `make test TESTS=tests/layers` for some of them in this process.
 TESTS ?= --numprocesses auto --dist worksteal
 
-.PHONY: demo test check bench bench-length clean
+.PHONY: demo test test-oldest check bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --preset quick --out runs/demo
@@ -12,6 +14,10 @@ demo: .venv/base
 
 test: .venv/dev
 	$(BIN)/python -m pytest $(TESTS)
+
+# The same tests with the lowest versions that pyproject.toml allows, all together.
+test-oldest: .venv-oldest/dev
+	$(OLDEST)/python -m pytest $(TESTS)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .
@@ -27,6 +33,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/lab.py --command
+	$(BIN)/python benchmarks/many_documents.py
 	$(BIN)/python benchmarks/startup.py
 
 bench-length: .venv/dev
@@ -41,11 +48,19 @@ bench-length: .venv/dev
 
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
 # x-transformers asks for would bring more than its encodings need.
+PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
+
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets,ray]'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps timm x-transformers \
-		loguru einops einx torch-einops-utils frozendict
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)
 	@touch $@ .venv/base
 
+# Made anew when a version changes: what an older file had installed must not stay.
+.venv-oldest/dev: pyproject.toml constraints-oldest.txt
+	$(OLDEST_PYTHON) -m venv --clear .venv-oldest
+	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev,hf,datasets,ray,track]'
+	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --no-deps $(PEERS)
+	@touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-oldest

@@ -84,7 +84,7 @@ class NearFarSharpened(NearFarPositionalEmbedding):
         self.s = nn.Parameter(torch.full((heads,), 1 / math.log(rows)))
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         far = torch.arange(self.heads).unsqueeze(-1) >= self.near_heads
         sharpened = self.s.unsqueeze(-1) * torch.arange(2, q.size(-2) + 2).log()
@@ -164,7 +164,7 @@ class AveragedByDistance(TableAtQueriesKeys):
         return None
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         if self.training and not self.always:
             return q, k
@@ -207,7 +207,7 @@ class FarBias(PositionEncoding):
         self.for_q, self.for_k = rows.movedim(-3, 0).transpose(-3, -2)
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         near = (q @ self.for_k.mT + self.for_q @ (k + self.for_k).mT) / math.sqrt(q.size(-1))
         bias = torch.where(distances(q.size(-2)) < self.near, near, self.far.view(-1, 1, 1))

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.kernels.memory import fresh_like
+from posembed.kernels.memory import on_large_pages
 from posembed.lab.cost.measure import cost_spec, run_spec
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
@@ -56,7 +56,7 @@ class CopyOfHeads(PositionEncoding):
     """What whatever returns new queries and keys must at least do, in each layer."""
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         return Copy.apply(q), Copy.apply(k)
 
@@ -66,11 +66,11 @@ class Copy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:
-        return fresh_like(x).copy_(x)
+        return on_large_pages(torch.empty_like(x)).copy_(x)
 
     @staticmethod
     def backward(ctx: object, gradient: Tensor) -> Tensor:
-        return fresh_like(gradient).copy_(gradient)
+        return on_large_pages(torch.empty_like(gradient)).copy_(gradient)
 
 
 def contestants(shape: Shape, layers: int) -> Contestants:

@@ -68,7 +68,7 @@ class RotaryOfXTransformers(PositionEncoding):
         return x
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         frequencies, scale = self.frequencies
         return apply_rotary_pos_emb(q, frequencies, scale), apply_rotary_pos_emb(k, frequencies, scale)
@@ -93,7 +93,7 @@ class TurnedByTorchtune(PositionEncoding):
         self.layer = _of_torchtune("RotaryPositionalEmbeddings")(head_dim)
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         return self.layer(q.transpose(1, 2)).transpose(1, 2), self.layer(k.transpose(1, 2)).transpose(1, 2)
 
@@ -106,7 +106,7 @@ class TurnedByRotaryEmbeddingTorch(PositionEncoding):
         self.layer = RotaryOfLucidrains(head_dim)
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
     ) -> tuple[Tensor, Tensor]:
         return self.layer.rotate_queries_or_keys(q), self.layer.rotate_queries_or_keys(k)
 

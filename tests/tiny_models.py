@@ -102,4 +102,6 @@ def text_inputs(model: nn.Module, length: int) -> dict[str, torch.Tensor]:
 
 
 def first_output(model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    return model(**inputs)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers 4 warns of its own calls
+        return model(**inputs)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,9 @@ class Peer:
     def build(self) -> Any:
         """The model in ``eval`` mode with every weight from N(0, 1)."""
         torch.manual_seed(0)
-        model_class = getattr(transformers, self.model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # transformers 4 still scripts a function of GPTBigCode's
+            model_class = getattr(transformers, self.model)
         model = model_class(model_class.config_class(**self.settings)).eval()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -56,7 +59,12 @@ class Peer:
         else:
             module = stack.get_submodule(self.first_block)
             handle = module.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
-        stack(token_ids, **arguments)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(model.dtype)  # transformers 4 makes masks of the default dtype
+        try:
+            stack(token_ids, **arguments)
+        finally:
+            torch.set_default_dtype(default)
         handle.remove()
         return seen[0][:, : token_ids.shape[1]]  # Longformer fills its input up to whole windows
 
@@ -102,6 +110,7 @@ TEXT_PEERS = {
         | {"max_position_embeddings": POSITIONS},
         "distilbert",
         "embeddings",
+        first_id=None,  # transformers 5 takes position ids, 4 does not
     ),
     "roberta": Peer(inputs.RobertaInput, "RobertaForMaskedLM", _roberta(), "roberta", "embeddings", first_id=2),
     "roberta, pad 3": Peer(inputs.RobertaInput, "RobertaModel", _roberta(3), "", "embeddings", first_id=4),
@@ -165,7 +174,7 @@ TEXT_PEERS = {
         "decoder",
         first_block="layers.0",
     ),
-    "clip text": Peer(inputs.CLIPTextInput, "CLIPTextModel", _bert(), "", "embeddings"),
+    "clip text": Peer(inputs.CLIPTextInput, "CLIPTextModelWithProjection", _bert(), "text_model", "embeddings"),
     "clip": Peer(
         inputs.CLIPTextInput,
         "CLIPModel",
@@ -173,7 +182,13 @@ TEXT_PEERS = {
         "text_model",
         "embeddings",
     ),
-    "siglip text": Peer(inputs.CLIPTextInput, "SiglipTextModel", _bert(), "", "embeddings"),
+    "siglip": Peer(
+        inputs.CLIPTextInput,
+        "SiglipModel",
+        {"text_config": _bert(), "vision_config": _bert(image_size=4, patch_size=2)},
+        "text_model",
+        "embeddings",
+    ),
     "whisper": Peer(
         inputs.WhisperDecoderInput,
         "WhisperForConditionalGeneration",

@@ -18,8 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import posembed
 from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.other_files import left_out_files
-from posembed.checkpoints.tensor_files import read_header
+from posembed.checkpoints.tensor_files import copy_bytes, read_header
 from posembed.checkpoints.write import write_checkpoint
 from posembed.errors import CheckpointError
 from tiny_models import TEXT, saved, tiny_model
@@ -121,31 +120,6 @@ def test_a_bare_file(source: Path, tmp_path: Path) -> None:
     assert json.loads(metadata["posembed"])["to"] == 64
 
 
-def test_what_would_hold_the_old_table_is_left_out_and_named(source: Path, tmp_path: Path) -> None:
-    (source / "onnx").mkdir()
-    (source / "2_Dense").mkdir()
-    (source / ".git").mkdir()
-    (source / "modules.json").write_text('[{"path": ""}, {"path": "2_Dense"}]')
-    stale = ["pytorch_model.bin", "optimizer.pt", "onnx/model.onnx", "tf_model.h5"]
-    for name in [*stale, "2_Dense/model.safetensors", ".git/HEAD"]:
-        (source / name).write_bytes(b"weights")
-    resized = posembed.resize_checkpoint(source, tmp_path / "out", length=64)
-    assert sorted(resized.left_out) == sorted(stale)
-    names = set(hashes(tmp_path / "out"))
-    assert "2_Dense/model.safetensors" in names
-    assert not names & {*stale, ".git/HEAD"}
-
-
-def test_links_into_a_cache_become_files(source: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "snapshot"
-    cache.mkdir()
-    for path in source.iterdir():
-        (cache / path.name).symlink_to(path)
-    posembed.resize_checkpoint(cache, tmp_path / "out", length=64)
-    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
-    assert left_out_files(open_checkpoint(cache)) == []
-
-
 # --- places that cannot be written
 
 
@@ -161,14 +135,6 @@ def test_what_is_there_is_not_overwritten_without_a_word(source: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
-def test_a_folder_that_is_no_checkpoint_is_never_overwritten(source: Path, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "thesis.tex").write_text("years of work")
-    with pytest.raises(CheckpointError, match="does not look like a checkpoint"):
-        posembed.resize_checkpoint(source, tmp_path / "home", length=64, overwrite=True)
-    assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
-
-
 @pytest.mark.parametrize("place", ["source", "source/inside", ".", "link"])
 def test_the_checkpoint_itself_is_never_written_to(place: str, source: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(source)
@@ -176,6 +142,15 @@ def test_the_checkpoint_itself_is_never_written_to(place: str, source: Path, tmp
     with pytest.raises(CheckpointError, match="never written to"):
         posembed.resize_checkpoint(source, tmp_path / place, length=64, overwrite=True)
     assert hashes(source) == before
+
+
+def test_what_is_no_place_is_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.iterdir())
+    for out in (tmp_path / "loop", tmp_path / "loop" / "out", tmp_path / "zero\0", tmp_path / ("n" * 250)):
+        with pytest.raises(CheckpointError, match=r"not a place|make it first|it is a link|cannot be written"):
+            posembed.resize_checkpoint(source, out, length=64, overwrite=True)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
@@ -186,9 +161,9 @@ def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "number", "reason"),
     [
-        ("os.copy_file_range", errno.ENOSPC, "the disk is full"),
+        ("os.fsync", errno.ENOSPC, "the disk is full"),
         ("os.fsync", errno.EIO, "Input/output error"),
-        ("os.rename", errno.EACCES, "Permission denied"),
+        ("posembed.files.system_rename", errno.EACCES, "Permission denied"),
         ("os.mkdir", errno.EACCES, "Permission denied"),
     ],
 )
@@ -206,11 +181,53 @@ def test_an_error_of_the_disk_leaves_it_as_it_was(
     assert hashes(tmp_path) == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reading /proc/self/mem at 0 fails as a broken disk does")
+def test_an_error_of_the_source_names_the_source(tmp_path: Path) -> None:
+    with (
+        (tmp_path / "out").open("xb", buffering=0) as out,
+        pytest.raises(CheckpointError, match="/proc/self/mem: cannot be read: Input/output error"),
+    ):
+        copy_bytes(Path("/proc/self/mem"), 0, 10, out)
+
+
+def test_a_file_that_vanishes_while_it_is_copied_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "vocab.txt").write_text("words")
+    sync = os.fsync
+
+    def meanwhile(descriptor: int) -> None:
+        (source / "vocab.txt").unlink(missing_ok=True)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    with pytest.raises(CheckpointError, match=r"source/vocab\.txt: cannot be read|expected a file"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_takes_no_more_bytes(source: Path, tmp_path: Path) -> None:
+    """By a limit on the size of files, which the system itself enforces in the middle of the weights."""
+    import resource
+
+    assert (source / "model.safetensors").stat().st_size > 20_000
+    before, limits = hashes(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(
+            CheckpointError, match="out: cannot be written: File too large; nothing was left there"
+        ):
+            posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert hashes(tmp_path) == before
+
+
 def test_a_disk_without_the_room_is_refused_at_once(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(CheckpointError, match="GB of that disk are free"):
+    with pytest.raises(CheckpointError, match="MB of that disk are free"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
 
 

@@ -48,15 +48,49 @@ def test_from_text_to_table(capfd: pytest.CaptureFixture[str], text: Path, tmp_p
     for name in ("learned", "rolling", "alibi"):
         assert name in out
         assert f"{name}, seed 0: training loss" in err
-    lines = (tmp_path / "run" / "results.jsonl").read_text().splitlines()
-    assert len(lines) == 3
+    runs = {file: file.read_text() for file in (tmp_path / "run" / "results").iterdir()}
+    assert len(runs) == 3
+    assert "text: text.txt (1 file)" in err
     code, out, err = posembed(capfd, command + " --json")
     assert code == 0
     summary = json.loads(out)
     assert [row["encoding"] for row in summary["rows"]] == ["learned", "rolling", "alibi"]
     assert summary["rows"][0]["same_tokens"]["32"] is None
     assert "training loss" not in err  # they were there already
-    assert (tmp_path / "run" / "results.jsonl").read_text().splitlines() == lines
+    assert {file: file.read_text() for file in (tmp_path / "run" / "results").iterdir()} == runs
+
+
+def test_the_same_text_by_another_path_goes_on(
+    capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = tmp_path / "books"
+    books.mkdir()
+    text.rename(books / "text.txt")
+    (tmp_path / "link").symlink_to(books)
+    command = f"compare lengths --out {tmp_path}/run {SMALL} --encodings rope --data"
+    assert posembed(capfd, f"{command} {books}")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    for path in (f"{books}/", "books", "./books", "link", f"{tmp_path}/link/text.txt"):
+        code, _, err = posembed(capfd, f"{command} {path}")
+        assert (code, "training loss" in err) == (0, False), path
+    (books / "text.txt").write_text("other text, and more of it\n" * 100)
+    code, _, err = posembed(capfd, f"{command} books")
+    assert code == 1
+    assert "data_sha256: " in err
+
+
+def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(
+    capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path
+) -> None:
+    command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope,alibi --json"
+    code, out, _ = posembed(capfd, f"{command} --learning-rate 40 --warmup 0 --width 32")
+    assert code == 0
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    summary = json.loads(out, parse_constant=refuse)
+    assert None in [row["perplexity"]["32"]["mean"] for row in summary["rows"]]
 
 
 def test_inits_from_text_to_table_and_page(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
@@ -139,24 +173,24 @@ def test_a_mistake_is_one_line_and_an_exit_code(
     if code == 1:
         assert err.startswith("posembed: error: ")
         assert err.count("\n") == 1
-    assert not (tmp_path / "run" / "results.jsonl").exists()
+    assert not (tmp_path / "run").exists()
 
 
-def test_other_settings_and_broken_lines_lose_nothing(
+def test_other_settings_and_broken_files_lose_nothing(
     capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path
 ) -> None:
     command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
     assert posembed(capfd, command)[0] == 0
-    results = tmp_path / "run" / "results.jsonl"
-    before = results.read_text()
+    (file,) = (tmp_path / "run" / "results").iterdir()
     code, _, err = posembed(capfd, command + " --learning-rate 0.5")
     assert code == 1
     assert "learning_rate: 0.005 there, 0.5 now" in err
-    results.write_text(before + before[:50])
+    broken = file.read_text()[:50]
+    file.write_text(broken)
     code, _, err = posembed(capfd, command)
     assert code == 1
-    assert "line 2 of" in err
-    assert results.read_text() == before + before[:50]
+    assert f"{file} is not a run" in err
+    assert file.read_text() == broken
 
 
 def test_a_folder_that_cannot_be_written(capfd: pytest.CaptureFixture[str], text: Path) -> None:

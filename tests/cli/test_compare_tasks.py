@@ -54,7 +54,7 @@ def test_a_mistake_is_said_before_anything_trains(words: str, message: str, tmp_
     command = ["compare", "tasks", *words.split()[:1], *SMALL.split(), *words.split()[1:], "--out", str(tmp_path)]
     with pytest.raises(ArgumentError, match=message):
         CliRunner().invoke(app, command, catch_exceptions=False)
-    assert not (tmp_path / "results.jsonl").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

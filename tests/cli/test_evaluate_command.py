@@ -79,7 +79,7 @@ def test_what_a_killed_resize_left_is_told(tmp_path: Path) -> None:
     (tmp_path / ".other.0123abcd.partial").mkdir()
     words = [str(source), str(tmp_path / "out"), "--length", "128"]
     done = CliRunner().invoke(resizing, words, catch_exceptions=False)
-    assert ".out.0123abcd.partial: of another resize" in done.stdout
+    assert ".out.0123abcd.partial: left by a resize to this place" in done.stdout
     assert f"tile is the default: {WHY_TEXT_METHOD}" in done.stdout
     assert ".other" not in done.stdout
     assert (tmp_path / ".out.0123abcd.partial").exists()
@@ -92,6 +92,10 @@ def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(app, [*words, "--device", "cpu", "--report", "a.html"], catch_exceptions=False)
     assert done.stdout.endswith("report: a.html\n")
     assert "How good is it with 128 tokens" in Path("a.html").read_text(encoding="utf-8")
+    Path("thesis.html").write_text("years of work")
+    words = ["evaluate", "no", "--text", "no", "--report", "thesis.html"]
+    with pytest.raises(ArgumentError, match="not a page of posembed"):  # before anything is measured
+        CliRunner().invoke(app, words, catch_exceptions=False)
     seen = CliRunner().invoke(app, ["inspect", "gpt", "--report", "b.html", "--json"], catch_exceptions=False)
     assert json.loads(seen.stdout)["tables"][0]["key"] == "transformer.wpe.weight"
     assert "transformer.wpe.weight" in Path("b.html").read_text(encoding="utf-8")

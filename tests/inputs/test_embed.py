@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from posembed import inputs
 from posembed.errors import ArgumentError, PositionError
-from posembed.inputs.embed import token_table
+from posembed.inputs.embed import TokenEmbedding
 from posembed.positions import from_cu_seqlens, from_mask
 
 MAX_LEN, PAD = 24, 1
@@ -241,9 +241,9 @@ def test_types_that_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: token_table(0, 8), "vocab_size must be at least 1; got 0"),
-        (lambda: token_table(5, 0), "dim must be at least 1; got 0"),
-        (lambda: token_table(5, 8, pad_id=5), r"pad_id must be a token, 0 \.\. 4, or None; got 5"),
+        (lambda: TokenEmbedding(0, 8), "vocab_size must be at least 1; got 0"),
+        (lambda: TokenEmbedding(5, 0), "dim must be at least 1; got 0"),
+        (lambda: TokenEmbedding(5, 8, pad_id=5), r"pad_id must be a token, 0 \.\. 4, or None; got 5"),
         (lambda: inputs.GPT2Input(5, 0, 8), "max_len must be at least 1; got 0"),
         (lambda: inputs.BertInput(5, 4, 8, dropout=1.5), "dropout is a probability"),
         (lambda: inputs.BartInput(5, 4, 8, dropout=-1), "dropout is a probability"),

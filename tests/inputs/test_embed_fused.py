@@ -68,11 +68,9 @@ class Recorded(nn.Embedding):
     """A table of someone's own."""
 
 
-@pytest.mark.parametrize("change", ["a subclass", "max_norm", "a norm of one's own", "two dropouts", "first step"])
+@pytest.mark.parametrize("change", ["a subclass", "max_norm", "a norm of one's own", "two dropouts"])
 def test_what_a_lookup_would_pass_over_is_called(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = inputs.BertInput(50, 24, 8)
-    if change != "first step":
-        layer(IDS)
     if change == "a subclass":
         layer.word_embeddings = Recorded(50, 8)
     if change == "max_norm":
@@ -90,7 +88,6 @@ def test_what_a_lookup_would_pass_over_is_called(change: str, monkeypatch: pytes
 
 def test_dropout_in_training_is_that_of_the_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     for layer in (inputs.BertInput(50, 24, 8, dropout=0.5), inputs.GPT2Input(50, 24, 8, dropout=0.5)):
-        layer(IDS)
         seen = lookups(monkeypatch)
         out = layer(IDS)
         assert len(seen) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
@@ -318,3 +319,31 @@ def test_a_table_with_no_row_for_a_position(tmp_path: Path) -> None:
     one_safetensors(tmp_path, tensors)
     with pytest.raises(ValueError, match="no row left for a position"):
         BartInput.from_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_damaged_files_raise_our_error_or_are_read(zipped: bool, tmp_path: Path) -> None:
+    path, dice = tmp_path / "bad.bin", random.Random(0)
+    torch.save({"model": {"a": torch.ones(4, 4)}, "epoch": 3}, path, _use_new_zipfile_serialization=zipped)
+    good, refused = path.read_bytes(), 0
+    for _ in range(300):
+        data = bytearray(good)
+        for _ in range(dice.randint(1, 4)):
+            place = dice.randrange(len(data))
+            data[place : place + dice.randint(0, 9)] = dice.randbytes(dice.randint(0, 9))
+        path.write_bytes(bytes(data))
+        try:
+            for tensor in input_files.read_tensors(path, input_files.tensor_keys(path)).values():
+                tensor.double().sum()
+        except CheckpointError:
+            refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("content", [b"", b"[" * 100_000, b"\xff", b"{", b"null"])
+def test_settings_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        input_files.read_json(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
+        input_files.read_json(tmp_path)

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 import oracles_lookup as oracle
 from posembed.kernels import triton_rows
-from posembed.kernels.plain import Request
+from posembed.kernels.plain import Request, plain
 
 ALL = [True] * 5
 CASES = {
@@ -64,6 +64,16 @@ def test_numbers_and_gradients_are_those_of_the_formula(name: str) -> None:
         assert (gradient is None) == (table not in gradients)
         if gradient is not None:
             torch.testing.assert_close(gradient, gradients[table], **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])  # the interpreter cuts bfloat16 off, no GPU does
+@pytest.mark.parametrize("scale", [1.0, 2.7])
+def test_sums_have_the_bits_of_the_definition(scale: float, dtype: torch.dtype) -> None:
+    """Which small lookups run: a token's row must not depend on the size of the batch that it is in."""
+    request = oracle.request_of(
+        batch=2, length=7, dim=24, norm="none", dtype=dtype, type_ids="own", position_ids="own", scale=scale
+    )
+    assert torch.equal(triton_rows.forward(request), plain(request))
 
 
 def test_dropout_drops_its_share_in_every_column() -> None:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import oracles_lookup as oracle
 from posembed.errors import ArgumentError
-from posembed.kernels import Norm, lookup, memory, pieces
+from posembed.kernels import Norm, lookup, pieces
 from posembed.kernels.dropout import draw_keep, generator_of
 from posembed.kernels.plain import Request, plain
 
@@ -166,30 +166,31 @@ def test_narrow_tables_add_their_gradients_up_in_float32() -> None:
     assert tokens.grad[1].tolist() == types.grad[1].tolist() == [4000.0, 4000.0]
 
 
-class Largest(TorchDispatchMode):
-    """How many elements the largest tensor has that an operator makes, views aside."""
+class Made(TorchDispatchMode):
+    """The number of elements of each tensor that an operator makes, views aside."""
 
-    elements = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[int] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
             for made in result if isinstance(result, tuple) else (result,):
                 if isinstance(made, Tensor) and not any(made is arg for arg in args):
-                    self.elements = max(self.elements, made.numel())
+                    self.elements.append(made.numel())
         return result
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
 def test_nothing_larger_than_a_piece_is_made_but_the_result(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "LARGE", 0)  # so that the result is NumPy's and no operator's,
-    monkeypatch.setattr(memory, "_get_current_dispatch_mode", lambda: None)  # though one looks on
-    pieces.PIECE = 40
+    monkeypatch.setattr(pieces, "PIECE", 40)
     request = oracle.request_of(batch=9, length=11, dim=5, norm=norm, type_ids="own", position_ids="own")
-    with Largest() as largest:
+    with Made() as made:
         out = pieces.forward(request)
         pieces.backward(out, request, ALL, sparse=False)
-    assert largest.elements == max(40, request.positions.numel())
+    largest_piece = max(40, request.positions.numel())
+    assert [count for count in made.elements if count > largest_piece] == [out.numel()]
 
 
 # Dropout
@@ -348,3 +349,48 @@ def test_bad_input(name: str) -> None:
     arguments, options, message = BAD[name]
     with pytest.raises(ArgumentError, match=message):
         lookup(*arguments, **options)
+
+
+# What a user may give: padding rows counted from the end, narrow ids, a table that is changed
+
+
+@pytest.mark.parametrize("size", [(2, 5), (40, 200)], ids=["one piece", "several"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_padding_row_counted_from_the_end_is_not_trained(sparse: bool, size: tuple[int, int]) -> None:
+    """As nn.Embedding counts it, with sparse gradients too."""
+    ids = torch.randint(9, size)
+    ids[0, 0] = 8
+    gradients = []
+    for padding_idx in (8, -1):
+        tokens = torch.randn(9, 128, requires_grad=True)
+        lookup(ids, tokens, padding_idx=padding_idx, sparse=sparse).sum().backward()
+        gradient = tokens.grad.to_dense()
+        assert not bool(gradient[8].any())
+        gradients.append(gradient)
+    assert torch.equal(*gradients)
+    with pytest.raises(ArgumentError, match=r"padding_idx must be a row of its table, -9 \.\. 8; got 9"):
+        lookup(ids, tokens, padding_idx=9)
+
+
+@pytest.mark.parametrize("size", [(2, 5), (40, 200)], ids=["one piece", "several"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_narrow_ids_are_ids(dtype: torch.dtype, size: tuple[int, int]) -> None:
+    ids, places, types = (torch.randint(n, size) for n in (9, 7, 2))
+    tables = [torch.randn(n, 128) for n in (9, 7, 2)]
+    call = {"positions": tables[1], "types": tables[2]}
+    wide = lookup(ids, tables[0], position_ids=places, type_ids=types, **call)
+    narrow = lookup(ids.to(dtype), tables[0], position_ids=places.to(dtype), type_ids=types.to(dtype), **call)
+    assert torch.equal(wide, narrow)
+    for floats in (ids.float(), ids > 0):
+        with pytest.raises(ArgumentError, match="token_ids must be integers; got torch"):
+            lookup(floats, tables[0])
+
+
+def test_a_table_that_changes_before_the_backward_pass_is_an_error() -> None:
+    """The backward pass reads the tables again, and must not read others."""
+    tokens = torch.randn(9, 128, requires_grad=True)
+    out = lookup(torch.randint(9, (40, 200)), tokens, norm=Norm("layer"))
+    with torch.no_grad():
+        tokens.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()

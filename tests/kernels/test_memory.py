@@ -1,72 +1,48 @@
-"""Large tensors from NumPy's memory are tensors like any other."""
+"""Large pages are advice about memory; the tensor stays an ordinary one."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 
-from posembed.kernels.memory import ALIGNMENT, LARGE, add, fresh, fresh_like
+from posembed.kernels.memory import LARGE, on_large_pages
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("rows", [0, 3, LARGE // 10])
-def test_any_shape_and_dtype(rows: int, dtype: torch.dtype) -> None:
-    made = fresh((rows, 5), torch.empty(0), dtype)
-    assert (made.shape, made.dtype, made.is_contiguous()) == ((rows, 5), dtype, True)
-    assert made.data_ptr() % ALIGNMENT == 0
-    made.fill_(2)
-    assert torch.equal(made.clone(), torch.full_like(made, 2))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("size", [0, 1, LARGE - 8, LARGE, LARGE + 8, 5 * LARGE + 24])
+def test_it_is_the_same_tensor_with_its_own_storage(size: int, dtype: torch.dtype) -> None:
+    x = torch.empty(size // dtype.itemsize, dtype=dtype)
+    assert on_large_pages(x) is x
+    assert not x._is_view()
+    x.fill_(2)
+    x.resize_(2 * size // dtype.itemsize)
+    assert bool((x[: size // dtype.itemsize] == 2).all())
 
 
-def test_the_device_is_that_of_the_other() -> None:
-    assert fresh((LARGE, 1), torch.empty(0, device="meta"), torch.float32).is_meta
+def test_tensors_without_memory_are_left_alone() -> None:
+    for x in (torch.empty(LARGE, device="meta"), torch.nn.Parameter(torch.empty(LARGE))):
+        assert on_large_pages(x) is x
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 5), (1, LARGE // 100, 30)])
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_dimensions_are_laid_out_as_the_other_s_are(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
-    x = torch.zeros(shape)[..., ::2].permute(order)
-    made = fresh_like(x)
-    assert made.shape == x.shape
-    assert made.stride() == x.clone().stride()
+@pytest.mark.skipif(not SETTING.exists(), reason="this kernel has no large pages")
+def test_the_kernel_is_asked() -> None:
+    x = on_large_pages(torch.empty(4 * LARGE, dtype=torch.uint8))
+    assert "hg" in flags_of_memory_at(x.data_ptr() + 2 * LARGE)
+    assert "hg" not in flags_of_memory_at(torch.empty(16).data_ptr())
 
 
-WIDTH = 128
-
-
-@pytest.mark.parametrize(
-    "rows_shape", [(WIDTH,), (1100, WIDTH), (1, 1100, WIDTH), (8, 1100, WIDTH), (8, 1, WIDTH)]
-)
-def test_a_large_sum_is_the_sum_with_its_gradients(rows_shape: tuple[int, ...]) -> None:
-    x = torch.randn(8, 1100, WIDTH, requires_grad=True)
-    rows = torch.randn(rows_shape, requires_grad=True)
-    assert x.numel() * x.element_size() >= LARGE
-    ours, plain = add(x, rows), x + rows
-    assert torch.equal(ours, plain)
-    weights = torch.randn(x.shape)
-    for mine, theirs in zip(
-        *(torch.autograd.grad((total * weights).sum(), (x, rows)) for total in (ours, plain)), strict=True
-    ):
-        assert torch.equal(mine, theirs)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
-def test_sums_that_are_not_as_x_are_made_by_pytorch() -> None:
-    x = torch.randn(1, 1100 * 8, WIDTH)
-    assert add(x, torch.randn(2, 1, WIDTH)).shape == (2, 1100 * 8, WIDTH)
-    assert add(x.to(torch.bfloat16), torch.randn(WIDTH)).dtype == torch.float32
-    mapped = torch.func.vmap(add)(x.expand(2, -1, -1), torch.ones(2, WIDTH))
-    assert torch.equal(mapped, (x + 1).expand(2, -1, -1))
-    value, tangent = torch.func.jvp(add, (x, x), (x, x))
-    assert torch.equal(value, tangent)
-
-
-def test_tracing_records_the_definition() -> None:
-    x = torch.randn(1, 1100 * 8, WIDTH)
-    for traced in (torch.export.export(_Adds(), (x,)).module(), torch.compile(_Adds(), backend="eager")):
-        assert torch.equal(traced(x), x + 1)
-
-
-class _Adds(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return add(x, torch.ones(WIDTH))
+def flags_of_memory_at(address: int) -> list[str]:
+    """The VmFlags of the mapping that holds this address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            start, end = (int(edge, 16) for edge in first.split("-"))
+            inside = start <= address < end
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
+    raise AssertionError(f"no mapping holds {address:x}")

@@ -64,6 +64,7 @@ def test_they_compile_for_an_h100_and_add_nothing_atomically(
         "SHARED": False,
         "NORM": "layer",
         "COMPUTE": triton.language.float32,
+        **dict.fromkeys(("SCALED", "TYPED", "SUM"), triton.language.bfloat16),
         "BLOCK": 1024,
         "SEGMENT": triton_rows.SEGMENT,
     }

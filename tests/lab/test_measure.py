@@ -28,7 +28,7 @@ def test_windows_are_spread_and_do_not_overlap() -> None:
 
 def test_each_number_is_over_the_tokens_it_says() -> None:
     measured = measure.everything(
-        context, torch.arange(5000), train_length=8, test_lengths=(4, 8, 20, 40), tokens=400, bytes_per_token=1.0
+        context, torch.arange(5000), train_length=8, test_lengths=(4, 8, 20, 40), tokens=400, held_out_bytes=None
     )
     assert measured.nonoverlapping == {4: 2.5, 8: 4.5, 20: 10.5, 40: 20.5}
     # The last 4 tokens (half the training length), after the window's last c.
@@ -62,7 +62,7 @@ def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
     def measured(loss: measure.LossOfTokens) -> measure.Measurements:
         text = torch.arange(5000)
         return measure.everything(
-            loss, text, train_length=8, test_lengths=lengths, tokens=400, bytes_per_token=1.0
+            loss, text, train_length=8, test_lengths=lengths, tokens=400, held_out_bytes=None
         )
 
     measured(record)
@@ -87,7 +87,7 @@ def test_no_position_is_none_and_other_lengths_stay() -> None:
         return context(ids)
 
     measured = measure.everything(
-        ends_at_10, torch.arange(5000), train_length=8, test_lengths=(8, 16), tokens=400, bytes_per_token=1.0
+        ends_at_10, torch.arange(5000), train_length=8, test_lengths=(8, 16), tokens=400, held_out_bytes=None
     )
     assert measured.nonoverlapping == {8: 4.5, 16: None}
     assert measured.same_tokens == {8: 6.5, 16: None}

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 from posembed import (
     ArgumentError,
@@ -31,16 +32,64 @@ def test_within_its_length_it_is_the_trained_table(method: str, length: int) -> 
     x = torch.randn(2, length, 4)
     assert torch.equal(ours(x), plain(x))
     assert torch.equal(ours.rows(torch.arange(length)), ours.weight[:length])
-    assert extended_rows(ours.weight, length, method=method) is ours.weight
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_beyond_it_is_the_resized_table(method: str) -> None:
     ours = layer(method)
     longer = resize_table(ours.weight, length=17, method=method)
-    assert torch.equal(ours.rows(torch.arange(17)), longer)
-    assert torch.equal(ours(torch.zeros(3, 17, 4)), longer.expand(3, -1, -1))
-    assert torch.equal(ours(torch.zeros(1, 5, 4), offset=12)[0], longer[12:])
+    torch.testing.assert_close(ours.rows(torch.arange(17)), longer, rtol=0, atol=1e-7)
+    torch.testing.assert_close(ours(torch.zeros(3, 17, 4)), longer.expand(3, -1, -1), rtol=0, atol=1e-7)
+    torch.testing.assert_close(ours(torch.zeros(1, 5, 4), offset=12)[0], longer[12:], rtol=0, atol=1e-7)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.sampled_from(METHODS), st.integers(2, 30), st.integers(1, 200))
+def test_it_is_the_resized_table_at_any_size(method: str, rows: int, length: int) -> None:
+    table = torch.randn(rows, 3, dtype=torch.float64)
+    ids, lengths = torch.arange(length), torch.tensor(length)
+    if method == "hierarchical" and length > rows**2:
+        return
+    ours = extended_rows(table, ids, lengths, method=method)
+    expected = table[:length] if length <= rows else resize_table(table, length=length, method=method)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_padded_packed_and_sharded_are_alone(method: str) -> None:
+    ours = layer(method)
+    short, long = torch.randn(1, 5, 4), torch.randn(1, 20, 4)
+    alone, alone_long = ours(short), ours(long)
+    mask = torch.tensor([[0] * 15 + [1] * 5, [1] * 20])
+    padded = ours(torch.cat([F.pad(short, (0, 0, 15, 0)), long]), from_mask(mask))
+    assert torch.equal(padded[:1, 15:], alone)
+    assert torch.equal(padded[1:], alone_long)
+    shared_ids = ours(
+        torch.cat([F.pad(short, (0, 0, 0, 15)), long]), torch.arange(20), text_length=torch.tensor([5, 20])
+    )
+    assert torch.equal(shared_ids[:1, :5], alone)
+    assert torch.equal(shared_ids[1:], alone_long)
+    packed_ids = torch.cat([torch.arange(5), torch.arange(20)])[None]
+    lengths = torch.tensor([[5] * 5 + [20] * 20])
+    packed = ours(torch.cat([short, long], dim=1), packed_ids, text_length=lengths)
+    assert torch.equal(packed, torch.cat([alone, alone_long], dim=1))
+    shard = ours(long[:, 5:10], torch.arange(5, 10), text_length=20)
+    assert torch.equal(shard, alone_long[:, 5:10])
+    assert torch.equal(ours(long[:, 10:], offset=10, text_length=20), alone_long[:, 10:])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_compiled_whole_and_exported(method: str) -> None:
+    ours = layer(method)
+    for length in (4, 13):
+        x, ids = torch.randn(2, length, 4), torch.arange(length).expand(2, -1)
+        expected = ours(x, ids)
+        torch.compiler.reset()
+        compiled = torch.compile(ours, fullgraph=True, backend="eager", dynamic=True)
+        assert torch.equal(compiled(x, ids), expected)
+        assert torch.equal(compiled(x), expected)
+        exported = torch.export.export(ours, (x, ids)).module()
+        assert torch.equal(exported(x, ids), expected)
 
 
 @pytest.mark.parametrize("method", STABLE)

@@ -16,9 +16,10 @@ def oracle(layer: Fire, i: int, j: int) -> np.ndarray:
     normalizer = np.log(c * max(i, factor * layer.initial_threshold) + 1) + 1e-6
     x = np.log(c * abs(i - j) + 1) / normalizer
     w1, b1, w2, b2 = (
-        p.detach().double().numpy() for p in [*layer.hidden.parameters(), *layer.output.parameters()]
+        p.detach().double().numpy()
+        for p in (layer.hidden_weight, layer.hidden_bias, layer.output_weight, layer.output_bias)
     )
-    return w2 @ np.maximum(w1[:, 0] * x + b1, 0) + b2
+    return w2 @ np.maximum(w1 * x + b1, 0) + b2
 
 
 @settings(deadline=None, max_examples=30, derandomize=True)

@@ -57,7 +57,7 @@ def test_each_place_reads_its_row(
     x = torch.randn(2, tokens, DIM)
     expected = torch.stack([row_of(layer, *grid, place) for place in range(tokens)])
     assert torch.equal(layer.rows(grid), expected)
-    assert torch.equal(layer(x, grid), x + expected)
+    assert torch.equal(layer(x, grid=grid), x + expected)
     if grid == GRID:
         assert torch.equal(layer(x), x + expected)
         ids = torch.randint(0, tokens, (2, 7))
@@ -70,7 +70,7 @@ def test_gradients(factorized: bool) -> None:
     layer = layer_of(registers=2, factorized=factorized)
     x = torch.randn(3, 1 + 2 + 6, DIM, requires_grad=True)
     upstream = torch.randn(3, 9, DIM)
-    layer(x, (2, 3)).backward(upstream)
+    layer(x, grid=(2, 3)).backward(upstream)
     assert torch.equal(x.grad, upstream)
     special, patches = upstream.sum(0)[0], upstream.sum(0)[3:].view(2, 3, DIM)
     close = {"rtol": 0, "atol": 1e-6}
@@ -177,7 +177,7 @@ def test_compiled_over_grids() -> None:
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     for grid in (GRID, (2, 3), (1, 5)):
         x = torch.randn(2, 2 + grid[0] * grid[1], DIM)
-        assert torch.equal(compiled(x, grid), layer(x, grid))
+        assert torch.equal(compiled(x, grid=grid), layer(x, grid=grid))
     torch._dynamo.reset()
 
 
@@ -187,7 +187,7 @@ def test_a_place_without_a_row_is_never_read(grid: tuple[int, int], factorized: 
     layer = layer_of(factorized=factorized)
     message = f"a grid of {grid[0]} x {grid[1]} patches has places without a row: this table holds 3 x 5"
     with pytest.raises(PositionError, match=message):
-        layer(torch.zeros(1, 1 + grid[0] * grid[1], DIM), grid)
+        layer(torch.zeros(1, 1 + grid[0] * grid[1], DIM), grid=grid)
     with pytest.raises(PositionError, match="position 16 has no row"):
         layer.at_input(torch.zeros(1, 1, DIM), torch.tensor([16]))
 
@@ -205,9 +205,10 @@ bad = [
     (lambda: LearnedGridEmbedding((3, 5), 4, init=torch.zeros(16, 4), factorized=True), "has two tables"),
     (lambda: LearnedGridEmbedding((3, 5), 4, init=torch.zeros(16, 4)).reset_parameters(), "load_state_dict"),
     (lambda: layer_of()(x[:, 1:]), r"\(B, 16, D=4\), 1 special tokens and 3 x 5 patches; got \(2, 15, 4\)"),
-    (lambda: layer_of()(x, (2, 5)), r"\(B, 11, D=4\), .* 2 x 5 patches; got \(2, 16, 4\). Pass grid="),
+    (lambda: layer_of()(x, grid=(2, 5)), r"\(B, 11, D=4\), .* 2 x 5 patches; got \(2, 16, 4\). Pass grid="),
     (lambda: layer_of()(x[0]), r"got \(16, 4\)"),
-    (lambda: layer_of()(x, (0, 5)), "must be"),
+    (lambda: layer_of()(x, grid=(0, 5)), "must be"),
+    (lambda: layer_of()(x, (3, 5)), r"position_ids must be a tensor of integers; got \(3, 5\)"),
     (lambda: layer_of().rows((0, 5)), "height must be at least 1; got 0"),
     (lambda: layer_of().at_input(x, torch.arange(16.0)), "position_ids must be integers"),
 ]

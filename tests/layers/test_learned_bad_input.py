@@ -41,7 +41,7 @@ bad = [
     # Ids
     (lambda: layer(x, torch.arange(3.0)), r"position_ids must be integers; got torch.float32. .*\.long\(\)"),
     (lambda: layer(x, torch.ones(2, 3, dtype=torch.bool)), "position_ids must be integers; got torch.bool"),
-    (lambda: layer(x, torch.arange(4)), r"\(L,\)=\(3,\) or \(B, L\)=\(2, 3\) for this x; got \(4,\)"),
+    (lambda: layer(x, torch.arange(4)), r"\(L,\)=\(3,\) or \(B, L\)=\(2, 3\) for this input; got \(4,\)"),
     (lambda: layer(x, torch.zeros(3, 3, dtype=torch.int64)), r"got \(3, 3\)"),
     (lambda: layer(x, torch.zeros(3, 2, dtype=torch.int64)), r"got \(3, 2\)"),
     (lambda: layer(x, torch.zeros(1, 2, 3, dtype=torch.int64)), r"got \(1, 2, 3\)"),
@@ -53,7 +53,7 @@ bad = [
     (lambda: layer(x, offset=torch.tensor([2, -3])), "got -3"),
     (lambda: layer(x, offset=1.5), "got 1.5"),
     (lambda: layer(x, offset=torch.tensor([1.0, 2.0])), "offset must be integers; got torch.float32"),
-    (lambda: layer(x, offset=torch.tensor([1, 2, 3])), r"\(B,\)=\(2,\) for this x; got \(3,\)"),
+    (lambda: layer(x, offset=torch.tensor([1, 2, 3])), r"\(B,\)=\(2,\) for this input; got \(3,\)"),
     (lambda: layer(x, offset=torch.ones(2, 1, dtype=torch.int64)), r"offset must be a number or \(B,\)"),
 ]
 

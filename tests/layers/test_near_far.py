@@ -119,3 +119,9 @@ def test_bad_arguments() -> None:
             NearFarPositionalEmbedding(4, 8, heads=4, near_heads=near_heads)
     with pytest.raises(ArgumentError, match=r"ring=7 is smaller than window=8"):
         NearFarPositionalEmbedding(8, 8, heads=4, ring=7)
+
+
+def test_half_of_it_is_never_given_alone() -> None:
+    layer = NearFarPositionalEmbedding(4, 8, heads=2)
+    with pytest.raises(ArgumentError, match="cannot be called by itself: a model calls"):
+        layer(5)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
 from posembed import (
     ArgumentError,
@@ -22,6 +23,7 @@ from posembed import (
 )
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling, linear_scaling, llama3_scaling, ntk_scaling, yarn_scaling
+from posembed.positions import from_mask
 
 ORIGINAL = 2048
 SHORT, LONG = tuple(1 + 0.01 * j for j in range(32)), tuple(1 + j * j / 16 for j in range(32))
@@ -30,6 +32,14 @@ DYNAMIC = [
     NTKScaling(original_length=64),
     YarnScaling(original_length=64),
     Llama3Scaling(original_length=64),
+]
+
+FOLLOWING = [
+    LinearScaling(original_length=8),
+    NTKScaling(original_length=8),
+    YarnScaling(original_length=8),
+    Llama3Scaling(original_length=8),
+    LongRopeScaling((1.0,) * 4, (1.0, 2.0, 3.0, 4.0), original_length=8, factor=4),
 ]
 
 
@@ -41,9 +51,10 @@ def transformers_frequencies(length: int, base: float = 10000.0, **parameters: A
         hidden_size=128,
         num_attention_heads=2,
         max_position_embeddings=ORIGINAL,
-        rope_parameters={"rope_theta": base, **parameters},
+        rope_theta=base,  # as transformers 4 spells them; 5 makes `rope_parameters` of both
+        rope_scaling=parameters,
     )
-    frequencies, attention = rope.ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
+    frequencies, attention = rope.ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length)
     return frequencies, attention
 
 
@@ -166,14 +177,14 @@ def test_a_cache_of_unturned_keys_gives_the_last_row_of_the_whole(scaling: Rotar
 
 
 @pytest.mark.parametrize("scaling", DYNAMIC, ids=lambda s: type(s).__name__)
-def test_positions_by_row_share_the_longest(scaling: RotaryScaling) -> None:
+def test_every_row_is_turned_by_its_own_length(scaling: RotaryScaling) -> None:
     layer = RotaryEmbedding(8, scaling=scaling)
     q, k = torch.randn(2, 2, 2, 5, 8)
     ids = torch.tensor([[0, 1, 2, 3, 4], [100, 101, 102, 103, 104]])
     together = layer(q, k, ids)[0]
-    first = layer.at_queries_keys(q[:1], k[:1], ids[0], torch.tensor([104, 0, 0, 0, 0]))[0]
-    torch.testing.assert_close(together[:1], first, atol=1e-6, rtol=0)
-    torch.testing.assert_close(together[1:], layer(q[1:], k[1:], ids[1])[0], atol=1e-6, rtol=0)
+    for row in range(2):
+        alone = layer(q[row : row + 1], k[row : row + 1], ids[row])[0]
+        assert torch.equal(together[row : row + 1], alone)
 
 
 def test_longrope_reads_its_long_factors_beyond_the_original_length() -> None:
@@ -232,3 +243,52 @@ def test_the_constructor_is_shown() -> None:
 def test_bad_arguments(build: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         build()
+
+
+@pytest.mark.parametrize("scaling", FOLLOWING, ids=lambda s: type(s).__name__)
+def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> None:
+    """Of two texts, one within the original length and one beyond it."""
+    layer = RotaryEmbedding(8, scaling=scaling)
+    short, long = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 20, 8)
+    alone, alone_long = layer(short, short)[0], layer(long, long)[0]
+
+    mask = torch.tensor([[0] * 15 + [1] * 5, [1] * 20])
+    batch = torch.cat([F.pad(short, (0, 0, 15, 0)), long])
+    padded = layer(batch, batch, from_mask(mask))[0]
+    assert torch.equal(padded[:1, :, 15:], alone)
+    assert torch.equal(padded[1:], alone_long)
+
+    batch = torch.cat([F.pad(short, (0, 0, 0, 15)), long])
+    shared = layer(batch, batch, torch.arange(20), text_length=torch.tensor([5, 20]))[0]
+    assert torch.equal(shared[:1, :, :5], alone)
+    assert torch.equal(shared[1:], alone_long)
+
+    packed_ids = torch.cat([torch.arange(5), torch.arange(20)])
+    both = torch.cat([short, long], dim=2)
+    packed = layer(both, both, packed_ids, text_length=torch.tensor([[5] * 5 + [20] * 20]))[0]
+    assert torch.equal(packed, torch.cat([alone, alone_long], dim=2))
+
+    starts = {0: long[:, :, :8], 8: long[:, :, 8:]}
+    shards = [layer(part, part, offset=start, text_length=20)[0] for start, part in starts.items()]
+    assert torch.equal(torch.cat(shards, dim=2), alone_long)
+
+    last_q, all_k = layer.at_queries_keys(long[:, :, -1:], long, torch.tensor([19]), torch.arange(20))
+    assert torch.equal(last_q, alone_long[:, :, -1:])
+    assert torch.equal(all_k, alone_long)
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (0, "text_length counts the tokens of a text, from 1; got 0"),
+        (2.5, "text_length counts the tokens of a text, from 1; got 2.5"),
+        (torch.ones(2), "text_length must be integers"),
+        (torch.ones(3, dtype=torch.int64), r"\(B,\)=\(2,\) or \(B, L\) for these queries; got \(3,\)"),
+        (torch.ones(2, 4, dtype=torch.int64), r"or \(B, L\) with L=5; got \(2, 4\)"),
+    ],
+)
+def test_a_text_length_that_cannot_be(length: object, message: str) -> None:
+    layer = RotaryEmbedding(8, scaling=NTKScaling(original_length=8))
+    q = torch.randn(2, 2, 5, 8)
+    with pytest.raises(ArgumentError, match=message):
+        layer(q, q, text_length=length)

@@ -66,8 +66,12 @@ def test_masks_are_counted(mask: list[list[int]], padding: int) -> None:
 def test_rows_of_roberta(mask: list[list[int]], pad_id: int) -> None:
     tokens = torch.where(torch.tensor(mask) == 1, 9, pad_id)
     ids = from_token_ids(tokens, pad_id, padding=PADDING)
-    theirs = RobertaEmbeddings.create_position_ids_from_input_ids(tokens, pad_id)
-    assert torch.equal(TableLayout.roberta(pad_id).rows_of(ids), theirs)
+    config = RobertaConfig(vocab_size=10, hidden_size=4, max_position_embeddings=16, pad_token_id=pad_id)
+    embeddings = RobertaEmbeddings(config)
+    read: list[torch.Tensor] = []
+    embeddings.position_embeddings.register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    embeddings(tokens)
+    assert torch.equal(TableLayout.roberta(pad_id).rows_of(ids), read[0])
 
 
 @few

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import cost_spec
 from posembed.lab.cost.places import Writes
-from posembed.lab.cost.results import CostResult, CostRow, Growth, Passes, save
+from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, refuse_folder, save
 from posembed.lab.cost.turns import spread
 from posembed.report.cost.report import render, write_report
 from posembed.report.cost.tables import cost_tables
@@ -162,3 +162,19 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
     assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == render(RESULT)
     with pytest.raises(ArgumentError, match="name another file with --out"):
         write_report(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"aws": 3}', "\0"])
+def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(content)
+    for refuse in (refuse_folder, lambda folder: save(RESULT, folder)):
+        with pytest.raises(RunFolderError, match="not a result of posembed compare cost; choose another --out"):
+            refuse(tmp_path)
+    assert (tmp_path / FILE).read_text() == content
+
+
+def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
+    for _ in range(2):
+        refuse_folder(tmp_path)
+        save(RESULT, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]

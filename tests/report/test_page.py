@@ -167,7 +167,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
 
     folder.add(run("none", (4.0, 4.0, 4.0, 4.0)))
     monkeypatch.setattr(os, "fsync", no_room)
-    with pytest.raises(ArgumentError, match=r"report\.html cannot be written: No space left on device"):
+    with pytest.raises(ArgumentError, match=r"report\.html cannot be written: the disk is full"):
         write_report(folder.path)
     assert path.read_bytes() == before
 

@@ -2,8 +2,49 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+
 import torch
 from torch import Tensor
+
+from posembed.checkpoints.found import Tensors
+from posembed.checkpoints.tensor_files import dtype_name, values_of
+from posembed.errors import CheckpointError
+
+NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
+
+
+def buffers_by_length(
+    tensors: Tensors, lengths: Mapping[int, int], others: set[str]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """The ids and masks of a model that cannot be rebuilt, by their length and pattern: (key, before, after).
+
+    Args:
+        lengths: a length of the table -> its new length. others: keys of tensors that are known as something else.
+
+    Raises:
+        CheckpointError: a tensor of that length is named like ids or a mask, and follows no pattern known here.
+    """
+    for key, tensor in tensors.items():
+        shape = tuple(tensor.shape)
+        if key in others or not shape or (length := lengths.get(shape[-1])) is None:
+            continue
+        square = len(shape) > 1 and shape[-1] == shape[-2]
+        named = NAMED_LIKE_A_BUFFER.search(key) is not None
+        whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
+        if not (named and square) and not (whole and (square or len(shape) < 3)):
+            continue
+        old = values_of(tensor)
+        if not named and bool((old == old.flatten()[:1]).all()):
+            continue  # zero points of a quantized layer, say
+        new = resized_buffer(old, (*shape[:-2], length, length) if square else (*shape[:-1], length))
+        if new is not None:
+            yield key, old, new
+        elif named:
+            raise CheckpointError(
+                f"{key}: has the length of the table, {shape[-1]}, and is neither ids nor a mask; not resized"
+            )
 
 
 def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
@@ -13,7 +54,7 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """
     if old.numel() == 0 or old.dim() != len(shape):
         return None
-    for pattern in (constant, counting, triangle):
+    for pattern in (constant, counting, triangle) if old.dim() > 1 else (constant, counting):
         if torch.equal(pattern(old, tuple(old.shape)), old):
             return pattern(old, shape)
     return None
@@ -32,6 +73,5 @@ def counting(old: Tensor, shape: tuple[int, ...]) -> Tensor:
 def triangle(old: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Row i holds the first value up to column i, and the value of the upper corner behind it."""
     kept, masked = old.flatten()[0], old[..., :1, -1:].flatten()[0]
-    below = torch.ones(shape[-2:] if len(shape) > 1 else shape, dtype=torch.bool, device=old.device)
-    below = below.tril() if len(shape) > 1 else below
+    below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
     return torch.where(below, kept, masked).expand(shape).clone()

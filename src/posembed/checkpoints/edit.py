@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.buffers import resized_buffer
+from posembed.checkpoints.buffers import buffers_by_length, resized_buffer
 from posembed.checkpoints.choose import Target, grid_target, line_target
 from posembed.checkpoints.find import dotted, find_tables, rows_of
 from posembed.checkpoints.found import Config, Found, FoundTable, Tensors
@@ -84,8 +84,9 @@ def plan_edit(
         target = grid_target(found, image_size=image_size, grid=grid, key=table)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, *change, method=method) for change in target.tables)
-    buffers: list[TensorChange] = []
-    if found.model is not None and new_config is not None:
+    if found.model is None or new_config is None:
+        buffers = buffers_without_model(tensors, found, target)
+    else:
         model = rebuilt(new_config, target)
         buffers = changed_buffers(tensors, found, target, model, tables)
         refuse_misread(found, target, model)
@@ -116,10 +117,21 @@ def changed_table(
         )
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
+    refuse_spread(table.key, old, new)
     how = method or (DEFAULT_TEXT_METHOD if layout.grid is None else DEFAULT_GRID_METHOD)
     if method is None and layout.grid is None and length < (table.length or 0):
         how = "truncate"  # which is what the default does there
     return TensorChange(table.key, old, new, how, kept=leading_rows_kept(old, new))
+
+
+def refuse_spread(key: str, old: Tensor, new: Tensor) -> None:
+    """Refuse new rows that are not finite. Old ones that stay are reported by ``posembed inspect``."""
+    before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
+    if after > before:
+        raise CheckpointError(
+            f"{key}: {before} of its rows hold NaN or infinity, and {after} would after the resize; mend the "
+            "table, or pass another --method (method=...)"
+        )
 
 
 def new_sinusoid(old: Tensor, layout: TableLayout, length: int) -> tuple[Tensor, str]:
@@ -182,6 +194,16 @@ def changed_buffers(
             )
         buffers.append(TensorChange(key, old, new, "the same pattern, longer or shorter"))
     return buffers
+
+
+def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> list[TensorChange]:
+    """The ids and masks of the tables' length, by their patterns, where no model says what else changes."""
+    lengths: dict[int, int] = {}  # rows and usable lengths -> what they become
+    for table, layout, length in target.tables:
+        assert table.length is not None
+        lengths |= {table.length: length, table.rows: layout.rows(length)}
+    changes = buffers_by_length(tensors, lengths, {table.key for table in found.tables})
+    return [TensorChange(*change, "the same pattern, longer or shorter") for change in changes]
 
 
 def refuse_misread(found: Found, target: Target, new_model: nn.Module) -> None:

@@ -6,7 +6,6 @@ weights. Nothing is written here and no value is read: that is for ``write.py`` 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,21 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from posembed.checkpoints.hub import download, looks_like_a_hub_name
+from posembed.checkpoints.json_files import read_json
 from posembed.checkpoints.pickles import read_pickle
-from posembed.checkpoints.tensor_files import AnyTensor, open_file, read_header, without_repeats
+from posembed.checkpoints.tensor_files import AnyTensor, read_header
+from posembed.checkpoints.weight_names import PICKLES, WEIGHTS
 from posembed.errors import CheckpointError
-
-PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-# In the order in which a loader prefers them: a single file beside an index wins, safetensors before pickles.
-WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.bin",
-)
-LARGEST_JSON = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -173,19 +162,3 @@ def open_shards(index: Path) -> tuple[WeightFile, ...]:
 
 def is_plain_name(name: str) -> bool:
     return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}
-
-
-def read_json(path: Path, *, expected: type = dict) -> Any:
-    """A JSON file of settings. Raises CheckpointError where it is not JSON of the kind that was expected."""
-    with open_file(path) as file:
-        text = file.read(LARGEST_JSON + 1)
-    if len(text) > LARGEST_JSON:
-        raise CheckpointError(f"{path}: more than {LARGEST_JSON} bytes, too long for a file of settings")
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=without_repeats)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON ({str(error)[:80]})") from error
-    if not isinstance(value, expected):
-        kind = "an object" if expected is dict else "a list"
-        raise CheckpointError(f"{path}: expected {kind}, found a {type(value).__name__}")
-    return value

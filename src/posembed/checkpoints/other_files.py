@@ -1,53 +1,114 @@
-"""The files of a checkpoint that are not its weights: what a resized copy keeps, and what it goes without."""
+"""The files of a checkpoint that are not its weights: what a resized copy keeps, and what it goes without.
+
+A copy goes without everything that may hold the old table: weights in other formats, training state, other models
+in subfolders, and binary files of unknown kinds. Each is named. Nothing is dropped in silence.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from posembed.checkpoints.files import PICKLES, WEIGHTS, Checkpoint, read_json
+from posembed.checkpoints.files import Checkpoint
+from posembed.checkpoints.modules import module_folders
+from posembed.checkpoints.tensor_files import reading
+from posembed.checkpoints.weight_names import PICKLES, is_export
+from posembed.errors import CheckpointError
 
-# Copies of the weights for other programs: they hold the old table.
-EXPORTS = (".h5", ".msgpack", ".ot", ".onnx", ".onnx_data", ".tflite", ".gguf", ".mlmodel")
+# What describes weights that are left out, and misleads without them: a loader that finds an adapter_config.json
+# loads the model that this file names, not the one beside it.
+DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
+# Binary files that hold no table: vocabularies, pictures, sounds, a voice.
+HARMLESS = (
+    ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",
+    ".wav", ".mp3", ".flac", ".ogg", ".mp4", ".txt", ".md", ".json", ".jsonl", ".py",
+)  # fmt: skip
+LOOKED_AT = 1 << 16
 
 
-def copied_files(checkpoint: Checkpoint) -> list[tuple[Path, Path]]:
-    """What is copied as it is: each file, and its path inside the checkpoint."""
-    return [(path, relative) for path, relative, kept in other_files(checkpoint) if kept]
+@dataclass(frozen=True)
+class OtherFiles:
+    """kept: path inside the checkpoint -> file to copy. left_out: names. size: bytes to copy."""
+
+    kept: dict[Path, Path] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    size: int = 0
 
 
-def left_out_files(checkpoint: Checkpoint) -> list[str]:
-    """What a resized copy goes without: weights in other formats and training state, which hold the old table."""
-    return [str(relative) for _, relative, kept in other_files(checkpoint) if not kept]
+def other_files(checkpoint: Checkpoint) -> OtherFiles:
+    """What a copy keeps beside the weights.
 
-
-def other_files(checkpoint: Checkpoint) -> list[tuple[Path, Path, bool]]:
+    Raises:
+        CheckpointError: a file cannot be read, or a file to copy is a link to a place outside of the checkpoint.
+    """
     if checkpoint.folder is None:
-        return []
-    own = {file.path for file in checkpoint.weights} | {checkpoint.index}
-    modules = module_folders(checkpoint.root)
-    found = []
-    for folder, subfolders, names in os.walk(checkpoint.root):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))  # .git, .cache
-        for name in sorted(names):
-            path = Path(folder, name)
-            relative = path.relative_to(checkpoint.root)
-            if path not in own and path.is_file():
-                found.append((path, relative, is_kept(checkpoint, path, relative, modules)))
-    return found
+        return OtherFiles()
+    root = checkpoint.root
+    with reading(root):
+        own = [file.path for file in checkpoint.weights] + ([checkpoint.index] if checkpoint.index else [])
+        for path in own:
+            refuse_link_outside(root, path)
+        modules = {root / name for name in module_folders(root)} - {checkpoint.folder}
+        entries = [path for path in walk(root, root, ()) if path not in own]
+        weights = {path for path in entries if is_weights(path) and modules.isdisjoint(path.parents)}
+        # Settings beside the weights of another model (onnx/config.json) are that model's, and stay with it.
+        other_models = {path.parent for path in weights} - {root, checkpoint.folder}
+        kept: dict[Path, Path] = {}
+        left_out = []
+        for path in entries:
+            relative = path.relative_to(root)
+            if path in weights or path.parent in other_models or stays_behind(path, modules):
+                left_out.append(f"{relative}/" if path.is_dir() else str(relative))
+            else:
+                refuse_link_outside(root, path)
+                kept[relative] = path
+        return OtherFiles(kept, tuple(left_out), sum(path.stat().st_size for path in kept.values()))
 
 
-def is_kept(checkpoint: Checkpoint, path: Path, relative: Path, modules: set[str]) -> bool:
-    if path.name in WEIGHTS and path.parent == checkpoint.folder:
-        return False  # an index or a pickle beside the file that wins
-    if path.suffix not in (*EXPORTS, ".safetensors", *PICKLES):
+def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """Every file, in order, also behind links to folders; and the hidden folders (.git, .cache) themselves."""
+    here, names = folder.resolve(), sorted(os.listdir(folder))
+    for name in names:
+        path = folder / name
+        if not path.is_dir() or name.startswith("."):
+            yield path
+            continue
+        refuse_link_outside(root, path)
+        if path.resolve() in (*above, here):
+            raise CheckpointError(f"{path}: a link to a folder that it lies in; remove it from the checkpoint")
+        yield from walk(root, path, (*above, here))
+
+
+def is_weights(path: Path) -> bool:
+    return path.suffix in (".safetensors", *PICKLES) or is_export(path.name)
+
+
+def stays_behind(path: Path, modules: set[Path]) -> bool:
+    """Whether a file that is not known as weights is left out all the same."""
+    if DESCRIPTION.fullmatch(path.name) and modules.isdisjoint(path.parents):
         return True
-    return path.parent != checkpoint.folder and relative.parts[0] in modules and path.suffix not in EXPORTS
+    if not path.is_file():
+        return path.exists()  # a hidden folder, a pipe; a link that leads nowhere is refused later
+    if path.suffix.lower() in HARMLESS or not modules.isdisjoint(path.parents):
+        return False
+    with path.open("rb") as file:
+        return b"\0" in file.read(LOOKED_AT)
 
 
-def module_folders(root: Path) -> set[str]:
-    """The folders of sentence-transformers' further modules (dense), whose weights belong to the model."""
-    if not (root / "modules.json").exists():
-        return set()
-    modules = read_json(root / "modules.json", expected=list)
-    return {str(module.get("path")) for module in modules if isinstance(module, dict)}
+def refuse_link_outside(root: Path, path: Path) -> None:
+    """A link may lead to a place inside the checkpoint, or into the blobs of the hub cache that it lies in."""
+    if not path.is_symlink():
+        return
+    if not path.exists():
+        raise CheckpointError(
+            f"{path}: a link that leads nowhere; fetch the rest of the model, or remove the link"
+        )
+    root, target = root.resolve(), path.resolve()
+    caches = (snapshots.parent / "blobs" for snapshots in root.parents if snapshots.name == "snapshots")
+    if not any(place in target.parents for place in (root, *caches)):
+        raise CheckpointError(
+            f"{path}: a link to {target}, outside of the checkpoint, is not copied; put a copy of that file there"
+        )

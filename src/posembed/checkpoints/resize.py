@@ -11,16 +11,23 @@ from typing import Any
 from torch import Tensor
 
 from posembed._version import __version__
+from posembed.checkpoints.earlier import RECORD
 from posembed.checkpoints.edit import Edit, TensorChange, plan_edit
-from posembed.checkpoints.files import Checkpoint, open_checkpoint, read_json
+from posembed.checkpoints.files import Checkpoint, open_checkpoint
 from posembed.checkpoints.find import dotted
-from posembed.checkpoints.other_files import left_out_files
-from posembed.checkpoints.settings import Setting, config_settings, image_settings, length_settings, with_settings
-from posembed.checkpoints.tensor_files import tensor_bytes
-from posembed.checkpoints.write import json_text, started_copy
-from posembed.errors import CheckpointError
+from posembed.checkpoints.json_files import LargeJson, encodable, json_text, read_json
+from posembed.checkpoints.other_files import other_files
+from posembed.checkpoints.settings import (
+    TOKENIZER,
+    Setting,
+    config_settings,
+    image_settings,
+    length_settings,
+    with_settings,
+)
+from posembed.checkpoints.tensor_files import open_file, tensor_bytes
+from posembed.checkpoints.write import started_copy
 
-RECORD = "posembed.json"
 MODEL_CARD = "README.md"
 
 
@@ -65,7 +72,7 @@ def resize_checkpoint(
         grid: for image tables, the new (height, width) in patches.
         method: a name of ``posembed.resize_table``; its default otherwise.
         table: the key of the table that is meant, where there are several, or where one was only guessed.
-        overwrite: replace ``out`` where it is a checkpoint.
+        overwrite: replace ``out`` if it holds nothing but an earlier resize, unchanged.
         dry_run: write nothing; only say what would change.
 
     Raises:
@@ -73,7 +80,7 @@ def resize_checkpoint(
         CheckpointError: files that cannot be read, understood or written. The disk is then as it was.
     """
     checkpoint = open_checkpoint(source)
-    name = checkpoint.root.name if Path(source).exists() else str(source)
+    name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     arguments = {"length": length, "image_size": size, "grid": grid, "method": method, "table": table}
     if dry_run:
@@ -90,11 +97,11 @@ def resize_checkpoint(
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
     """All that changes, with nothing written. arguments: as for ``plan_edit``."""
+    others = other_files(checkpoint).left_out  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = tuple(changed_settings(checkpoint, edit))
-    others = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
-    left_out = (*left_out_files(checkpoint), *others)
-    return Resize(name, edit, settings, left_out, new_record(name, edit, settings))
+    beside = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
+    return Resize(name, edit, settings, (*others, *beside), new_record(name, edit, settings))
 
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
@@ -117,9 +124,16 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
         {checkpoint.config_name} if resize.edit.config else set()
     )
     for name in names:
-        settings = resize.edit.config if name == checkpoint.config_name else checkpoint.settings(name)
         changes = [setting for setting in resize.settings if setting.file == name]
-        one_line = b"\n" not in (checkpoint.folder / name).read_bytes().strip()
+        if name == TOKENIZER:
+            (change,) = changes
+            documents[inside / name] = LargeJson(checkpoint.folder / name).replaced(
+                *change.path, value=change.after
+            )
+            continue
+        settings = resize.edit.config if name == checkpoint.config_name else checkpoint.settings(name)
+        with open_file(checkpoint.folder / name) as file:
+            one_line = b"\n" not in file.read().strip()
         documents[inside / name] = json_text(with_settings(settings or {}, changes), one_line=one_line)
     path = checkpoint.root / RECORD
     record = read_json(path) if path.exists() else {}
@@ -128,15 +142,10 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
     documents[Path(RECORD)] = json_text({**record, "resizes": resizes})
     card = checkpoint.root / MODEL_CARD
     if card.is_file():
-        documents[Path(MODEL_CARD)] = read_text(card).rstrip("\n") + "\n\n" + card_paragraph(resize)
+        with open_file(card) as file:  # bytes that are no UTF-8 come out as they went in
+            text = file.read().decode("utf-8", "surrogateescape")
+        documents[Path(MODEL_CARD)] = text.rstrip("\n") + "\n\n" + card_paragraph(resize)
     return documents
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path}: cannot be read as text ({error})") from error
 
 
 def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:

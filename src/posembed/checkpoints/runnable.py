@@ -14,8 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from posembed.checkpoints.files import Checkpoint, is_plain_name, open_checkpoint, read_json
+from posembed.checkpoints.files import Checkpoint, is_plain_name, open_checkpoint
 from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.json_files import read_json
 from posembed.checkpoints.rebuild import first_line, quiet
 from posembed.checkpoints.resize import RECORD
 from posembed.checkpoints.settings import SENTENCE_SETTINGS

@@ -9,6 +9,7 @@ from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.files import Checkpoint
+from posembed.checkpoints.json_files import LargeJson
 from posembed.checkpoints.layouts import pair
 
 # sentence-transformers names its settings after the model that it first wrapped.
@@ -16,6 +17,7 @@ SENTENCE_SETTINGS = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "xlm-roberta", "camembert", "albert", "xlnet")
 )
+TOKENIZER = "tokenizer.json"
 IMAGE_TOKENS = ("image_seq_length", "num_image_tokens")
 
 
@@ -58,9 +60,10 @@ def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Sett
     tokenizer = checkpoint.settings("tokenizer_config.json")
     if tokenizer is not None and tokenizer.get("model_max_length") != new:
         yield Setting("tokenizer_config.json", ("model_max_length",), tokenizer.get("model_max_length"), new)
-    truncation = (checkpoint.settings("tokenizer.json") or {}).get("truncation")
-    if isinstance(truncation, dict) and truncation.get("max_length") != new:
-        yield Setting("tokenizer.json", ("truncation", "max_length"), truncation.get("max_length"), new)
+    if checkpoint.folder is not None and (checkpoint.folder / TOKENIZER).exists():
+        longest = LargeJson(checkpoint.folder / TOKENIZER).get("truncation", "max_length")
+        if longest not in (None, new):
+            yield Setting(TOKENIZER, ("truncation", "max_length"), longest, new)
     for name in SENTENCE_SETTINGS:
         sentence = checkpoint.settings(name) or {}
         if "max_seq_length" in sentence and sentence["max_seq_length"] != new:

@@ -7,14 +7,14 @@ header's word: every range is held against the file's own size first.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import CheckpointError
+from posembed.files import flush_open, reason
 
 # A header of 32 MB names about 300,000 tensors. Python's own objects cost up to 24 times the text they came from,
 # so a larger one could not be read in 1 GiB.
@@ -81,14 +82,23 @@ def values_of(tensor: AnyTensor) -> Tensor:
     return tensor.read() if isinstance(tensor, StoredTensor) else tensor
 
 
-def open_file(path: Path) -> BufferedReader:
-    """``path``, open for reading. Raises CheckpointError with the system's own reason."""
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Every OSError inside the block becomes a CheckpointError that names its file, or else ``path``, and why."""
     try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or path}: cannot be read: {reason(error)}") from error
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[BufferedReader]:
+    """``path``, open for reading. Errors as for ``reading``."""
+    with reading(path):
         if not path.is_file():  # a pipe or a device would be waited for, for ever
             raise CheckpointError(f"{path}: expected a file; {'this is none' if path.exists() else 'not there'}")
-        return path.open("rb")
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+        with path.open("rb") as file:
+            yield file
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -178,7 +188,7 @@ def broken(path: Path, reason: str) -> CheckpointError:
 def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file. A StoredTensor is copied from its file as bytes, in the kernel where it can be.
 
-    OSError passes through, for the one who knows what the file is a part of.
+    An OSError of ``path`` passes through: the caller adds which copy this file is a part of.
     """
     # The widest dtypes first, as safetensors itself does, so that every tensor stays aligned to its own width.
     ordered = sorted(tensors.items(), key=lambda item: -BITS[dtype_name(item[1])])
@@ -187,28 +197,50 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
     for key, tensor in ordered:
         start, end = end, end + byte_count(tensor)
         header[key] = {"dtype": dtype_name(tensor), "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(
+            "a tensor's name or the metadata holds half a character (a lone surrogate), which safetensors cannot "
+            "store; rename it"
+        ) from error
     text += b" " * (-len(text) % 8)
 
-    with path.open("xb", buffering=0) as file:
+    with create(path) as file:
         write_all(file, struct.pack("<Q", len(text)) + text)
         for _, tensor in ordered:
             if isinstance(tensor, Tensor):
                 write_all(file, tensor_bytes(tensor))
             else:
                 copy_bytes(tensor.path, tensor.start, tensor.stop, file)
-        os.fsync(file.fileno())
+        flush_open(file.fileno())
 
 
 def copy_file(source: Path, target: Path, *, stop: Event | None = None) -> None:
     """A whole file, copied as ``write_tensors`` copies tensors, and on the disk at the end; less at a stop."""
-    size = source.stat().st_size
-    with target.open("xb", buffering=0) as file:
+    with open_file(source) as original:
+        size = os.fstat(original.fileno()).st_size
+    with create(target) as file:
         for start in range(0, size, COPY_PIECE):
             if stop is not None and stop.is_set():
                 return
             copy_bytes(source, start, min(start + COPY_PIECE, size), file)
-        os.fsync(file.fileno())
+        flush_open(file.fileno())
+    copy_mode(source, target)
+
+
+def create(path: Path) -> FileIO:
+    """A new file that only its owner can read, until ``copy_mode`` has given it the permissions it should have."""
+    return FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def copy_mode(source: Path, target: Path) -> None:
+    """Give ``target`` the permissions of ``source``; its owner may read it, and change it if it is a folder."""
+    if os.name == "posix":
+        with reading(source):
+            mode = source.stat().st_mode & 0o777 | (0o700 if source.is_dir() else 0o400)
+        with suppress(PermissionError):  # file systems without permissions
+            os.chmod(target, mode)
 
 
 def dtype_name(tensor: AnyTensor) -> str:
@@ -232,30 +264,34 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 
 def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
-    """Append bytes ``start`` to ``stop`` of ``source`` to ``target``, at most a chunk of them in memory."""
-    with source.open("rb", buffering=0) as file:
-        while start < stop:
-            count = copy_in_kernel(file.fileno(), start, stop - start, target.fileno())
-            if count == 0:
+    """Append bytes ``start`` to ``stop`` of ``source`` to ``target``, at most a chunk of them in memory.
+
+    Raises:
+        CheckpointError: ``source`` cannot be read.
+        OSError: ``target`` cannot be written.
+    """
+    while start < stop:
+        count = copy_in_kernel(source, start, stop - start, target.fileno())
+        if count == 0:
+            with open_file(source) as file:
                 file.seek(start)
-                chunk = file.read(min(COPY_CHUNK, stop - start)) or b""
-                write_all(target, chunk)
-                count = len(chunk)
-            if count == 0:
-                raise CheckpointError(f"{source}: the file was cut short while it was being copied; try again")
-            start += count
+                chunk = file.read(min(COPY_CHUNK, stop - start))
+            write_all(target, chunk)
+            count = len(chunk)
+        if count == 0:
+            raise CheckpointError(f"{source}: the file was cut short while it was being copied; try again")
+        start += count
 
 
-def copy_in_kernel(source: int, start: int, count: int, target: int) -> int:
-    """How many bytes the kernel copied; 0 where it cannot: between two file systems, or on another system."""
+def copy_in_kernel(source: Path, start: int, count: int, target: int) -> int:
+    """How many bytes the kernel copied; 0 if it did not, for whatever reason: reading and writing then tell it."""
     if not hasattr(os, "copy_file_range"):
         return 0
-    try:
-        return os.copy_file_range(source, target, min(count, 2**30), start)
-    except OSError as error:
-        if error.errno in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF):
+    with open_file(source) as file:
+        try:
+            return os.copy_file_range(file.fileno(), target, min(count, 2**30), start)
+        except OSError:
             return 0
-        raise
 
 
 def write_all(file: RawIOBase, data: bytes | memoryview) -> None:

@@ -1,29 +1,25 @@
-"""A changed copy of a checkpoint: whole, or not there at all. The original is never opened for writing.
-
-The copy grows in a hidden folder beside its place, ``.NAME.XXXXXXXX.partial``, is flushed to the disk
-and then renamed. An error or an interrupt takes that folder away; a killed process leaves it, and it can be
-deleted.
-"""
+"""A changed copy of a checkpoint: whole, or not there at all. The original is never opened for writing."""
 
 from __future__ import annotations
 
-import json
-import os
+import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 from torch import Tensor
 
+from posembed.checkpoints.earlier import stamp, why_not_replaced
 from posembed.checkpoints.families import is_table_name
-from posembed.checkpoints.files import PICKLES, WEIGHTS, Checkpoint, WeightFile, read_json
-from posembed.checkpoints.other_files import copied_files
-from posembed.checkpoints.staging import whole_or_absent
-from posembed.checkpoints.tensor_files import AnyTensor, byte_count, copy_file, write_tensors
+from posembed.checkpoints.files import Checkpoint, WeightFile
+from posembed.checkpoints.json_files import json_text, read_json
+from posembed.checkpoints.other_files import OtherFiles, other_files
+from posembed.checkpoints.tensor_files import AnyTensor, byte_count, copy_file, copy_mode, write_tensors
+from posembed.checkpoints.weight_names import PICKLES
 from posembed.errors import CheckpointError
+from posembed.files import reason, whole_or_absent
 
 # One shard is flushed to the disk while others are still copied, by the kernel and outside of Python's lock.
 COPIES_AT_ONCE = 4
@@ -44,7 +40,7 @@ def write_checkpoint(
     gives whole new texts by their path inside the checkpoint; ``metadata`` is put into the header of a bare file.
 
     Raises:
-        CheckpointError: ``out`` is there (without ``overwrite``) or cannot be written. The disk is as it was.
+        CheckpointError: ``out`` exists (without ``overwrite``) or cannot be written. The disk is as it was.
     """
     with started_copy(checkpoint, out, overwrite=overwrite) as copy:
         copy.finish(tensors=tensors, documents=documents, metadata=metadata)
@@ -57,26 +53,37 @@ def started_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) 
     Shards without a tensor named like a position table are copied from the start. An error inside the block stops
     them and leaves nothing.
     """
-    refuse_unsafe_place(checkpoint, out, overwrite=overwrite)
-    with whole_or_absent(out, needed=total_bytes(checkpoint)) as place:
-        pool = ThreadPoolExecutor(COPIES_AT_ONCE)
-        copy = StartedCopy(checkpoint, place, pool)
-        try:
-            yield copy
-        finally:
-            copy.stop.set()
-            pool.shutdown(cancel_futures=True)
+    others = other_files(checkpoint)
+    refuse_unsafe_place(checkpoint, out)
+    refuse_full_disk(checkpoint, others, out)
+    try:
+        with whole_or_absent(out, refusal=why_not_replaced if overwrite else None) as place:
+            pool = ThreadPoolExecutor(COPIES_AT_ONCE)
+            copy = StartedCopy(checkpoint, others, place, pool)
+            try:
+                yield copy
+            finally:
+                copy.stop.set()
+                pool.shutdown(cancel_futures=True)
+            stamp(place)
+            copy.copy_modes()
+    except FileExistsError as error:
+        remedy = "" if overwrite else "; choose another name, or pass --overwrite (overwrite=True)"
+        raise CheckpointError(f"{out}: {error.strerror}{remedy}") from error
+    except OSError as error:
+        raise CheckpointError(f"{out}: cannot be written: {reason(error)}; nothing was left there") from error
 
 
 class StartedCopy:
-    def __init__(self, checkpoint: Checkpoint, place: Path, pool: ThreadPoolExecutor) -> None:
-        self.checkpoint, self.place, self.pool = checkpoint, place, pool
+    def __init__(self, checkpoint: Checkpoint, others: OtherFiles, place: Path, pool: ThreadPoolExecutor) -> None:
+        self.checkpoint, self.others, self.place, self.pool = checkpoint, others, place, pool
         self.stop = Event()
         self.started: dict[Path, Future[None]] = {}
         if checkpoint.folder is None:
             return
+        place.mkdir(mode=0o700)  # nobody else reads along before every file has its own permissions
         self.inside = place / checkpoint.folder.relative_to(checkpoint.root)
-        self.inside.mkdir(parents=True)
+        self.inside.mkdir(exist_ok=True)
         for file in checkpoint.weights:
             if file.path.suffix == ".safetensors" and not any(map(is_table_name, file.tensors)):
                 target = self.inside / file.path.name
@@ -96,7 +103,7 @@ class StartedCopy:
             write_tensors(place, edited(file, tensors), {**file.metadata, **(metadata or {})})
             return
         weights = [self.pool.submit(self.write_weights, file, tensors) for file in checkpoint.weights]
-        for source, relative in copied_files(checkpoint):
+        for relative, source in self.others.kept.items():
             if relative not in documents:
                 (place / relative).parent.mkdir(parents=True, exist_ok=True)
                 copy_file(source, place / relative)
@@ -106,6 +113,22 @@ class StartedCopy:
             write_text(self.inside / index_name(checkpoint.index.name), new_index(checkpoint, tensors))
         for written in weights:
             written.result()
+
+    def copy_modes(self) -> None:
+        """Give what was written, and every folder, the permissions of what it was made from."""
+        checkpoint, place = self.checkpoint, self.place
+        if checkpoint.folder is None:
+            copy_mode(checkpoint.root, place)
+            return
+        for file in checkpoint.weights:
+            copy_mode(file.path, self.inside / safetensors_name(file.path.name))
+        if checkpoint.index is not None:
+            copy_mode(checkpoint.index, self.inside / index_name(checkpoint.index.name))
+        for path in place.rglob("*"):
+            original = checkpoint.root / path.relative_to(place)
+            if original.exists():
+                copy_mode(original, path)
+        copy_mode(checkpoint.root, place)
 
     def write_weights(self, file: WeightFile, tensors: Mapping[str, Tensor | None]) -> None:
         target = self.inside / safetensors_name(file.path.name)
@@ -121,23 +144,30 @@ class StartedCopy:
             copy_file(file.path, target)
 
 
-def refuse_unsafe_place(checkpoint: Checkpoint, out: Path, *, overwrite: bool) -> None:
-    """Refuse to write over the checkpoint itself, over what is there, or over what is no checkpoint."""
-    root, target = checkpoint.root.resolve(), out.resolve()
+def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
+    """Refuse to write into the checkpoint, around it, or where there is no folder."""
+    try:
+        root, target = checkpoint.root.resolve(), out.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a zero byte
+        raise CheckpointError(f"{out}: not a place to write to ({error}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
         raise CheckpointError(f"{out}: expected a place outside of {checkpoint.root}, which is never written to")
     if checkpoint.folder is None and out.suffix != ".safetensors":
         raise CheckpointError(f"{out}: one file of weights is written as safetensors; name it NAME.safetensors")
     if not out.parent.is_dir():
         raise CheckpointError(f"{out}: the folder {out.parent} is not there; make it first")
-    if not os.path.lexists(out):
+
+
+def refuse_full_disk(checkpoint: Checkpoint, others: OtherFiles, out: Path) -> None:
+    """Refuse before the first byte where a copy cannot fit, not counting the rows that are added."""
+    needed = others.size + sum(byte_count(tensor) for tensor in checkpoint.tensors.values())
+    try:
+        disk = shutil.disk_usage(out.parent)
+    except OSError:  # the write itself will tell
         return
-    if not overwrite:
-        raise CheckpointError(f"{out}: is there already; choose another name or pass --overwrite (overwrite=True)")
-    is_model = any((out / name).is_file() for name in ("config.json", "open_clip_config.json", *WEIGHTS))
-    if not (is_model if out.is_dir() else out.suffix == ".safetensors"):
+    if 0 < disk.free < needed:  # some network file systems report 0
         raise CheckpointError(
-            f"{out}: does not look like a checkpoint, so it is not overwritten; remove it yourself"
+            f"{out}: needs {needed / 1e6:,.1f} MB; {disk.free / 1e6:,.1f} MB of that disk are free"
         )
 
 
@@ -148,12 +178,6 @@ def edited(file: WeightFile, tensors: Mapping[str, Tensor | None]) -> dict[str, 
         if new is not None:
             result[key] = new
     return result
-
-
-def total_bytes(checkpoint: Checkpoint) -> int:
-    """What a copy needs on the disk, but for the rows that are added."""
-    weights = sum(byte_count(tensor) for tensor in checkpoint.tensors.values())
-    return weights + sum(source.stat().st_size for source, _ in copied_files(checkpoint))
 
 
 def safetensors_name(name: str) -> str:
@@ -190,13 +214,5 @@ def numel(tensor: AnyTensor) -> int:
 
 def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8", newline="\n") as file:
+    with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def json_text(value: Any, *, one_line: bool = False) -> str:
-    if one_line:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

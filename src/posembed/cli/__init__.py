@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -46,6 +47,9 @@ def options(
 
 def main() -> None:
     """Run the command. A mistake that posembed understands is one line on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):  # a file's name may be no UTF-8, and is printed all the same
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except PosEmbedError as error:

@@ -95,11 +95,12 @@ def advise(
 
 def print_advice(advice: Advice) -> None:
     """The answer first, then what it rests on."""
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False)
+    from posembed.cli.console import plain_console
+
+    console = plain_console()
 
     def listed(title: str, lines: list[str]) -> None:
         if lines:

@@ -41,8 +41,9 @@ def encodings(
 def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
     """A table on stdout."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
+
+    from posembed.cli.console import plain_console
 
     table = Table("encoding", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("parameters", justify="right", no_wrap=True)
@@ -50,7 +51,7 @@ def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
     table.add_column("paper")
     for row in rows:
         table.add_row(row["name"], f"{row['parameters']:,}", row["line"], row["paper"])
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(table)
     console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling window.")
     console.print("NAME+logn lets the logits of any of them grow with the length of the text.")

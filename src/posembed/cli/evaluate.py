@@ -47,6 +47,10 @@ def evaluate(
 
     from posembed.checkpoints.evaluate import evaluate_checkpoints
 
+    if report is not None:
+        from posembed.report.page import refuse_page
+
+        refuse_page(report, option="--report")
     with Bar() as bar:
         evaluation = evaluate_checkpoints(
             checkpoints,
@@ -61,9 +65,9 @@ def evaluate(
     if as_json:
         print(json.dumps(evaluation.to_dict(), indent=2))
     else:
-        from rich.console import Console
+        from posembed.cli.console import plain_console
 
-        print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
+        print_evaluation(plain_console(soft_wrap=True), evaluation)
     if report is not None:
         from posembed.report.evaluation.report import write_evaluation_page
 
@@ -88,39 +92,30 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
         better = "lower" if is_perplexity(measure) else "higher"
         cells = [[cell(evaluation, row, measure, length) for length in lengths] for row in evaluation.rows]
         narrow = max(len(text) for line in cells for text in line) + 2
-        console.print(f"{measure}, by tokens of text: {better} is better", style="bold", markup=False)
+        console.print(f"{measure}, by tokens of text: {better} is better", style="bold")
         console.print(" " * wide + "".join(f"{f'{length:,}':>{narrow - 2}}  " for length in lengths).rstrip())
         for row, line in zip(evaluation.rows, cells, strict=True):
-            console.print(f"{row.name:<{wide}}" + "".join(f"{text:>{narrow}}" for text in line), markup=False)
+            console.print(f"{row.name:<{wide}}" + "".join(f"{text:>{narrow}}" for text in line))
         console.print()
     compared = differences(evaluation)
     if compared:
         measure, reference = evaluation.measures[0], evaluation.reference.name
         title = f"{measure} at {lengths[-1]:,} tokens against {reference}, text by text"
-        console.print(title, style="bold", markup=False)
+        console.print(title, style="bold")
         for name, difference, said in compared:
-            console.print(f"{name:<{wide}}{difference:>14}  {said}", markup=False)
+            console.print(f"{name:<{wide}}{difference:>14}  {said}")
         console.print()
     for text in (" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes):
-        console.print(text, markup=False)
+        console.print(text)
 
 
 class Bar:
     """How far the measuring is, on stderr. It appears with the first batch, so that a mistake stands alone."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from posembed.cli.console import plain_console, progress_bar
 
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=Console(stderr=True, highlight=False),
-            expand=True,
-        )
+        self.progress = progress_bar(plain_console(stderr=True))
         self.task = self.progress.add_task("starting", total=None)
 
     def __enter__(self) -> Bar:

@@ -26,15 +26,14 @@ def inspect(
     """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
     import json
 
-    from rich.console import Console
-
     from posembed.checkpoints.inspect import inspect_checkpoint
+    from posembed.cli.console import plain_console
 
     found = inspect_checkpoint(checkpoint)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2))
     else:
-        print_report(Console(highlight=False, soft_wrap=True), found)
+        print_report(plain_console(soft_wrap=True), found)
     if report is not None:
         from posembed.report.checkpoint.report import write_checkpoint_page
 
@@ -44,7 +43,7 @@ def inspect(
 
 def print_report(console: Console, report: CheckpointReport) -> None:
     kind = f", {report.model_type}" if report.model_type else ""
-    console.print(f"{report.source}{kind}: {report.parameters:,} parameters", markup=False)
+    console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
     if not report.tables:
         console.print(f"no position table was found: {report.why_none}", markup=False)
     for table in report.tables:
@@ -57,10 +56,10 @@ def print_table(console: Console, report: TableReport) -> None:
     from posembed.report.checkpoint.words import described, figures
 
     table = report.table
-    console.print(table.key, style="bold", markup=False)
+    console.print(table.key, style="bold")
     for finding in report.findings:
-        console.print(f"  ! {finding}", style="yellow", markup=False)
+        console.print(f"  ! {finding}", style="yellow")
     if table.doubt:
-        console.print(f"  ? {table.doubt}", style="yellow", markup=False)
+        console.print(f"  ? {table.doubt}", style="yellow")
     for name, value in (*described(report), *figures(report.learned)):
-        console.print(f"  {name:<20}{value}", markup=False)
+        console.print(f"  {name:<20}{value}")

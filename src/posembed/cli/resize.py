@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from posembed.checkpoints.evaluation import Evaluation
     from posembed.checkpoints.resize import Resize
 
+LEFTOVERS = {
+    ".old": "what stood there before a resize that was killed; look inside, then rename or delete it",
+    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
+    "unfinished copy, or what stood there before. Look inside, then delete it",
+}
+"""What the files that killed processes leave hold, by their endings."""
+
 
 def resize(
     checkpoint: Annotated[
@@ -48,14 +55,16 @@ def resize(
         Path | None,
         typer.Option(help="A text file or a folder of them: evaluate before and after on it.", show_default=False),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it is a checkpoint.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace OUT if an earlier resize wrote it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write a copy of a checkpoint with position tables of another length, and all that must change with them."""
     import json
 
     from posembed.checkpoints.resize import resize_checkpoint
-    from posembed.checkpoints.staging import leftovers
+    from posembed.files import leftovers
     from posembed.tables.resize import DEFAULT_TEXT_METHOD, WHY_TEXT_METHOD
 
     if check is not None:
@@ -76,17 +85,18 @@ def resize(
         if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
             print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
         for path in leftovers(out):
-            print(f"{path}: of another resize to this place, which was killed or still runs; if killed, delete it")
+            print(f"{path}: {LEFTOVERS[path.suffix]}")
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
     if as_json:
-        written = {**resized.record, "left_out": list(resized.left_out), "written": not dry_run}
+        beside = {"left_out": list(resized.left_out), "leftovers": list(map(str, leftovers(out)))}
+        written = {**resized.record, **beside, "written": not dry_run}
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}
         print(json.dumps({**written, **checked}, indent=2))
     elif evaluation is not None:
-        from rich.console import Console
+        from posembed.cli.console import plain_console
 
         print()
-        print_evaluation(Console(highlight=False, soft_wrap=True), evaluation)
+        print_evaluation(plain_console(soft_wrap=True), evaluation)
 
 
 def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int | None) -> None:
@@ -129,7 +139,7 @@ def print_resize(resized: Resize, last_line: str) -> None:
     if resized.edit.target.note:
         print(resized.edit.target.note)
     for name in resized.left_out:
-        print(f"{name}: left out, it belongs to the old table")
+        print(f"{name}: left out, it may hold the old table")
     print(last_line)
 
 

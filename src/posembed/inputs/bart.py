@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import add_positions, embed, require_token_ids, token_table
+from posembed.inputs.embed import TokenEmbedding, add_positions, checked_token_ids, embed
 from posembed.inputs.weights import open_model
 from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one, require_probability
 from posembed.tables.layout import TableLayout
@@ -51,7 +51,7 @@ class BartInput(nn.Module):
         require_probability(dropout)
         self.scale = math.sqrt(dim) if scale else 1.0
         # What is added to the positions starts at their scale, whether it is multiplied first or not.
-        self.embed_tokens = token_table(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
         self.layernorm_embedding = nn.LayerNorm(dim) if norm else None
         self.dropout = nn.Dropout(dropout)
@@ -123,7 +123,7 @@ class OPTInput(nn.Module):
     ) -> None:
         super().__init__()
         token_dim = dim if token_dim is None else token_dim
-        self.embed_tokens = token_table(vocab_size, token_dim, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size, token_dim, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.OPT)
         self.project_in = nn.Linear(token_dim, dim, bias=False) if token_dim != dim else None
 
@@ -140,7 +140,7 @@ class OPTInput(nn.Module):
             return embed(
                 token_ids, self.embed_tokens, self.embed_positions, position_ids, offset=offset, mask=mask
             )
-        require_token_ids(token_ids)
+        token_ids = checked_token_ids(token_ids)
         x = self.project_in(self.embed_tokens(token_ids))
         return add_positions(x, self.embed_positions, token_ids, position_ids, offset=offset, mask=mask)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import open_model
 from posembed.layers.learned import LearnedPositionalEmbedding, require_probability
 from posembed.tables.layout import TableLayout
@@ -50,11 +50,11 @@ class BertInput(nn.Module):
     ) -> None:
         super().__init__()
         require_probability(dropout)
-        self.word_embeddings = token_table(vocab_size, dim, pad_id=pad_id)
+        self.word_embeddings = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
         self.position_embeddings = LearnedPositionalEmbedding(
             max_len, dim, dropout=0.0, init="truncated_normal", layout=self.layout(pad_id)
         )
-        self.token_type_embeddings = token_table(token_types, dim) if token_types else None
+        self.token_type_embeddings = TokenEmbedding(token_types, dim) if token_types else None
         self.LayerNorm = nn.LayerNorm(dim, eps=eps)
         self.dropout = nn.Dropout(dropout)
 

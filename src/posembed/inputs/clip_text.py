@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import open_model
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.layout import TableLayout
@@ -26,7 +26,7 @@ class CLIPTextInput(nn.Module):
 
     def __init__(self, vocab_size: int, max_len: int, dim: int) -> None:
         super().__init__()
-        self.token_embedding = token_table(vocab_size, dim, std=0.02)
+        self.token_embedding = TokenEmbedding(vocab_size, dim, std=0.02)
         self.position_embedding = LearnedPositionalEmbedding(
             max_len, dim, dropout=0.0, std=0.01, layout=TableLayout.CLIP_TEXT
         )

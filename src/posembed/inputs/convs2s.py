@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, open_fairseq
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.layout import TableLayout
@@ -37,7 +37,7 @@ class ConvS2SInput(nn.Module):
     ) -> None:
         super().__init__()
         self.pad_id = pad_id
-        self.embed_tokens = token_table(vocab_size, dim, std=0.1, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size, dim, std=0.1, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(
             max_len, dim, dropout=dropout, std=0.1, layout=TableLayout.roberta(pad_id)
         )

@@ -8,22 +8,29 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError
 from posembed.kernels import Norm, lookup
 from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
+from posembed.layers.parameters import fill_
 from posembed.positions.checks import check_mask, check_offset, require_integers
-from posembed.positions.from_layout import consecutive
+from posembed.positions.from_layout import consecutive, require_fit
 from posembed.tables.layout import PADDING
+from posembed.torch_internals import runs_forward_alone
 
 
-def token_table(vocab_size: int, dim: int, *, std: float = 0.02, pad_id: int | None = None) -> nn.Embedding:
-    """Token rows (vocab_size, D) from N(0, std). The pad token's row is zero and is not trained."""
-    require_at_least_one(vocab_size=vocab_size, dim=dim)
-    if pad_id is not None and not 0 <= pad_id < vocab_size:
-        raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
-    table = nn.Embedding(vocab_size, dim, padding_idx=pad_id)
-    with torch.no_grad():
-        table.weight.normal_(std=std)
-        if pad_id is not None:
-            table.weight[pad_id].zero_()
-    return table
+class TokenEmbedding(nn.Embedding):
+    """Token rows (V, D) from N(0, std). The pad token's row is zero and is not trained."""
+
+    def __init__(self, vocab_size: int, dim: int, *, std: float = 0.02, pad_id: int | None = None) -> None:
+        require_at_least_one(vocab_size=vocab_size, dim=dim)
+        if pad_id is not None and not 0 <= pad_id < vocab_size:
+            raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
+        self.std = std  # read by reset_parameters, which nn.Embedding calls
+        super().__init__(vocab_size, dim, padding_idx=pad_id)
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew, whole or sharded."""
+        rows = torch.empty(self.num_embeddings, self.embedding_dim).normal_(std=self.std)
+        if self.padding_idx is not None:
+            rows[self.padding_idx] = 0
+        fill_(self.weight, rows)
 
 
 def embed(
@@ -43,7 +50,8 @@ def embed(
 ) -> Tensor:
     """token_ids (B, L) -> dropout(norm(scale x token rows + those of their types and positions)): (B, L, D).
 
-    It is one lookup (``posembed.kernels``) wherever the modules are PyTorch's own and nothing watches them.
+    It is one lookup (``posembed.kernels``) where calling each module would only run its own forward, and the
+    modules are called one by one where a hook, an offloader, a patch or a subclass has more to do.
 
     Args:
         position_ids, offset, mask, pad_id: as in ``add_positions``.
@@ -53,12 +61,13 @@ def embed(
         ArgumentError: ids that are not integers, shapes that do not fit, or types for a model without.
         PositionError: a position has no row.
     """
-    require_token_ids(token_ids)
+    token_ids = checked_token_ids(token_ids)
     if token_type_ids is not None:
         _require_types(token_types, token_type_ids, token_ids)
     place = _place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
     final_dropout = _probability(positions, norm, dropout)
-    if final_dropout is not None and _are_only_read(tokens, positions, token_types):
+    modules = [m for m in (tokens, positions, token_types, norm, dropout) if m is not None]
+    if final_dropout is not None and all(map(_only_computes, modules)) and _are_only_read(tokens, token_types):
         rows, row_ids = _position_rows(positions, token_ids, *place)
         return lookup(
             token_ids,
@@ -78,8 +87,11 @@ def embed(
     if scale != 1:
         x = x * scale
     if token_types is not None:
-        x = x + (token_types.weight[0] if token_type_ids is None else token_types(token_type_ids))
-    x = positions(x, *place)
+        x = x + token_types(
+            torch.zeros_like(token_ids) if token_type_ids is None else token_type_ids.to(torch.int64)
+        )
+    position_ids, offset = place
+    x = positions(x, position_ids, offset=offset)
     x = x if norm is None else norm(x)
     return x if dropout is None else dropout(x)
 
@@ -99,16 +111,18 @@ def add_positions(
     Without ``position_ids`` the tokens are counted on from ``offset``: those that ``mask`` marks, or else those
     that are not ``pad_id``, or else all. Padding reads the table's row for it, or position 0 where there is none.
     """
-    return positions(x, *_place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id))
+    ids, start = _place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
+    return positions(x, ids, offset=start)
 
 
-def require_token_ids(token_ids: Tensor) -> None:
-    """Raise ArgumentError unless they are integers (B, L)."""
+def checked_token_ids(token_ids: Tensor) -> Tensor:
+    """token_ids (B, L), any integer dtype -> the same as int64. Raises ArgumentError for anything else."""
     require_integers(token_ids, "token_ids")
     if token_ids.dim() != 2:
         raise ArgumentError(
             f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add the batch by token_ids[None]"
         )
+    return token_ids.to(torch.int64)
 
 
 def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
@@ -181,47 +195,46 @@ def _position_rows(
     positions: LearnedPositionalEmbedding, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """The table (N, D) and the row of each token; or the rows of consecutive positions (L, D), and None."""
-    positions.require_shapes(token_ids, position_ids, offset)
+    batch, length = token_ids.shape
+    require_fit(batch, length, position_ids, offset)
     if position_ids is not None:
         return positions.weight, positions.row_ids(position_ids)
-    length = token_ids.shape[1]
     if isinstance(offset, Tensor):
-        return positions.weight, positions.row_ids(consecutive(length, offset).expand(len(token_ids), length))
+        return positions.weight, positions.row_ids(consecutive(length, offset).expand(batch, length))
     return positions.consecutive_rows(length, offset), None
 
 
-def _are_only_read(
-    tokens: nn.Embedding, positions: LearnedPositionalEmbedding, token_types: nn.Embedding | None
-) -> bool:
-    """Whether these tables do nothing when called but give rows.
+_METHODS = {
+    kind: {name: getattr(kind, name) for name in ("forward", "rows", "consecutive_rows") if hasattr(kind, name)}
+    for kind in (nn.Embedding, TokenEmbedding, LearnedPositionalEmbedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout)
+}
+"""The modules whose computation ``lookup`` knows, with the methods that define it."""
 
-    A subclass (quantized, sharded: FSDP2 makes one), a hook, or an option that writes to the table or scales its
-    gradient has to be called; so has a position table that is about to compare its scale with the tokens'.
-    """
-    embeddings = [tokens] if token_types is None else [tokens, token_types]
+
+def _only_computes(module: nn.Module) -> bool:
+    """Whether calling the module computes what its class defines, and does nothing else."""
+    kind = type(module)
     return (
-        all(_is_plain(table, nn.Embedding) for table in embeddings)
-        and all(table.max_norm is None and not table.scale_grad_by_freq for table in embeddings)
-        and (token_types is None or (token_types.padding_idx is None and not token_types.sparse))
-        and _is_plain(positions, LearnedPositionalEmbedding)
-        and not positions.will_look_at_scales()
+        kind in _METHODS
+        and runs_forward_alone(module)
+        and all(getattr(kind, name) is method for name, method in _METHODS[kind].items())
+    )
+
+
+def _are_only_read(tokens: nn.Embedding, token_types: nn.Embedding | None) -> bool:
+    """Whether these tables have no option that writes to the table or changes its gradient."""
+    tables = [tokens] if token_types is None else [tokens, token_types]
+    return all(table.max_norm is None and not table.scale_grad_by_freq for table in tables) and (
+        token_types is None or (token_types.padding_idx is None and not token_types.sparse)
     )
 
 
 def _probability(
     positions: LearnedPositionalEmbedding, norm: nn.Module | None, dropout: nn.Module | None
 ) -> float | None:
-    """That of the dropout at the end, where norm and dropout are PyTorch's own and it is the only one; or None."""
-    if norm is not None and not (_is_plain(norm, nn.LayerNorm) or _is_plain(norm, nn.RMSNorm)):
-        return None
-    if dropout is not None and not _is_plain(dropout, nn.Dropout):
-        return None
+    """That of the dropout at the end, where it is the only one; None where there is another before it."""
     inner = positions.dropout if positions.training else 0.0
     outer = dropout.p if isinstance(dropout, nn.Dropout) and dropout.training else 0.0
     if inner and (outer or norm is not None):
         return None
     return inner or outer
-
-
-def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    return type(module) is kind and not module._forward_pre_hooks and not module._forward_hooks

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import re
 import zipfile
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from posembed.errors import CheckpointError
+from posembed.files import reason
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 Fetch = Callable[[str], Path | None]
@@ -41,7 +41,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """A file of settings."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {reason(error)}") from error
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON ({error}); fetch or save it again") from error
     if not isinstance(settings, dict):
         raise CheckpointError(f"{path}: expected a JSON object; got a {type(settings).__name__}")
@@ -71,7 +73,9 @@ def load_pickle(path: Path) -> dict[str, Any]:
         # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
         with torch.serialization.safe_globals([argparse.Namespace]):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {reason(error)}") from error
+    except Exception as error:  # a damaged pickle makes its reader raise nearly anything
         raise CheckpointError(
             f"{path}: not a file of tensors that can be loaded without running its code; save the model's "
             "state dict alone, best as safetensors"
@@ -90,6 +94,8 @@ def state_dict_of(loaded: dict[str, Any]) -> dict[str, Tensor]:
 def _open_safetensors(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {reason(error)}") from error
     except SafetensorError as error:
         raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch or save it again") from error
 

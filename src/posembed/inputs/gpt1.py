@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import open_model
 from posembed.layers.learned import LearnedPositionalEmbedding
 
@@ -26,7 +26,7 @@ class GPT1Input(nn.Module):
 
     def __init__(self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1) -> None:
         super().__init__()
-        self.tokens_embed = token_table(vocab_size, dim)
+        self.tokens_embed = TokenEmbedding(vocab_size, dim)
         self.positions_embed = LearnedPositionalEmbedding(max_len, dim, dropout=dropout)
 
     def forward(

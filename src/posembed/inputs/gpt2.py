@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import open_model
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.layout import TableLayout
@@ -27,7 +27,7 @@ class GPT2Input(nn.Module):
 
     def __init__(self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1) -> None:
         super().__init__()
-        self.wte = token_table(vocab_size, dim, std=0.02)
+        self.wte = TokenEmbedding(vocab_size, dim, std=0.02)
         self.wpe = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, std=0.01, layout=TableLayout.GPT2)
 
     def forward(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from posembed.errors import CheckpointError
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, open_fairseq
 from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
 from posembed.tables.layout import TableLayout
@@ -41,7 +41,7 @@ class TransformerInput(nn.Module):
         require_at_least_one(dim=dim)
         self.pad_id = pad_id
         self.scale = math.sqrt(dim)
-        self.embed_tokens = token_table(vocab_size, dim, std=dim**-0.5, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size, dim, std=dim**-0.5, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(
             max_len,
             dim,

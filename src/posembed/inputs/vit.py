@@ -57,6 +57,11 @@ class ViTInput(nn.Module):
             init="truncated_normal",
         )
 
+    def reset_parameters(self) -> None:
+        """Set this layer's own parameters, the special tokens, to zero; its modules reset theirs."""
+        for name in self.special_tokens:
+            nn.init.zeros_(getattr(self, name))
+
     def forward(self, images: Tensor) -> Tensor:
         """images (B, channels, height, width) -> (B, special tokens + patches, D), patches row by row.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import embed, token_table
+from posembed.inputs.embed import TokenEmbedding, embed
 from posembed.inputs.weights import open_model
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.layout import TableLayout
@@ -30,7 +30,7 @@ class WhisperDecoderInput(nn.Module):
         self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.0, pad_id: int | None = None
     ) -> None:
         super().__init__()
-        self.embed_tokens = token_table(vocab_size, dim, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(
             max_len, dim, dropout=dropout, layout=TableLayout.WHISPER
         )

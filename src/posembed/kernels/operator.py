@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from posembed.errors import ArgumentError
 from posembed.kernels import pieces
 from posembed.kernels.dropout import rounded
 from posembed.kernels.plain import Norm, Request, plain
+from posembed.torch_internals import forward_mode_is_active, transforms_are_active
 
 
 def lookup(
@@ -34,22 +34,26 @@ def lookup(
     """dropout(norm(scale x token rows + type rows + position rows)): (B, L, D), in one pass over memory.
 
     Args:
-        token_ids: (B, L), int64.
+        token_ids: (B, L), any integer dtype.
         tokens: (V, D).
         positions: (N, D). Without ``position_ids`` the token at place l of each sequence reads row l.
-        position_ids: (L,), (1, L) or (B, L), int64: the row of each token.
+        position_ids: (L,), (1, L) or (B, L), any integer dtype: the row of each token.
         types: (T, D). Without ``type_ids``, (B, L), every token is of type 0.
         norm: of the sum; None for none.
         dropout: at the end. Off at 0; the probability is rounded to a multiple of 2**-16.
-        padding_idx, position_padding_idx: rows that are not trained.
+        padding_idx, position_padding_idx: rows that are not trained; negative ones count from the end.
         sparse: the gradient of ``tokens`` is a sparse tensor of the rows that were read, for large vocabularies
             and an optimizer that takes it (torch.optim.SparseAdam, SGD).
 
-    Gradients are the same on every run. On CUDA an id without a row gives a row of NaN; elsewhere an IndexError.
+    Gradients are the same on every run. With Triton on CUDA an id without a row gives a row of NaN; on a CPU it is
+    an IndexError. Tables that are changed in place between forward and backward make PyTorch raise an error.
 
     Raises:
-        ArgumentError: shapes that do not fit.
+        ArgumentError: ids that are not integers, shapes that do not fit, or a padding row outside its table.
     """
+    token_ids = _int64(token_ids, "token_ids")
+    position_ids = None if position_ids is None else _int64(position_ids, "position_ids")
+    type_ids = None if type_ids is None else _int64(type_ids, "type_ids")
     if position_ids is not None and position_ids.dim() == 2 and position_ids.shape[0] == 1:
         position_ids = position_ids[0]
     request = Request(
@@ -65,8 +69,10 @@ def lookup(
         norm="none" if norm is None else norm.kind,
         eps=0.0 if norm is None else norm.eps,
         dropout=rounded(dropout),
-        padding_idx=padding_idx,
-        position_padding_idx=position_padding_idx,
+        padding_idx=_row(padding_idx, tokens, "padding_idx"),
+        position_padding_idx=None
+        if positions is None
+        else _row(position_padding_idx, positions, "position_padding_idx"),
     )
     _require_shapes(request)
     if _needs_the_definition(request):
@@ -75,23 +81,51 @@ def lookup(
     return _lookup(*_tables_and_ids(request), seed, *_settings(request), sparse)
 
 
+def _int64(ids: Tensor, name: str) -> Tensor:
+    """The kernels multiply ids by widths, which may overflow a narrower dtype."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise ArgumentError(f"{name} must be integers; got {ids.dtype}")
+    return ids.to(torch.int64)
+
+
+def _row(row: int | None, table: Tensor, name: str) -> int | None:
+    """A row of the table counted from 0; None for none."""
+    if row is None or table.dim() != 2:
+        return None
+    if not -len(table) <= row < len(table):
+        raise ArgumentError(f"{name} must be a row of its table, {-len(table)} .. {len(table) - 1}; got {row}")
+    return row % len(table)
+
+
 def _needs_the_definition(request: Request) -> bool:
     """Where PyTorch's own operators serve better than one of ours.
 
     An exported program has no Python to call; torch.func, forward-mode derivatives and tensor subclasses (DTensor)
-    know what to do with PyTorch's operators and not with this one; and a lookup that fits in one piece, such as
-    that of a decoding step, gains nothing that would pay for calling Python from the dispatcher.
+    know what to do with PyTorch's operators and not with this one; autocast chooses the dtype of each operator; a
+    device other than a CPU may have no kernel of ours; and a lookup that fits in one piece, such as that of a
+    decoding step, gains nothing that would pay for calling Python from the dispatcher.
     """
-    if torch.compiler.is_exporting() or request.token_ids.numel() * request.tokens.shape[1] <= pieces.PIECE:
+    tokens = request.tokens
+    if torch.compiler.is_exporting() or request.token_ids.numel() * tokens.shape[1] <= pieces.PIECE:
+        return True
+    if not (tokens.is_cpu or _has_triton(request)) or torch.is_autocast_enabled(tokens.device.type):
         return True
     if torch.compiler.is_compiling():
         return False
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     return (
-        torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
+        transforms_are_active()
+        or forward_mode_is_active()
         or any(type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None)
     )
+
+
+def _has_triton(request: Request) -> bool:
+    if not request.tokens.is_cuda or not importlib.util.find_spec("triton"):
+        return False
+    from posembed.kernels import triton_rows
+
+    return request.tokens.shape[1] <= triton_rows.MAX_WIDTH
 
 
 def _require_shapes(r: Request) -> None:
@@ -213,11 +247,10 @@ def _five(gradients: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 def _body_for(request: Request) -> Any:
     """The module whose ``forward`` and ``backward`` compute it."""
-    if request.tokens.is_cuda and importlib.util.find_spec("triton"):
+    if _has_triton(request):
         from posembed.kernels import triton_rows
 
-        if request.tokens.shape[1] <= triton_rows.MAX_WIDTH:
-            return triton_rows
+        return triton_rows
     return pieces
 
 

@@ -1,4 +1,4 @@
-"""The body for CPUs, and for whatever has no Triton: the definition, applied to pieces that stay in the cache.
+"""The body for CPUs: the definition, applied to pieces that stay in the cache.
 
 Memory that has not been touched before costs several times what is done in it, so nothing of the output's size is
 made but the output. The backward pass makes the sum of rows again instead of keeping it, and adds each piece's
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posembed.kernels.dropout import draw_keep, generator_of
-from posembed.kernels.memory import fresh
+from posembed.kernels.memory import on_large_pages
 from posembed.kernels.plain import Request, drop, normalized, sum_of_rows
 
 PIECE = 1 << 19
@@ -23,7 +23,7 @@ smaller pieces spend their time waiting for threads to meet."""
 
 def forward(request: Request) -> Tensor:
     """The lookup: (B, L, D)."""
-    out = fresh(request.shape, request.tokens, request.dtype)
+    out = on_large_pages(request.tokens.new_empty(request.shape, dtype=request.dtype))
     generator = None if request.seed is None else generator_of(request.seed)
     for part in parts(request):
         piece = request.part(*part)
@@ -37,7 +37,7 @@ def forward(request: Request) -> Tensor:
 def parts(request: Request) -> Iterator[tuple[slice, slice]]:
     """The batch and the length of each piece, in the order of the rows: whole sequences, or parts of one."""
     batch, length, dim = request.shape
-    rows = max(1, PIECE // max(1, dim)) if request.tokens.is_cpu else max(1, batch * length)
+    rows = max(1, PIECE // max(1, dim))
     for first in range(0, batch, max(1, rows // max(1, length))):
         sequences = slice(first, min(batch, first + max(1, rows // max(1, length))))
         for start in range(0, length, rows):
@@ -137,13 +137,14 @@ class _TokenSums:
         self.sparse = sparse
         table = request.tokens
         if sparse:
-            self.sums = fresh(request.shape, table, table.dtype)
+            self.sums = on_large_pages(table.new_empty(request.shape))
             return
         self.rows: Tensor | None = None
         self.ids = request.token_ids
         if table.dtype != wide:
             self.rows, self.ids = request.token_ids.unique(return_inverse=True)
-        self.sums = fresh((len(table if self.rows is None else self.rows), table.shape[1]), table, wide).zero_()
+        shape = (len(table if self.rows is None else self.rows), table.shape[1])
+        self.sums = on_large_pages(table.new_empty(shape, dtype=wide)).zero_()
 
     def add(self, dx: Tensor, part: tuple[slice, slice]) -> None:
         if self.request.scale != 1:
@@ -161,7 +162,7 @@ class _TokenSums:
                 gradient.masked_fill_((self.request.token_ids == padding_idx)[..., None], 0)
             return gradient
         if self.rows is not None:
-            gradient = fresh(tuple(table.shape), table, table.dtype).zero_()
+            gradient = on_large_pages(table.new_empty(table.shape)).zero_()
             gradient[self.rows] = self.sums.to(table.dtype)
         if padding_idx is not None:
             gradient[padding_idx] = 0

@@ -39,20 +39,26 @@ def _rows_of(table, ids, at, rows, D, col, inside, COMPUTE: tl.constexpr):
 @triton.jit
 def _sum_of_rows(
     row, tokens, positions, types, token_ids, position_ids, type_ids, V, N, T, L, D, scale, col, inside,
-    SHARED: tl.constexpr, COMPUTE: tl.constexpr,
+    SHARED: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """scale x token row + type row + position row of one token, 0 outside the row."""
+    """scale x token row + type row + position row of one token, 0 outside the row.
+
+    Each step is rounded to the dtype that PyTorch gives it, so that lookups of any size have the same bits.
+    """
     x = _rows_of(tokens, token_ids, row, V, D, col, inside, COMPUTE) * scale
+    x = x.to(SCALED).to(COMPUTE)
     if types is not None:
         if type_ids is None:
             x += tl.load(types + col, mask=inside, other=0).to(COMPUTE)
         else:
             x += _rows_of(types, type_ids, row, T, D, col, inside, COMPUTE)
+        x = x.to(TYPED).to(COMPUTE)
     if positions is not None:
         if position_ids is None:
             x += tl.load(positions + (row % L) * D + col, mask=inside, other=0).to(COMPUTE)
         else:
             x += _rows_of(positions, position_ids, row % L if SHARED else row, N, D, col, inside, COMPUTE)
+        x = x.to(SUM).to(COMPUTE)
     return tl.where(inside, x, 0)
 
 
@@ -78,14 +84,15 @@ def _dropped(y, seed, row, threshold, keep_scale, BLOCK: tl.constexpr):
 def _forward_kernel(
     out, tokens, positions, types, token_ids, position_ids, type_ids, weight, bias, seed,
     V, N, T, L, D, scale, eps, threshold, keep_scale,
-    SHARED: tl.constexpr, NORM: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+    SHARED: tl.constexpr, NORM: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr,
+    SUM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)
     inside = col < D
     y = _sum_of_rows(
         row, tokens, positions, types, token_ids, position_ids, type_ids, V, N, T, L, D, scale, col, inside,
-        SHARED, COMPUTE,
+        SHARED, COMPUTE, SCALED, TYPED, SUM,
     )  # fmt: skip
     if NORM != "none":
         y, _ = _unit(y, D, eps, inside, NORM)
@@ -94,7 +101,7 @@ def _forward_kernel(
         if bias is not None:
             y += tl.load(bias + col, mask=inside, other=0).to(COMPUTE)
     if seed is not None:
-        y = _dropped(y, seed, row, threshold, keep_scale, BLOCK)
+        y = _dropped(y.to(SUM).to(COMPUTE), seed, row, threshold, keep_scale, BLOCK)
     tl.store(out + row * D + col, y, mask=inside)
 
 
@@ -103,7 +110,8 @@ def _backward_kernel(
     dx_out, weight_sums, bias_sums, grad,
     tokens, positions, types, token_ids, position_ids, type_ids, weight, bias, seed,
     V, N, T, L, D, scale, eps, threshold, keep_scale, rows, rows_each,
-    SHARED: tl.constexpr, NORM: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
+    SHARED: tl.constexpr, NORM: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr,
+    SUM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the sum of each row; those of weight and bias, added up over this program's rows."""
     program = tl.program_id(0).to(tl.int64)
@@ -118,7 +126,7 @@ def _backward_kernel(
         if NORM != "none":
             x = _sum_of_rows(
                 row, tokens, positions, types, token_ids, position_ids, type_ids, V, N, T, L, D, scale, col,
-                inside, SHARED, COMPUTE,
+                inside, SHARED, COMPUTE, SCALED, TYPED, SUM,
             )  # fmt: skip
             unit, rstd = _unit(x, D, eps, inside, NORM)
             d_weight += dx * unit
@@ -289,7 +297,12 @@ def _sums_by_id(
     return sums
 
 
-_TRITON = {torch.float32: tl.float32, torch.float64: tl.float64}
+_TRITON = {
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.bfloat16: tl.bfloat16,
+    torch.float16: tl.float16,
+}
 
 
 def _compute(request: Request) -> torch.dtype:
@@ -313,7 +326,15 @@ def _arguments(r: Request) -> list[Tensor | float | None]:
 def _constants(r: Request) -> dict[str, object]:
     """What the kernels are compiled for."""
     shared = r.position_ids is not None and r.position_ids.dim() == 1
-    return dict(SHARED=shared, NORM=r.norm, COMPUTE=_TRITON[_compute(r)], **_block(r.tokens.shape[1]))
+    scaled = r.tokens.dtype
+    typed = scaled if r.types is None else torch.promote_types(scaled, r.types.dtype)
+    dtypes = {"COMPUTE": _compute(r), "SCALED": scaled, "TYPED": typed, "SUM": r.dtype}
+    return dict(
+        SHARED=shared,
+        NORM=r.norm,
+        **{name: _TRITON[dtype] for name, dtype in dtypes.items()},
+        **_block(r.tokens.shape[1]),
+    )
 
 
 def _block(dim: int) -> dict[str, int]:

@@ -39,7 +39,8 @@ class Measurements:
     """Of the same tokens as ``same_tokens``, fed likewise."""
     repeat_gain: dict[int, float | None]
     """By the number of tokens between: how much lower the loss of a passage is for having been seen before."""
-    bytes_per_token: float
+    bytes_per_token: float | None
+    """Of the tokens of ``nonoverlapping``; None if the tokenizer loses text, so that bits per byte are unknown."""
 
 
 def everything(
@@ -49,9 +50,10 @@ def everything(
     train_length: int,
     test_lengths: tuple[int, ...],
     tokens: int,
-    bytes_per_token: float,
+    held_out_bytes: Tensor | None,
 ) -> Measurements:
-    """All that is measured of one model, on about ``tokens`` tokens of held-out text."""
+    """All that is measured of one model, on about ``tokens`` tokens of held-out text. held_out_bytes: how many
+    bytes each of them stands for."""
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
     # The same tokens must have a place in every window: half a training length, or the shortest test length.
@@ -67,7 +69,8 @@ def everything(
         chopped[length] = in_pieces(loss, shorter, train_length).mean().item()
         chopped_same_tokens[length] = last_tokens_in_pieces(loss, last, train_length, count).mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
-    return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_per_token)
+    bytes_each = bytes_per_token(held_out_bytes, max(test_lengths), tokens)
+    return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_each)
 
 
 def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:
@@ -104,6 +107,13 @@ def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
     count = min(available, max(tokens // length, 1))
     starts = (torch.arange(count) * available // count) * length
     return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
+
+
+def bytes_per_token(held_out_bytes: Tensor | None, length: int, tokens: int) -> float | None:
+    """The mean over the tokens that the ``windows`` of these sizes predict."""
+    if held_out_bytes is None:
+        return None
+    return windows(held_out_bytes, length, tokens)[:, 1:].double().mean().item()
 
 
 @torch.no_grad()

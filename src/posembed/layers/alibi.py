@@ -23,7 +23,7 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
     finer = [2.0 ** (-4.0 * h / power) for h in range(1, 2 * power + 1)]
-    return torch.tensor(slopes + finer[0::2][: heads - power], device=device)
+    return torch.tensor(slopes + finer[0::2][: heads - power], dtype=torch.float32, device=device)
 
 
 class Alibi(ScoreBias):

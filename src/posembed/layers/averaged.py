@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
@@ -68,7 +69,7 @@ class DistanceBias(ScoreBias):
 
         def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
             distance = (q - k).clamp(min=0)  # a decoder's mask hides the keys after a query
-            beyond = intercept[head] + slope[head] * distance.log1p()
+            beyond = intercept[head] + slope[head] * distance.to(slope.dtype).log1p()
             return torch.where(distance < known, by_distance[head, distance.clamp(max=known - 1)], beyond)
 
         return bias
@@ -111,8 +112,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        with torch.no_grad():
-            self.weight.copy_(ring_sinusoids(2 * self.max_len, self.dim, std=self.std)[: self.max_len])
+        fill_(self.weight, ring_sinusoids(2 * self.max_len, self.dim, std=self.std)[: self.max_len])
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
         rows = wide(project(self.weight)).unflatten(-1, (2, self.heads, -1))

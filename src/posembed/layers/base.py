@@ -6,9 +6,12 @@ Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, batch, head, query index, key index), all of no dimension -> the score changed: FlexAttention's own."""
@@ -28,6 +31,16 @@ class PositionEncoding(nn.Module):
 
     log_length: int | None = None
     """Queries that see more tokens than this, the model must multiply by ln tokens / ln log_length. None: none."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """An encoding that acts in one place overrides this; one that acts in several has no ``forward``."""
+        self._refuse_forward()
+
+    def _refuse_forward(self) -> NoReturn:
+        raise ArgumentError(
+            f"{type(self).__name__} cannot be called by itself: a model calls at_input, before_queries_keys, "
+            "at_queries_keys and at_scores, each in its place (docs/design.md)"
+        )
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> PositionEncoding:
         """What this encoding is in one layer: itself, unless its scores follow from the layer's own W_q and W_k.
@@ -57,12 +70,22 @@ class PositionEncoding(nn.Module):
         return None
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        *,
+        text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """In each layer: q (B, H, Lq, D/H), k (B, H, Lk, D/H), positions (L,) or (B, L) -> q and k of one width.
 
         Mostly the same width; PoPE's is twice as wide. The scores are their products divided by the root of the
         width returned, as scaled_dot_product_attention divides them; values keep their own width.
+
+        ``text_length`` is for encodings that follow the length of the text (RoPE with a scaling): how many tokens
+        the text of each token has, a number, (B,), or (B, L) where one sequence packs several texts. None: the
+        largest of each sequence's positions plus one.
         """
         return q, k
 

@@ -4,35 +4,88 @@ tile            row k mod N                  (Longformer, Beltagy et al. 2020, a
 hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); reaches N^2 positions
 linear, ...     the whole table stretched    (what Chen et al. 2023, arXiv:2306.15595, do to RoPE's positions)
 
-The ways are those of ``resize_table``, here without training any further.
+These are methods of ``resize_table``, written position by position: no longer table is built, so nothing depends
+on the largest id in a way that a compiled or an exported program could not follow.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.positions.checks import check_offset, check_positions, no_row
-from posembed.tables.resize_text import TEXT_METHODS
+from posembed.layers.rotary_scaling import text_lengths
+from posembed.positions.checks import check_offset, check_positions
+from posembed.positions.from_layout import consecutive, given_or_consecutive
+from posembed.tables.resize_text import two_digit_rows
 
 METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
-"""Those of ``TEXT_METHODS`` that make new rows of all the old ones."""
 
 
-def extended_rows(table: Tensor, length: int, *, method: str) -> Tensor:
-    """table (N, D) -> (max(N, length), D): the table itself, unless more than N positions are asked for."""
-    return table if length <= len(table) else TEXT_METHODS[method](table, length)
+def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, method: str) -> Tensor:
+    """The rows (..., D) of a table (N, D) that a method of ``resize_table`` makes longer, in the table's dtype.
+
+    Args:
+        position_ids: int64 (...), from 0.
+        lengths: the length of the text that each position is in, broadcasting with position_ids. Up to a length of
+            N the rows are the table's own, bit for bit. "tile" and "hierarchical" do not read it.
+    """
+    n = len(table)
+    if method == "tile":
+        return F.embedding(position_ids % n, table)
+    own = F.embedding(position_ids.clamp(max=n - 1), table)
+    if method == "hierarchical":
+        return torch.where((position_ids < n).unsqueeze(-1), own, two_digit_rows(table, position_ids))
+    kind, _, corners = method.partition("-")
+    stretched = stretched_rows(table, position_ids, lengths, cubic=kind == "cubic", align_corners=bool(corners))
+    return torch.where((lengths <= n).unsqueeze(-1), own, stretched)
+
+
+def stretched_rows(
+    table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool
+) -> Tensor:
+    """What torch.nn.functional.interpolate makes of a table's columns, read at single places: (..., D).
+
+    Linear, or cubic with PyTorch's constant of -.75 (Keys 1981); places are computed in float64.
+    """
+    n = len(table)
+    place, length = position_ids.double(), lengths.double()
+    corners, edges = place * (n - 1) / (length - 1).clamp(min=1), (place + 0.5) * n / length - 0.5
+    place = corners if align_corners else edges
+    place = place if cubic else place.clamp(0, n - 1)
+    first = place.floor()
+    rest = place - first
+    weights = _cubic_weights(rest) if cubic else (1 - rest, rest)
+    first = first.long() - (1 if cubic else 0)
+    dtype = torch.promote_types(table.dtype, torch.float32)
+    taps = (
+        F.embedding((first + tap).clamp(0, n - 1), table).to(dtype) * weight.to(dtype).unsqueeze(-1)
+        for tap, weight in enumerate(weights)
+    )
+    return sum(taps, torch.zeros((), dtype=dtype, device=table.device)).to(table.dtype)
+
+
+def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Those of the four rows around a place, ``rest`` behind the second of them."""
+
+    def near(t: Tensor) -> Tensor:
+        return ((a + 2) * t - (a + 3)) * t * t + 1
+
+    def far(t: Tensor) -> Tensor:
+        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+
+    return far(rest + 1), near(rest), near(1 - rest), far(2 - rest)
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
     """A learned table that in eval mode holds more positions than it has rows; in training, the plain table.
 
-    What stays within ``max_len`` reads the trained rows, bit for bit. An input that goes beyond reads the table
-    extended to its last position; of a batch the longest decides for all. With "tile" and "hierarchical" a
-    position has one row at every length, and decoding with a cache is the same as reading the whole. A method that
-    stretches gives every length other rows: decode with one length only, or stretch once with ``resize_table``.
+    A text within ``max_len`` reads the trained rows, bit for bit; a longer one reads the table extended to its
+    length. With "tile" and "hierarchical" a position has one row at every length, and decoding with a cache is the
+    same as reading the whole. A method that stretches gives every length other rows, by the rule for
+    ``text_length`` in layers/rotary_scaling.py: decode with the final length, or stretch once (``resize_table``).
 
     Args:
         max_len, dim: of the trained table.
@@ -60,17 +113,41 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             )
         self.method = method
 
-    def rows(self, position_ids: Tensor) -> Tensor:
-        """position_ids, integers of any shape (...) -> their rows (..., D).
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        text_length: int | Tensor | None = None,
+    ) -> Tensor:
+        """As that of the learned table: (B, L, D).
+
+        ``text_length`` is how many tokens each text has: a number, (B,), or (B, L) where a sequence packs several
+        texts. None: the largest position of each sequence plus one.
+        """
+        if text_length is None:
+            return super().forward(x, position_ids, offset=offset)
+        self._require_input(x)
+        batch, length = x.shape[:2]
+        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+        return self._added(x, self.rows(ids, text_length=text_length))
+
+    def rows(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        """position_ids, integers of any shape (...) -> their rows (..., D). ``text_length`` is that of forward.
 
         Raises:
             PositionError: a negative position; in training one past the trained rows; with "hierarchical" one
                 from max_len^2 on.
         """
-        length = int(position_ids.max()) + 1 if position_ids.numel() else 0
-        if self.training or length <= self.max_len:
+        if self.training:
             return super().rows(position_ids)
-        return F.embedding(check_positions(position_ids, length), self._extended(length))
+        if self.method == "hierarchical":
+            ids = check_positions(position_ids, self.max_len**2)
+        else:  # only negative positions have no row
+            within = check_positions(position_ids.clamp(max=self.max_len - 1), self.max_len)
+            ids = torch.maximum(position_ids.to(torch.int64), within)
+        return extended_rows(self.weight, ids, text_lengths(ids, text_length), method=self.method)
 
     def extra_repr(self) -> str:
         return (
@@ -80,14 +157,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
         """As that of the learned table, with rows for positions past the trained ones in eval mode."""
-        check_offset(offset)
-        end = offset + length
-        if self.training or end <= self.max_len:
+        if self.training:
             return super().consecutive_rows(length, offset)
-        return self._extended(end)[offset:]
-
-    def _extended(self, length: int) -> Tensor:
-        """(length, D), more than are trained."""
-        if self.method == "hierarchical" and length > self.max_len**2:
-            raise no_row(length - 1, self.max_len**2)
-        return extended_rows(self.weight, length, method=self.method)
+        check_offset(offset)
+        return self.rows(consecutive(length, offset, device=self.weight.device))

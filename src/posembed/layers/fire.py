@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
+from posembed.layers.parameters import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
+from posembed.positions.checks import as_int64
 
 EPSILON = 1e-6
 """The authors', on the denominator."""
@@ -44,27 +46,37 @@ class Fire(ScoreBias):
                 f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
             )
         self.width, self.initial_c, self.initial_threshold = width, c, threshold
-        self.c = nn.Parameter(torch.empty(()))
-        self.threshold_factor = nn.Parameter(torch.empty(()))
-        self.hidden = nn.Linear(1, width)
-        self.output = nn.Linear(width, heads)
+        # One number each, but of one dimension: a parameter without dimensions cannot be sharded.
+        self.c = nn.Parameter(torch.empty(1))
+        self.threshold_factor = nn.Parameter(torch.empty(1))
+        # Not two nn.Linear: what calls no module must not read its weights, which may be offloaded or hooked.
+        self.hidden_weight = nn.Parameter(torch.empty(width))
+        self.hidden_bias = nn.Parameter(torch.empty(width))
+        self.output_weight = nn.Parameter(torch.empty(heads, width))
+        self.output_bias = nn.Parameter(torch.empty(heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.constant_(self.c, self.initial_c)
-        nn.init.ones_(self.threshold_factor)
-        self.hidden.reset_parameters()
-        self.output.reset_parameters()
+        """As nn.Linear starts: uniform within one over the root of the number of inputs."""
+        fill_(self.c, torch.full((1,), self.initial_c))
+        fill_(self.threshold_factor, torch.ones(1))
+        for parameter, inputs in (
+            (self.hidden_weight, 1),
+            (self.hidden_bias, 1),
+            (self.output_weight, self.width),
+            (self.output_bias, self.width),
+        ):
+            fill_(parameter, torch.empty(parameter.shape).uniform_(-(inputs**-0.5), inputs**-0.5))
 
     def c_and_threshold(self) -> tuple[Tensor, Tensor]:
         """Of no dimension, float32 or wider."""
-        return wide(self.c), wide(self.threshold_factor) * self.initial_threshold
+        return wide(self.c).squeeze(0), wide(self.threshold_factor).squeeze(0) * self.initial_threshold
 
     def formula(self, device: torch.device) -> Formula:
         # Inside a kernel there are no vectors, so that the hidden units are summed one by one.
         c, threshold = self.c_and_threshold()
-        slopes, offsets = wide(self.hidden.weight).squeeze(-1), wide(self.hidden.bias)
-        weights, biases = wide(self.output.weight), wide(self.output.bias)
+        slopes, offsets = wide(self.hidden_weight), wide(self.hidden_bias)
+        weights, biases = wide(self.output_weight), wide(self.output_bias)
 
         def bias(head: Tensor, q: Tensor, k: Tensor) -> Tensor:
             x = fire_interpolation(c, threshold, q, k)
@@ -77,14 +89,15 @@ class Fire(ScoreBias):
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """As every ScoreBias; the hidden units are one matrix product, a third of their sum's time."""
+        q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
         device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
         with torch.autocast(device, enabled=False):  # which would blur the distances
             hidden = torch.addmm(
-                wide(self.hidden.bias)[:, None], wide(self.hidden.weight), x.reshape(1, -1)
+                wide(self.hidden_bias)[:, None], wide(self.hidden_weight)[:, None], x.reshape(1, -1)
             ).relu()
-            bias = torch.addmm(wide(self.output.bias)[:, None], wide(self.output.weight), hidden)
-        return bias.view(self.heads, *x.shape).movedim(0, -3)
+            bias = wide(self.output_weight) @ hidden
+        return bias.view(self.heads, *x.shape).movedim(0, -3) + wide(self.output_bias)[:, None, None]
 
     def extra_repr(self) -> str:
         return f"{self.heads}, width={self.width}, c={self.initial_c:g}, threshold={self.initial_threshold:g}"

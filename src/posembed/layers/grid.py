@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import require_at_least_one, require_probability
+from posembed.layers.parameters import fill_
 from posembed.positions.checks import check_positions
+from posembed.positions.from_layout import given_or_consecutive, require_fit
 from posembed.tables.fill import initial_rows, initial_table
 from posembed.tables.layout import TableLayout
 
@@ -81,31 +83,47 @@ class LearnedGridEmbedding(PositionEncoding):
             raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
 
-    def forward(self, x: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        grid: tuple[int, int] | None = None,
+    ) -> Tensor:
         """x (B, prefix + registers + H W + tail, D) -> x plus the rows of its places, then dropout.
 
         Args:
+            position_ids: (L,), (1, L) or (B, L): the place of each token among all of an image's tokens, for
+                images of which only some tokens are given. None: all of them, in order.
+            offset: where places are consecutive, how many tokens came before: a number, or (B,).
             grid: (H, W) of these images where it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:
-            PositionError: the images have more patches one way than the table.
+            PositionError: the images have more patches one way than the table, or a token a place outside them.
             ArgumentError: the tokens are not as many as the grid and the special tokens. It is never guessed.
         """
         height, width = self.grid if grid is None else grid
         special = self.layout.prefix + self.registers + self.layout.tail
         tokens = special + height * width
-        if x.dim() != 3 or x.shape[1:] != (tokens, self.dim):
+        if x.dim() != 3 or x.shape[-1] != self.dim:
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        batch, length = x.shape[:2]
+        require_fit(batch, length, position_ids, offset)
+        rows = self.rows((height, width))
+        if position_ids is not None or isinstance(offset, Tensor) or offset:
+            ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+            rows = F.embedding(check_positions(ids, tokens), rows)
+        elif length != tokens:
             raise ArgumentError(
                 f"x must be (B, {tokens}, D={self.dim}), {special} special tokens and {height} x {width} patches; "
-                f"got {tuple(x.shape)}. Pass grid=(height, width) of these images"
+                f"got {tuple(x.shape)}. Pass grid=(height, width) of these images, or their position_ids"
             )
-        return F.dropout(x + self.rows((height, width)), self.dropout, self.training, inplace=True)
+        return F.dropout(x + rows, self.dropout, self.training)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         """x (B, L, D), position_ids (L,) or (B, L), places among all of an image's tokens -> (B, L, D)."""
-        rows = self.rows()
-        ids = check_positions(position_ids, rows.shape[0])
-        return F.dropout(x + F.embedding(ids, rows), self.dropout, self.training, inplace=True)
+        return self(x, position_ids)
 
     def rows(self, grid: tuple[int, int] | None = None) -> Tensor:
         """The rows of all tokens of images with this grid: (prefix + registers + H W + tail, D), no dropout."""
@@ -121,8 +139,6 @@ class LearnedGridEmbedding(PositionEncoding):
             prefix, tail = self.special_weight.split((self.layout.prefix, self.layout.tail))
             patches = (self.height_weight[:height, None] + self.width_weight[:width]).flatten(0, 1)
         else:
-            if (height, width) == self.grid and self.registers == 0:
-                return self.weight
             prefix, cells, tail = self.layout.split(self.weight)
             patches = cells.unflatten(0, self.grid)[:height, :width].flatten(0, 1)
         registers = patches.new_zeros(self.registers, self.dim)
@@ -134,14 +150,13 @@ class LearnedGridEmbedding(PositionEncoding):
             f"registers={self.registers}, dropout={self.dropout}, init={self.init!r}, std={self.std}"
         )
 
-    @torch.no_grad()
     def _fill(self, init: str | Tensor) -> None:
         if not self.factorized:
             cells = self.grid[0] * self.grid[1]
-            self.weight.copy_(initial_rows(init, self.layout, cells, self.dim, std=self.std))
+            fill_(self.weight, initial_rows(init, self.layout, cells, self.dim, std=self.std))
             return
         assert isinstance(init, str)
         for table in (self.height_weight, self.width_weight, self.special_weight):
             if table.shape[0] == 0:
                 continue
-            table.copy_(initial_table(init, table.shape[0], self.dim, std=self.std))
+            fill_(table, initial_table(init, table.shape[0], self.dim, std=self.std))

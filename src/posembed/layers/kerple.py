@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.layers.parameters import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 SMALLEST = 0.01
@@ -43,10 +44,9 @@ class KerpleLog(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        with torch.no_grad():
-            r1, r2 = 2 * torch.rand_like(self.r1_weight), torch.rand_like(self.r2_weight)
-            self.r1_weight.copy_(inverse_softplus(r1.clamp(min=SMALLEST)))
-            self.r2_weight.copy_(inverse_softplus(r2.clamp(min=SMALLEST)))
+        r1, r2 = 2 * torch.rand(self.heads), torch.rand(self.heads)
+        fill_(self.r1_weight, inverse_softplus(r1.clamp(min=SMALLEST)))
+        fill_(self.r2_weight, inverse_softplus(r2.clamp(min=SMALLEST)))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """r1 and r2, (H,) each, positive, float32 or wider."""
@@ -73,10 +73,9 @@ class KerplePower(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        with torch.no_grad():
-            r1, r2 = torch.rand_like(self.r1_weight), 2 * torch.rand_like(self.r2_weight)
-            self.r1_weight.copy_(inverse_softplus(r1.clamp(min=SMALLEST)))
-            self.r2_weight.copy_(torch.logit(r2 / 2, eps=SMALLEST / 2))
+        r1, r2 = torch.rand(self.heads), 2 * torch.rand(self.heads)
+        fill_(self.r1_weight, inverse_softplus(r1.clamp(min=SMALLEST)))
+        fill_(self.r2_weight, torch.logit(r2 / 2, eps=SMALLEST / 2))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """r1 positive and r2 between 0 and 2, (H,) each, float32 or wider."""

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.kernels.memory import add
 from posembed.layers.base import PositionEncoding
+from posembed.layers.parameters import fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
-from posembed.positions.from_layout import consecutive
+from posembed.positions.from_layout import consecutive, given_or_consecutive, require_fit
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.scale import warn_if_far_apart
@@ -62,7 +62,6 @@ class LearnedPositionalEmbedding(PositionEncoding):
         self.layout = layout
         self.check_ids = check_ids
         self.weight = nn.Parameter(torch.empty(layout.rows(max_len), dim))
-        self._scale_was_seen = False
         self._fill(init)
 
     def reset_parameters(self) -> None:
@@ -71,10 +70,10 @@ class LearnedPositionalEmbedding(PositionEncoding):
             raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0) -> Tensor:
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
         """x (B, L, D) -> x plus the rows of its positions, then dropout: (B, L, D).
 
-        Integer x (B, L), such as token ids -> the rows alone, (B, L, D).
+        Integer x (B, L), such as token ids -> the rows alone, (B, L, D), without dropout.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
@@ -84,27 +83,24 @@ class LearnedPositionalEmbedding(PositionEncoding):
             PositionError: a position has no row.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        self.require_shapes(x, position_ids, offset)
-        if position_ids is not None:
-            rows = self.rows(position_ids)
-        elif isinstance(offset, Tensor):
-            rows = self.rows(consecutive(x.shape[1], offset))
+        self._require_input(x)
+        batch, length = x.shape[:2]
+        require_fit(batch, length, position_ids, offset)
+        if position_ids is None and not isinstance(offset, Tensor):
+            rows = self.consecutive_rows(length, offset)
         else:
-            rows = self.consecutive_rows(x.shape[1], offset)
-        if not x.is_floating_point():
-            return rows.expand(*x.shape, self.dim)
-        if self.will_look_at_scales():
-            self._scale_was_seen = True
-            warn_if_far_apart(x, rows, stacklevel=4)  # forward, two frames of nn.Module, the caller
-        return F.dropout(_sum(x, rows), self.dropout, self.training, inplace=True)
-
-    def will_look_at_scales(self) -> bool:
-        """Whether ``forward`` would compare tokens and rows: in the first training step, once."""
-        return self.training and not torch.compiler.is_compiling() and not self._scale_was_seen
+            rows = self.rows(
+                given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+            )
+        return self._added(x, rows)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         """x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D): ``forward`` with explicit ids."""
         return self(x, position_ids)
+
+    def check_scale(self, x: Tensor) -> None:
+        """Warn where x, the tokens, and the table differ so much in scale that the sum drowns one of them."""
+        warn_if_far_apart(x, self.weight[self.layout.front :], stacklevel=2)
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """position_ids, integers of any shape (...) -> their rows (..., D): no sum, no dropout.
@@ -133,9 +129,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
         )
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
-        """The rows of positions offset .. offset + length - 1: (L, D), a view of the table.
-
-        Broadcast over a batch its gradient is a sum and not a scatter.
+        """The rows of positions offset .. offset + length - 1: (L, D), a copy. No ids are made or checked.
 
         Raises:
             PositionError: a position has no row.
@@ -148,10 +142,9 @@ class LearnedPositionalEmbedding(PositionEncoding):
                 return F.embedding(check_positions(ids, self.max_len), self.weight)
             raise no_row(offset + length - 1, self.max_len)
         start = self.layout.front + offset
-        return self.weight[start : start + length]
+        return self.weight[start : start + length].clone()
 
-    def require_shapes(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> None:
-        """Raise ArgumentError unless they fit ``forward``."""
+    def _require_input(self, x: Tensor) -> None:
         if x.is_floating_point():
             if x.dim() != 3 or x.shape[-1] != self.dim:
                 raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
@@ -159,23 +152,14 @@ class LearnedPositionalEmbedding(PositionEncoding):
             require_integers(x, "x, where it is not (B, L, D) floats,")
             if x.dim() != 2:
                 raise ArgumentError(f"integer x must be (B, L); got {tuple(x.shape)}")
-        batch, length = x.shape[0], x.shape[1]
-        if position_ids is not None:
-            if isinstance(offset, Tensor) or offset != 0:
-                raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
-            shape = tuple(position_ids.shape)
-            if not (len(shape) in (1, 2) and shape[-1] == length and (len(shape) == 1 or shape[0] in (batch, 1))):
-                raise ArgumentError(
-                    f"position_ids must be (L,)=({length},) or (B, L)=({batch}, {length}) for this x; got {shape}"
-                )
-        elif isinstance(offset, Tensor) and offset.dim() and offset.shape[0] != batch:
-            raise ArgumentError(
-                f"offset must be a number or (B,)=({batch},) for this x; got {tuple(offset.shape)}"
-            )
 
-    @torch.no_grad()
+    def _added(self, x: Tensor, rows: Tensor) -> Tensor:
+        if not x.is_floating_point():  # a copy, for rows may be shared by the batch or belong to a subclass
+            return rows.expand(*x.shape, self.dim).clone(memory_format=torch.contiguous_format)
+        return F.dropout(x + rows, self.dropout, self.training)
+
     def _fill(self, init: str | Tensor) -> None:
-        self.weight.copy_(initial_rows(init, self.layout, self.max_len, self.dim, std=self.std))
+        fill_(self.weight, initial_rows(init, self.layout, self.max_len, self.dim, std=self.std))
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *lists: list[str]
@@ -189,16 +173,6 @@ class LearnedPositionalEmbedding(PositionEncoding):
             f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
             f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
         )
-
-
-def _sum(x: Tensor, rows: Tensor) -> Tensor:
-    """x + rows; into the rows where they are a gathered (B, L, D), since fresh memory costs more than the sum.
-
-    Rows that are a view of the table are (L, D) and never written to.
-    """
-    if rows.shape == x.shape and rows.dtype == torch.promote_types(x.dtype, rows.dtype):
-        return rows.add_(x)
-    return add(x, rows)
 
 
 def require_at_least_one(**sizes: int) -> None:

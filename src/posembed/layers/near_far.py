@@ -14,14 +14,17 @@ SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias
+from posembed.positions.checks import as_int64
 
 
 class NearFarPositionalEmbedding(ScoreBias):
@@ -76,8 +79,7 @@ class NearFarPositionalEmbedding(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        with torch.no_grad():
-            self.weight.copy_(ring_sinusoids(self.ring, self.dim, std=self.std))
+        fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """Ids (B, L), int64: each sequence starts at a phase of its own, so that all rows are trained."""
@@ -87,12 +89,20 @@ class NearFarPositionalEmbedding(ScoreBias):
         """Rows for the queries and keys of the near heads, zeros for those of the others."""
         rows = project(self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
-        return F.embedding(position_ids % self.ring, (rows * near.unsqueeze(-1)).flatten(-3))
+        return F.embedding(
+            as_int64(position_ids, "position_ids") % self.ring, (rows * near.unsqueeze(-1)).flatten(-3)
+        )
 
     def formula(self, device: torch.device) -> Formula:
         """-inf where a near head would see further than its window."""
         near_heads, window = self.near_heads, self.near_window
-        return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), float("-inf"), 0.0)
+        hidden = torch.tensor(float("-inf"), dtype=torch.float32, device=device)
+        seen = torch.zeros((), dtype=torch.float32, device=device)
+        return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), hidden, seen)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """There is none: its bias is only half of it. A model calls before_queries_keys and at_scores."""
+        self._refuse_forward()
 
     def extra_repr(self) -> str:
         return (

@@ -5,8 +5,14 @@ A causal decoder can still count: its mask lets each token see how many came bef
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from posembed.layers.base import PositionEncoding
 
 
 class NoPosition(PositionEncoding):
     """Nothing at any of the three places."""
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+        """x itself."""
+        return x

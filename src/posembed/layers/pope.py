@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.layers.parameters import fill_
 from posembed.positions.from_layout import given_or_consecutive
 
 
@@ -57,10 +58,8 @@ class PolarEmbedding(PositionEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.delta_init == "zero":
-            nn.init.zeros_(self.delta)
-        else:
-            nn.init.uniform_(self.delta, -2 * math.pi, 0.0)
+        delta = torch.zeros(self.heads, self.head_dim)
+        fill_(self.delta, delta if self.delta_init == "zero" else delta.uniform_(-2 * math.pi, 0.0))
 
     def angles(self, position_ids: Tensor) -> Tensor:
         """position_ids (L,) -> (1, L, d); (B, L) -> (B, 1, L, d), to broadcast over heads. Float32."""
@@ -68,7 +67,13 @@ class PolarEmbedding(PositionEncoding):
         return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        *,
+        text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         delta = self.delta.float().clamp(-2 * math.pi, 0.0).unsqueeze(-2)
         return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)
@@ -86,7 +91,8 @@ class PolarEmbedding(PositionEncoding):
                 f"q and k must be (B, H={self.heads}, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
                 f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
             )
-        position_ids = given_or_consecutive(position_ids, q.size(-2), offset, q)
+        batch = q.size(0) if q.dim() == 4 else 1
+        position_ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.size(-2), device=q.device)
         return self.at_queries_keys(q, k, position_ids, position_ids)
 
     def extra_repr(self) -> str:

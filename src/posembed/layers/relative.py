@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.layers.parameters import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 
@@ -83,7 +84,7 @@ class T5Bias(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.bucket_weight, std=self.std)
+        fill_(self.bucket_weight, torch.empty(self.buckets, self.heads).normal_(std=self.std))
 
     def by_distance(self, device: torch.device) -> Tensor:
         """The bias of key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.

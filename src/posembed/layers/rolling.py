@@ -20,6 +20,10 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.layers.learned import require_probability
+from posembed.layers.parameters import fill_
+from posembed.positions.checks import as_int64
+from posembed.positions.from_layout import given_or_consecutive
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["sinusoidal", "normal"]
@@ -81,6 +85,7 @@ class RollingPositionalEmbedding(PositionEncoding):
             raise ArgumentError(f'place must be "queries_keys" or "input", got {place!r}')
         if init not in ("sinusoidal", "normal"):
             raise ArgumentError(f'init must be "sinusoidal" or "normal", got {init!r}')
+        require_probability(dropout)
         self.window, self.ring, self.dim = window, ring, dim
         self.place, self.init = place, init
         self.std = STD_BY_PLACE[place] if std is None else std
@@ -89,11 +94,10 @@ class RollingPositionalEmbedding(PositionEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        with torch.no_grad():
-            if self.init == "normal":
-                self.weight.normal_(0.0, self.std)
-            else:
-                self.weight.copy_(ring_sinusoids(self.ring, self.dim, std=self.std))
+        if self.init == "normal":
+            fill_(self.weight, torch.empty(self.ring, self.dim).normal_(0.0, self.std))
+        else:
+            fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         phases = torch.randint(self.ring, (batch, 1), generator=generator)
@@ -101,28 +105,35 @@ class RollingPositionalEmbedding(PositionEncoding):
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """position_ids of any integers and shape -> their rows, with a last dimension D."""
-        return F.embedding(position_ids % self.ring, self.weight)
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, self.weight)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        return self.dropout(x + self.rows(position_ids)) if self.place == "input" else x
+        return self(x, position_ids) if self.place == "input" else x
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
         if self.place == "input":
             return None
         # The ring is projected, not the tokens' rows: P products, whatever the length and the batch.
-        return F.embedding(position_ids % self.ring, project(self.weight))
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, project(self.weight))
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int = 0) -> Tensor:
-        """x (B, L, D) plus rows, then dropout, wherever the encoding's place is.
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+        """x (B, L, D) plus rows, then dropout, wherever the encoding's place is: (B, L, D).
 
-        Without position_ids the positions are offset, offset + 1, ...; in training each sequence draws a phase.
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integers. None: consecutive, and in training each sequence
+                draws a phase.
+            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
+
+        Raises:
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        if position_ids is None:
-            batch, length = x.shape[:2]
-            position_ids = offset + torch.arange(length, device=x.device)
-            if self.training:
-                position_ids = position_ids + torch.randint(self.ring, (batch, 1), device=x.device)
-        return self.dropout(x + self.rows(position_ids))
+        if x.dim() != 3 or x.shape[-1] != self.dim:
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        batch, length = x.shape[:2]
+        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+        if position_ids is None and self.training:
+            ids = ids + torch.randint(self.ring, (batch, 1), device=x.device)
+        return self.dropout(x + self.rows(ids))
 
     def extra_repr(self) -> str:
         return (

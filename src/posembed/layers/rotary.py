@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.kernels.memory import fresh_like, traced
+from posembed.kernels.memory import on_large_pages
 from posembed.layers.base import PositionEncoding
-from posembed.layers.rotary_scaling import Factor, RotaryScaling
+from posembed.layers.rotary_scaling import Factor, RotaryScaling, text_lengths
 from posembed.positions.from_layout import given_or_consecutive
+from posembed.torch_internals import is_being_recorded
 
 Pairing = Literal["half_split", "interleaved"]
 
@@ -32,11 +33,26 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split") -> Tensor:
-    """Turn the pairs of x (..., L, d) by the angles whose cos and sin (..., L, d/2) are given; x's dtype back."""
-    if traced() or cos.requires_grad or sin.requires_grad:
+    """Turn the pairs of x (..., L, d) by the angles whose cos and sin (..., L, d/2) are given; x's dtype back.
+
+    Leading dimensions broadcast. ``_turned`` is the definition. On a CPU it is applied to parts of the text, with
+    the turn back as its gradient.
+    """
+    plain = type(x) is Tensor and not is_being_recorded()
+    if not plain or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
         return _turned(x, cos, sin, pairing)
     turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
     return turned
+
+
+def _turns_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
+    """Whether the result has x's shape, and every token its own angles."""
+    if cos.shape != sin.shape or cos.dim() < 2 or cos.shape[-2:] != (x.shape[-2], x.shape[-1] // 2):
+        return False
+    leading, of_x = cos.shape[:-2], x.shape[:-2]
+    return len(leading) <= len(of_x) and all(
+        angles in (1, heads) for angles, heads in zip(reversed(leading), reversed(of_x), strict=False)
+    )
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor | None = None) -> Tensor:
@@ -54,19 +70,19 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor |
 
 
 PIECE = 1 << 19
-"""Elements that a CPU turns at a time, 2 MiB in float32: so each is read from memory once."""
+"""Elements that a CPU turns at a time, 2 MiB in float32: each is read from memory once."""
 
 
 class _Rotation(torch.autograd.Function):
-    """``_turned``, whose gradient is the turn back: autograd by itself would take each write into a half apart."""
+    """``_turned``, whose gradient is the turn back: autograd by itself would record each write into a half."""
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
         length = x.size(-2)
         step = max(1, PIECE * length // max(1, x.numel()))
-        if step >= length or not x.is_cpu or type(x) is not Tensor:
+        if step >= length or not x.is_cpu:
             return _turned(x, cos, sin, pairing)
-        turned = fresh_like(x)
+        turned = on_large_pages(torch.empty_like(x))
         as_wide = torch.promote_types(x.dtype, cos.dtype) == x.dtype
         for start in range(0, length, step):
             part = (..., slice(start, start + step), slice(None))
@@ -96,16 +112,16 @@ class _Rotation(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing
     ) -> tuple[Tensor, int]:
-        x = x.unsqueeze(0) if in_dims[0] is None else x.movedim(in_dims[0], 0)
+        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
 
-        def beside_x(t: Tensor, dim: int | None) -> Tensor:
-            """What is mapped over first, then ones for the dimensions that x has and t has not."""
+        def like_x(t: Tensor, dim: int | None) -> Tensor:
+            """The mapped dimension first, then ones for the dimensions that x has and t has not."""
             if dim is None:
                 return t
             t = t.movedim(dim, 0)
             return t.reshape(len(t), *[1] * (x.dim() - t.dim()), *t.shape[1:])
 
-        cos, sin = beside_x(cos, in_dims[1]), beside_x(sin, in_dims[2])
+        cos, sin = like_x(cos, in_dims[1]), like_x(sin, in_dims[2])
         return rotate(x, cos, sin, pairing), 0
 
 
@@ -139,45 +155,75 @@ class RotaryEmbedding(PositionEncoding):
         if scaling is not None:
             scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
 
-    def cos_sin(self, position_ids: Tensor, *, length: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def cos_sin(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """position_ids (L,) -> (L, d/2) each; (B, L) -> (B, 1, L, d/2), to broadcast over heads. Float32.
 
-        A scaling reads the length at hand, of no dimension; None takes the largest of these positions plus one.
+        ``text_length`` is read by a scaling alone; see ``text_lengths`` in layers/rotary_scaling.py.
         """
         frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
-        attention_factor: Factor | None = None
+        attention_factor: Factor = 1.0
         if self.scaling is not None:
-            length = position_ids.max() + 1 if length is None else length
-            frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=length)
+            lengths = text_lengths(position_ids, text_length)
+            frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=lengths)
         angles = position_ids.unsqueeze(-1).float() * frequencies
-        if position_ids.dim() == 2:
-            angles = angles.unsqueeze(1)
         cos, sin = angles.cos(), angles.sin()
-        return (cos, sin) if attention_factor is None else (cos * attention_factor, sin * attention_factor)
+        if isinstance(attention_factor, Tensor) or attention_factor != 1:
+            cos, sin = cos * attention_factor, sin * attention_factor
+        return (cos, sin) if cos.dim() == 2 else (cos.unsqueeze(1), sin.unsqueeze(1))
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_positions: Tensor,
+        k_positions: Tensor,
+        *,
+        text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         if k_positions is q_positions:
-            cos_sin = self.cos_sin(q_positions)
+            cos_sin = self.cos_sin(q_positions, text_length=text_length)
             return rotate(q, *cos_sin, self.pairing), rotate(k, *cos_sin, self.pairing)
-        length = None  # queries and keys of one text must be turned by the same frequencies
-        if self.scaling is not None:
-            length = torch.maximum(q_positions.max(), k_positions.max()) + 1
-        turned_q = rotate(q, *self.cos_sin(q_positions, length=length), self.pairing)
-        return turned_q, rotate(k, *self.cos_sin(k_positions, length=length), self.pairing)
+        if self.scaling is not None and text_length is None:
+            # Queries and keys of one text must be turned by the same frequencies.
+            text_length = torch.maximum(text_lengths(q_positions), text_lengths(k_positions))
+        turned_q = rotate(q, *self.cos_sin(q_positions, text_length=text_length), self.pairing)
+        return turned_q, rotate(k, *self.cos_sin(k_positions, text_length=text_length), self.pairing)
 
     def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0
+        self,
+        q: Tensor,
+        k: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """q (B, H, L, d) and k (B, Hk, L, d) -> both turned; without positions, those from offset on."""
+        """q (B, H, L, d) and k (B, Hk, L, d) -> both turned.
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
+            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
+            text_length: for a scaling without a fixed factor, how many tokens each text has: a number, (B,), or
+                (B, L) where a sequence packs several texts. None: the largest position of each sequence plus one.
+                Give it wherever this input holds less, or more, than one whole text a sequence: shards, packing,
+                padding with position ids (L,), decoding with a cache.
+
+        Raises:
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
+        """
         if q.size(-1) != self.head_dim or k.size(-1) != self.head_dim or q.size(-2) != k.size(-2):
             raise ArgumentError(
                 f"q and k must be (B, H, L, {self.head_dim}) with one L, got {tuple(q.shape)} and "
                 f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
             )
-        position_ids = given_or_consecutive(position_ids, q.size(-2), offset, q)
-        return self.at_queries_keys(q, k, position_ids, position_ids)
+        batch = q.size(0) if q.dim() == 4 else 1
+        if isinstance(text_length, Tensor) and text_length.dim() and text_length.size(0) not in (1, batch):
+            raise ArgumentError(
+                f"text_length must be a number, (B,)=({batch},) or (B, L) for these queries; "
+                f"got {tuple(text_length.shape)}"
+            )
+        ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.size(-2), device=q.device)
+        return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
 
     def extra_repr(self) -> str:
         scaling = "" if self.scaling is None else f", scaling={self.scaling}"

@@ -2,12 +2,16 @@
 
 Each way is a pure function, frequencies -> frequencies, and a frozen dataclass that RotaryEmbedding takes as
 ``scaling=`` and that holds what the function needs. The factor is how many times longer texts become. Given as a
-number it is fixed, as in a checkpoint that was trained on with it. Left out it is the ratio of the length at hand
+number it is fixed, as in a checkpoint that was trained on with it. Left out it is the ratio of each text's length
 to the original length, at least 1: short texts are read as in training, and every longer one is scaled by just
-what it needs. The length at hand is the largest position plus one, as in transformers' dynamic NTK.
+what it needs.
 
-With a ratio, all turns change as a text grows. Keys kept in a cache must then be kept unturned and turned with
-each new query (``at_queries_keys`` with the positions of both); for a cache of turned keys give a fixed factor.
+The rule for a ratio: every token is turned by the length of its whole text. Without ``text_length`` that is the
+largest position plus one (transformers' dynamic NTK), taken of each sequence where sequences have their own
+position ids, and of all of them where they share ids (L,). Where the input is not one whole text a sequence (a
+shard, packed texts, padding under shared ids, decoding with a cache) only the caller knows the length: pass it.
+As a text grows, all its turns change. Keys kept in a cache must then be kept unturned and turned with each new
+query (``at_queries_keys`` with the positions of both); for a cache of turned keys give a fixed factor.
 """
 
 from __future__ import annotations
@@ -21,9 +25,40 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.positions.checks import require_integers
 
 Factor = float | Tensor
-"""How many times longer, a number or a tensor of no dimension; at least 1."""
+"""How many times longer, at least 1: a number, or a tensor that broadcasts with the frequencies, (..., 1)."""
+
+
+def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
+    """How many tokens the text of each token has, broadcasting with position_ids: (), (B, 1) or (B, L).
+
+    Args:
+        position_ids: (L,) or (B, L).
+        text_length: a number or (), (B,), or (B, L). None: the largest position plus one, of each sequence where
+            they have their own ids.
+
+    Raises:
+        ArgumentError: a length that is not a whole number, or a shape that does not fit.
+    """
+    if text_length is None:
+        if position_ids.numel() == 0:
+            return torch.ones((), dtype=torch.int64, device=position_ids.device)
+        largest = position_ids.amax(-1, keepdim=True) if position_ids.dim() > 1 else position_ids.amax()
+        return largest.to(torch.int64) + 1
+    if not isinstance(text_length, Tensor):
+        if isinstance(text_length, float) or text_length < 1:
+            raise ArgumentError(f"text_length counts the tokens of a text, from 1; got {text_length}")
+        return torch.full((), text_length, dtype=torch.int64, device=position_ids.device)
+    require_integers(text_length, "text_length")
+    length = position_ids.shape[-1] if position_ids.dim() else 1
+    if text_length.dim() > 2 or (text_length.dim() == 2 and text_length.shape[1] not in (1, length)):
+        raise ArgumentError(
+            f"text_length must be a number, (B,), or (B, L) with L={length}; got {tuple(text_length.shape)}"
+        )
+    lengths = text_length.to(position_ids.device, torch.int64)
+    return lengths.unsqueeze(-1) if lengths.dim() == 1 else lengths
 
 
 def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
@@ -98,9 +133,9 @@ class RotaryScaling(Protocol):
     """What RotaryEmbedding takes as ``scaling``."""
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Frequencies (d/2,) of this base, the length at hand (no dimension) -> frequencies, attention factor.
+        """Frequencies (d/2,) of this base, text lengths (...) -> frequencies (..., d/2), attention factor.
 
-        The cosines and sines of queries and keys are multiplied by the attention factor.
+        The cosines and sines of queries and keys are multiplied by the attention factor, a number or (..., 1).
         """
         ...
 
@@ -229,14 +264,14 @@ class LongRopeScaling:
         attention = self.attention_factor
         if attention is None:
             attention = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
-        return torch.where(length > self.original_length, long, short), attention
+        return torch.where(length.unsqueeze(-1) > self.original_length, long, short), attention
 
 
 def _factor(factor: float | None, original_length: int | None, length: Tensor) -> Factor:
     if factor is not None:
         return factor
     assert original_length is not None
-    return (length / original_length).clamp(min=1.0)
+    return (length.to(torch.float32) / original_length).clamp(min=1.0).unsqueeze(-1)
 
 
 def _log(factor: Factor) -> Factor:

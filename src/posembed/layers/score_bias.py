@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.kernels.memory import traced
 from posembed.layers.base import PositionEncoding, ScoreMod
+from posembed.positions.checks import as_int64
+from posembed.torch_internals import is_being_recorded
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(head, query position, key position), integers of any shapes that broadcast -> the bias, float32 or wider."""
@@ -46,6 +47,7 @@ class ScoreBias(PositionEncoding):
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         """Positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk), float32."""
+        q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
         formula = self.formula(q_positions.device)
         if self.of_distance_alone and _are_consecutive(q_positions) and _are_consecutive(k_positions):
@@ -53,6 +55,7 @@ class ScoreBias(PositionEncoding):
         return formula(head, q_positions[..., None, :, None], k_positions[..., None, None, :])
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
+        q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         formula = self.formula(q_positions.device)
 
         def add_bias(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -80,7 +83,7 @@ def _are_consecutive(position_ids: Tensor) -> bool:
     """p, p + 1, p + 2 and so on, where that can be seen without waiting for a device."""
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
-    if traced() or type(position_ids) is not Tensor:
+    if is_being_recorded() or type(position_ids) is not Tensor:
         return False
     try:
         return bool((position_ids.diff() == 1).all())

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from posembed.kernels.memory import add
+from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.layers.learned import require_probability
 from posembed.positions.from_layout import given_or_consecutive
 from posembed.tables.fill import check_even, sinusoids
 
@@ -41,6 +42,7 @@ class SinusoidalPositionalEmbedding(PositionEncoding):
     ) -> None:
         super().__init__()
         check_even(dim)
+        require_probability(dropout)
         self.dim, self.scale, self.base, self.interleaved = dim, scale, base, interleaved
         self.dropout = nn.Dropout(dropout)
 
@@ -49,11 +51,24 @@ class SinusoidalPositionalEmbedding(PositionEncoding):
         return self.scale * sinusoids(position_ids, self.dim, base=self.base, interleaved=self.interleaved)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        return self.dropout(add(x, self.rows(position_ids).to(x.dtype)))
+        """x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D): ``forward`` with explicit ids."""
+        return self(x, position_ids)
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """x (B, L, D) plus the rows of position_ids, (L,) or (B, L), or of offset, offset + 1, ..."""
-        return self.at_input(x, given_or_consecutive(position_ids, x.size(1), offset, x))
+        """x (B, L, D) plus the rows of position_ids, or of offset, offset + 1, ..., then dropout: (B, L, D).
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
+            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
+
+        Raises:
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
+        """
+        if x.dim() != 3 or x.shape[-1] != self.dim:
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        batch, length = x.shape[:2]
+        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+        return self.dropout(x + self.rows(ids).to(x.dtype))
 
     def extra_repr(self) -> str:
         return (

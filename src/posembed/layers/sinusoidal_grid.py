@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
+from posembed.layers.learned import require_probability
 from posembed.positions.checks import check_positions
+from posembed.positions.from_layout import given_or_consecutive
 from posembed.tables.fill import sinusoids
 
 
@@ -59,6 +61,7 @@ class SinusoidalGridEmbedding(PositionEncoding):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        require_probability(dropout)
         self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
         self.dropout = nn.Dropout(dropout)
         grid_sinusoids((1, 1), dim)  # refuses a width here rather than in forward
@@ -70,8 +73,25 @@ class SinusoidalGridEmbedding(PositionEncoding):
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         """x (B, L, D), position_ids (L,) or (B, L), places among all of an image's tokens -> (B, L, D)."""
+        return self(x, position_ids)
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+        """x (B, L, D) plus the rows of its places among all of an image's tokens, then dropout: (B, L, D).
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
+            offset: where places are consecutive, how many tokens came before: a number, or (B,).
+
+        Raises:
+            PositionError: a place past the grid.
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
+        """
+        if x.dim() != 3 or x.shape[-1] != self.dim:
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        batch, length = x.shape[:2]
+        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
         rows = self.rows().to(x.device, x.dtype)
-        return self.dropout(x + F.embedding(check_positions(position_ids, len(rows)), rows))
+        return self.dropout(x + F.embedding(check_positions(ids, len(rows)), rows))
 
     def extra_repr(self) -> str:
         return (

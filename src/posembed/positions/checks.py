@@ -1,19 +1,21 @@
 """What must hold of positions before anything is read by them.
 
-A check has to look at values, so it is an opaque op under torch.compile: it stays in the graph and raises there
-what it raises in eager mode, with the position in its message. On CUDA it waits for the values and raises on the
-host, so the context survives; a lookup out of bounds would end it. An exported program has no Python to call and
-keeps an assertion instead.
+A check has to look at values, so it is an opaque op under torch.compile and torch.func: it stays in the graph, or
+sees all that is mapped over, and raises there what it raises in eager mode, with the position in its message. On
+CUDA it waits for the values and raises on the host, so the context survives; a lookup out of bounds would end it.
+An exported program has no Python to call and keeps an assertion instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError, PositionError
+from posembed.torch_internals import transforms_are_active
 
 
 def require_integers(values: Tensor, name: str) -> None:
@@ -23,6 +25,16 @@ def require_integers(values: Tensor, name: str) -> None:
             f"{name} must be integers; got {values.dtype}. Make them with .long() from the start: half precision "
             "cannot tell 256 from 257, and a mask is turned into ids by posembed.positions.from_mask"
         )
+
+
+def as_int64(values: Tensor, name: str) -> Tensor:
+    """values of any integer dtype as int64, in which sums and differences of positions do not overflow.
+
+    Raises:
+        ArgumentError: they are not integers.
+    """
+    require_integers(values, name)
+    return values.to(torch.int64)
 
 
 def no_row(position: int, max_len: int) -> PositionError:
@@ -55,11 +67,19 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     def _(values: Tensor, limits: Sequence[int]) -> Tensor:
         return torch.empty_like(values)
 
+    @op.register_vmap
+    def _(
+        info: Any, in_dims: tuple[int | None, None], values: Tensor, limits: Sequence[int]
+    ) -> tuple[Tensor, int]:
+        assert in_dims[0] is not None  # nothing else can be mapped over
+        return op(values.movedim(in_dims[0], 0), limits), 0
+
     def run(values: Tensor, *limits: int) -> Tensor:
         if torch.compiler.is_exporting():
             torch._assert_async(holds(values, *limits), f"posembed requires that {what}")
             return values
-        if torch.compiler.is_compiling() or values.is_meta or type(values) is not Tensor:  # a FakeTensor
+        opaque = torch.compiler.is_compiling() or transforms_are_active()
+        if opaque or values.is_meta or type(values) is not Tensor:  # a FakeTensor
             return op(values, list(limits))
         check(values, limits)
         return values
@@ -89,8 +109,7 @@ def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> T
         ArgumentError: they are not integers.
         PositionError: one of them is out of range.
     """
-    require_integers(position_ids, "position_ids")
-    return _check_positions(position_ids.to(torch.int64), max_len, lowest)
+    return _check_positions(as_int64(position_ids, "position_ids"), max_len, lowest)
 
 
 # Offsets: how many tokens came before.
@@ -156,7 +175,7 @@ def check_mask(mask: Tensor) -> Tensor:
 
 
 def _are_bounds(bounds: Tensor, length: int) -> Tensor:
-    return (bounds[0] == 0) & (bounds.diff() > 0).all() & (bounds[-1] == length)
+    return (bounds[..., 0] == 0).all() & (bounds.diff() > 0).all() & (bounds[..., -1] == length).all()
 
 
 def _say_which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:

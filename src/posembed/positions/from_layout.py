@@ -22,17 +22,40 @@ def consecutive(length: int, offset: int | Tensor = 0, *, device: torch.device |
     return torch.arange(offset, offset + length, device=device)
 
 
-def given_or_consecutive(position_ids: Tensor | None, length: int, offset: int | Tensor, like: Tensor) -> Tensor:
-    """The ids given, or where there are none ``consecutive(length, offset)`` on the device of ``like``.
+def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: int | Tensor) -> None:
+    """Raise ArgumentError unless these positions fit an input of ``batch`` sequences of ``length`` tokens.
 
-    Raises:
-        ArgumentError: ids and an offset.
+    Every layer asks this of its arguments: position_ids (L,), (1, L) or (B, L), or an offset, a number or (B,).
     """
     if position_ids is None:
-        return consecutive(length, offset, device=like.device)
+        if isinstance(offset, Tensor) and offset.dim() and tuple(offset.shape) != (batch,):
+            raise ArgumentError(
+                f"offset must be a number or (B,)=({batch},) for this input; got {tuple(offset.shape)}"
+            )
+        return
     if isinstance(offset, Tensor) or offset:
         raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
-    return position_ids
+    if not isinstance(position_ids, Tensor):
+        raise ArgumentError(f"position_ids must be a tensor of integers; got {position_ids!r}")
+    require_integers(position_ids, "position_ids")
+    shape = tuple(position_ids.shape)
+    # The batch is compared before 1, which an exported program would otherwise hold it to be or not to be.
+    if len(shape) not in (1, 2) or shape[-1] != length or (len(shape) == 2 and shape[0] not in (batch, 1)):
+        raise ArgumentError(
+            f"position_ids must be (L,)=({length},) or (B, L)=({batch}, {length}) for this input; got {shape}"
+        )
+
+
+def given_or_consecutive(
+    position_ids: Tensor | None, offset: int | Tensor, *, batch: int, length: int, device: torch.device
+) -> Tensor:
+    """The ids given, or where there are none those from ``offset`` on: (L,), (1, L) or (B, L).
+
+    Raises:
+        ArgumentError: ids or offsets that do not fit the input, or both.
+    """
+    require_fit(batch, length, position_ids, offset)
+    return consecutive(length, offset, device=device) if position_ids is None else position_ids
 
 
 def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,10 @@ from matplotlib.figure import Figure
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
-from posembed.lab.runs.results import write_whole
+from posembed.files import as_bytes, reason, write_whole
 from posembed.report.drawing import Style, svg_for_page
+
+LARGEST_PAGE = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -114,23 +118,53 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.tests["part"] = lambda part, kind: type(part).__name__ == kind
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         version=__version__, title=title, about=about, answer=answer, sections=sections, styles=styles or {}
     )
+    # What tells a page that nobody changed from one that is somebody's work.
+    return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
 
 
 def write_page(path: Path, page: str, *, option: str) -> Path:
-    """Write a page whole or not at all; returns its path. option: the name by which a person chose the path.
+    """Write what ``render_page`` gave, whole or not at all, over an earlier page at most. Returns its path.
+
+    Args:
+        option: the name by which a person chose the path.
 
     Raises:
         ArgumentError: it cannot be written there.
     """
     try:
-        if path.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        write_whole(path, page)
+        write_whole(path, as_bytes(page), refusal=why_not_replaced)
     except OSError as error:
-        raise ArgumentError(
-            f"the page {path} cannot be written: {error.strerror}; name another file with {option}"
-        ) from error
+        raise unwritten(path, reason(error), option) from error
     return path
+
+
+def refuse_page(path: Path, *, option: str) -> None:
+    """Raise the ArgumentError of ``write_page`` where it is known before a page is made: after hours, perhaps."""
+    why = why_not_replaced(path) if path.exists() else None
+    if path.is_symlink():
+        why = "it is a link"
+    elif not path.parent.is_dir():
+        why = f"the folder {path.parent} does not exist"
+    if why is not None:
+        raise unwritten(path, why, option)
+
+
+def unwritten(path: Path, why: str, option: str) -> ArgumentError:
+    return ArgumentError(f"the page {path} cannot be written: {why}; name another file with {option}")
+
+
+def why_not_replaced(path: Path) -> str | None:
+    """Why a page may not be written over this file; None if it is an earlier page as posembed wrote it."""
+    if not path.is_file():
+        return "it is a folder" if path.is_dir() else "it is no file"
+    try:
+        page = path.read_bytes() if path.stat().st_size < LARGEST_PAGE else b""
+    except OSError:
+        return "the file there cannot be read"
+    signed = re.fullmatch(rb"(.*)\n<!-- posembed (\w{64}) -->\n", page, flags=re.DOTALL)
+    if signed is None or hashlib.sha256(signed[1]).hexdigest() != signed[2].decode():
+        return "the file there is not a page of posembed, or was changed since"
+    return None

@@ -91,9 +91,14 @@ def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
             f"from {n} rows hierarchical reaches {n} x {n} = {n * n}; got a length of {length}. "
             "Pass a smaller length, or another method: tile, linear ..."
         )
-    u = (rows - alpha * rows[:1]) / (1 - alpha)
     new = torch.arange(n, max(n, length), device=rows.device)
-    return torch.cat([rows[:length], alpha * u[new // n] + (1 - alpha) * u[new % n]])
+    return torch.cat([rows[:length], two_digit_rows(rows, new, alpha=alpha)])
+
+
+def two_digit_rows(rows: Tensor, positions: Tensor, *, alpha: float = 0.4) -> Tensor:
+    """The formula of ``hierarchical`` for positions (...) below N^2 -> (..., D)."""
+    u = (rows - alpha * rows[:1]) / (1 - alpha)
+    return alpha * u[positions // len(rows)] + (1 - alpha) * u[positions % len(rows)]
 
 
 def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: int = 0) -> Tensor:

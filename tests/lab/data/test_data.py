@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-import tokenizers
 import torch
 
+from made_up_runs import runs as made_up_runs
+from made_up_runs import save as write_runs
 from posembed import DataError
-from posembed.lab.data.text import Document, load_corpus, split
+from posembed.lab.data import documents
+from posembed.lab.data.text import load_corpus
 
 
 def decoded(ids: torch.Tensor) -> bytes:
@@ -19,27 +22,13 @@ def test_the_standard_library_is_there() -> None:
     assert len(corpus.train) > 3_000_000
     assert 0.05 < len(corpus.held_out) / (len(corpus.train) + len(corpus.held_out)) < 0.2
     assert corpus.vocabulary == 256
-    assert corpus.bytes_per_token == 1.0
+    assert corpus.held_out_bytes is not None
+    assert corpus.held_out_bytes.unique().tolist() == [1]
+    assert len(corpus.held_out_bytes) == len(corpus.held_out)
     text = decoded(corpus.train) + decoded(corpus.held_out)
     assert b"class OrderedDict" in text
     assert b"import unittest\n\nclass TestCase" not in text
     assert load_corpus("stdlib").sha256 == corpus.sha256
-
-
-def test_many_documents_are_split_whole() -> None:
-    documents = [Document(f"d{i}", b"x" * 100) for i in range(50)]
-    train, held_out = split(documents)
-    assert len(held_out) == 5
-    assert sorted((*train, *held_out), key=lambda d: int(d.name[1:])) == documents
-    assert split(documents[::-1]) == (train, held_out)  # by name, not by the order in which they were found
-
-
-def test_of_a_few_documents_the_end_is_held_out() -> None:
-    lines = b"".join(b"line %03d\n" % i for i in range(100))
-    train, held_out = split([Document("a", lines), Document("b", b"no line ends here" * 10)])
-    assert train[0].text + held_out[0].text == lines
-    assert held_out[0].text.startswith(b"line 090")
-    assert 0 < len(held_out[1].text) < 40
 
 
 def test_files_folders_and_separators(tmp_path: Path) -> None:
@@ -50,8 +39,55 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
     folder = load_corpus(str(tmp_path))
     files = load_corpus(f"{tmp_path / 'b.md'},{tmp_path / 'deep' / 'a.txt'}")
     assert decoded(folder.train) == decoded(files.train) == b"b" * 90 + b"\0" + "ä".encode() * 90 + b"\0"
-    assert folder.sha256 != files.sha256  # the names differ
+    assert folder.sha256 == files.sha256
+    assert "2 files; 1 passed over: empty, not text, or of a run folder" in folder.description
     assert "2 files" in files.description
+
+
+@pytest.mark.parametrize("data", ["", " ", "a.txt,", ",a.txt", "a.txt,,a.txt"])
+def test_no_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    (tmp_path / "a.txt").write_text("some text\n" * 30)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="expected names of files or folders with commas between"):
+        load_corpus(data)
+    assert load_corpus("a.txt, a.txt").sha256 == load_corpus("a.txt").sha256
+
+
+def test_large_files_are_read_whole_and_images_of_disks_are_not(tmp_path: Path) -> None:
+    text = b"a line of text\n" * (documents.SIZE_OF_A_LOOK // 15 + 9)
+    (tmp_path / "text").write_bytes(text)
+    (tmp_path / "late zero").write_bytes(text + b"\0")
+    (tmp_path / "one look").write_bytes(text[: documents.SIZE_OF_A_LOOK])
+    with (tmp_path / "disk").open("wb") as disk:
+        disk.truncate(1 << 40)
+    assert [document.text for document in documents.read_documents(str(tmp_path)).documents] == [
+        text[: documents.SIZE_OF_A_LOOK],
+        text,
+    ]
+
+
+def test_run_folders_are_not_read(tmp_path: Path) -> None:
+    """`--data . --out runs/first`, twice."""
+    (tmp_path / "a.txt").write_text("some text\n" * 30)
+    (tmp_path / "settings.json").write_text('{"question": "of the user"}')
+    before = load_corpus(str(tmp_path)).sha256
+    write_runs(tmp_path / "runs" / "first", made_up_runs())
+    assert load_corpus(str(tmp_path)).sha256 == before
+
+
+def test_the_hash_does_not_depend_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a, b" / "folder"
+    folder.mkdir(parents=True)
+    for i in range(30):
+        (folder / f"{i}.txt").write_text(f"text {i} of thirty\n" * 9)
+    (tmp_path / "link").symlink_to(folder)
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.chdir(folder.parent)
+    paths = [str(folder), f"{folder}/", "folder", "../a, b/folder", str(tmp_path / "link"), str(tmp_path / "copy")]
+    assert len({load_corpus(path).sha256 for path in paths}) == 1
+    one = tmp_path / "one.txt"
+    one.symlink_to(folder / "1.txt")
+    assert load_corpus(str(one)).sha256 == load_corpus(str(folder / "1.txt")).sha256
 
 
 def test_the_hash_is_of_the_text(tmp_path: Path) -> None:
@@ -60,20 +96,6 @@ def test_the_hash_is_of_the_text(tmp_path: Path) -> None:
     before = load_corpus(str(file)).sha256
     file.write_text("one line\n" * 49 + "one Line\n")
     assert load_corpus(str(file)).sha256 != before
-
-
-def test_a_tokenizer_of_ones_own(tmp_path: Path) -> None:
-    text = "the cat sat on the mat and the dog sat on the log\n" * 40
-    (tmp_path / "t.txt").write_text(text)
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
-    tokenizer.train_from_iterator([text], tokenizers.trainers.BpeTrainer(vocab_size=60, special_tokens=["[UNK]"]))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    corpus = load_corpus(str(tmp_path / "t.txt"), tokenizer=str(tmp_path / "tokenizer.json"))
-    assert corpus.vocabulary == tokenizer.get_vocab_size()
-    assert corpus.train.max() < corpus.vocabulary
-    assert corpus.bytes_per_token > 2
-    assert load_corpus(str(tmp_path / "t.txt")).sha256 != corpus.sha256
 
 
 def test_a_hugging_face_dataset(tmp_path: Path) -> None:
@@ -85,6 +107,13 @@ def test_a_hugging_face_dataset(tmp_path: Path) -> None:
     corpus = load_corpus(f"hf:{data}")
     assert decoded(corpus.held_out) == b"held out\0"
     assert decoded(corpus.train).count(b"\0") == 30
+    (data / "train.txt").write_text("held  out\n" + "".join(f"row {i}\n" for i in range(30)))
+    leaking = load_corpus(f"hf:{data}")
+    assert torch.equal(leaking.train, corpus.train)
+    assert "1 document left out of training, since the same text is held out" in leaking.description
+    (data / "train.txt").write_text("row\0 1\n" * 3)
+    with pytest.raises(DataError, match=r"row 0 of the dataset .* holds a zero byte"):
+        load_corpus(f"hf:{data}")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +132,8 @@ def test_files_that_are_no_text(tmp_path: Path, contents: bytes, message: str) -
 
 
 def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        load_corpus(",".join(f"file-{i}.txt" for i in range(99)).replace(",", "-"))
     with pytest.raises(DataError, match=r"no file or folder .*nowhere; the data may be \"stdlib\""):
         load_corpus(str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="holds no text"):

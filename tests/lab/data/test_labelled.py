@@ -85,6 +85,33 @@ def test_the_same_text_twice_does_not_leak(tmp_path: Path) -> None:
     assert len(there.train) + len(there.held_out) == 120
 
 
+def test_white_space_does_not_make_another_text(tmp_path: Path) -> None:
+    spaced = [(f" {text.replace(' ', '  ')}\n", label) for text, label in ROWS]
+    there = load_labelled(written(tmp_path, "a.csv", csv_of([*ROWS, *spaced])))
+    assert not {" ".join(e.text.split()) for e in there.train} & {" ".join(e.text.split()) for e in there.held_out}
+    assert len(there.train) + len(there.held_out) == 80
+
+
+def test_a_class_that_shares_its_texts_with_another_is_on_both_sides_or_refused() -> None:
+    refused = 0
+    for n in range(30):
+        twice = [Example(f"{n} {i}", label, f"{n} {i}") for i in (1, 2) for label in ("ham", "eggs")]
+        examples = [*(Example(t, label, t) for t, label in ROWS), *twice]
+        if len({"eggs" in {e.label for e in side} for side in split_by_document(examples)}) > 1:
+            with pytest.raises(DataError, match="set has no example of 'eggs' held out"):
+                labelled(examples, None, name="set")
+            refused += 1
+        else:
+            there = labelled(examples, None, name="set")
+            assert {e.label for e in there.train} == {e.label for e in there.held_out} == {"ham", "spam", "eggs"}
+    assert 0 < refused < 30
+
+
+def test_rows_without_a_text_are_reported(tmp_path: Path) -> None:
+    there = load_labelled(written(tmp_path, "a.csv", csv_of([*ROWS, (" ", "ham"), ("", "spam")])))
+    assert "2 without a text passed over" in there.description
+
+
 def test_a_split_that_there_is_stays_and_its_leaks_go() -> None:
     train = [Example(t, label, t) for t, label in ROWS]
     held_out = [Example(f"new {i}", ("spam", "ham")[i % 2], f"new {i}") for i in range(6)]
@@ -157,6 +184,8 @@ def test_bad_tables(tmp_path: Path, contents: str, message: str) -> None:
 def test_bad_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 2 of .*a\.jsonl is not JSON"):
         load_labelled(written(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n{"text": \n'))
+    with pytest.raises(DataError, match=r"row 1 of a\.jsonl is not text: it holds half of a UTF-16 pair"):
+        load_labelled(written(tmp_path, "a.jsonl", '{"text": "a \\ud83d", "label": 1}\n'))
     with pytest.raises(DataError, match=r"line 1 of .*a\.jsonl is not an object"):
         load_labelled(written(tmp_path, "a.jsonl", "[1, 2]\n"))
     with pytest.raises(DataError, match=r"row 1 of a\.jsonl has no label: column 'label' holds \['x'\]"):

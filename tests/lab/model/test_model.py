@@ -99,7 +99,7 @@ def test_every_place_reaches_the_output() -> None:
         def before_queries_keys(self, project, position_ids):  # type: ignore[no-untyped-def]
             return project(self.places[1] * torch.randn(len(position_ids), 8))
 
-        def at_queries_keys(self, q, k, q_positions, k_positions):  # type: ignore[no-untyped-def]
+        def at_queries_keys(self, q, k, q_positions, k_positions, *, text_length=None):  # type: ignore[no-untyped-def]
             return q * (1 + self.places[2] * q_positions.unsqueeze(-1)), k
 
         def at_scores(self, q_positions, k_positions):  # type: ignore[no-untyped-def]

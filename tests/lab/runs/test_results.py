@@ -25,6 +25,14 @@ def test_there_and_back(spec: LanguageSpec) -> None:
     assert result_from_json(failed.to_json(), LanguageModelling) == failed
 
 
+def test_the_path_of_the_data_decides_nothing(spec: LanguageSpec) -> None:
+    other = dataclasses.replace(spec, data="elsewhere", tokenizer="a/tokenizer.json")
+    assert other == spec
+    assert hash(other) == hash(spec)
+    assert other.key() == spec.key()
+    assert dataclasses.replace(spec, data_sha256="1").key() != spec.key()
+
+
 def test_keys_tell_specs_apart(spec: LanguageSpec) -> None:
     others = [
         dataclasses.replace(spec, **{name: value})
@@ -43,22 +51,25 @@ def test_results_come_back_in_order(tmp_path: Path, spec: LanguageSpec) -> None:
     for one in done:
         folder.add(one)
     assert folder.results() == done
-    assert len(folder.results_file.read_text().splitlines()) == 2
+    assert len(list((folder.path / "results").iterdir())) == 2
+    folder.add(done[0])  # the same run once more, by another process
+    assert folder.results() == done[::-1]
 
 
-def test_a_broken_line_is_named_and_the_rest_kept(tmp_path: Path, spec: LanguageSpec) -> None:
+def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LanguageSpec) -> None:
     folder = RunFolder(tmp_path, LanguageModelling)
     folder.prepare(spec)
-    for name in ("rope", "alibi", "none"):
-        folder.add(result(dataclasses.replace(spec, encoding=name)))
-    lines = folder.results_file.read_text().splitlines(keepends=True)
-    for broken in (lines[1][:40] + "\n", "{}\n", "[1]\n", '"text"\n', lines[1].replace("steps", "stops")):
-        text = lines[0] + broken + lines[2]
-        folder.results_file.write_text(text)
-        with pytest.raises(RunFolderError, match=r"line 2 of .*results\.jsonl is not a run.*the other 2 stay"):
+    specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi", "none")]
+    for one in specs:
+        folder.add(result(one))
+    file = folder.result(specs[1])
+    text = file.read_text()
+    for broken in (text[:40], "", "{}", "[1]", '"text"', text.replace("steps", "stops")):
+        file.write_text(broken)
+        with pytest.raises(RunFolderError, match=r"results/alibi-.*\.json is not a run.*the other 2 stay"):
             folder.results()
-        assert folder.results_file.read_text() == text
-    folder.results_file.write_text(lines[0] + lines[2])
+        assert file.read_text() == broken
+    file.unlink()
     assert [r.spec.encoding for r in folder.results()] == ["rope", "none"]
 
 
@@ -66,6 +77,7 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LanguageSpec
     folder = RunFolder(tmp_path, LanguageModelling)
     folder.prepare(spec)
     folder.prepare(dataclasses.replace(spec, encoding="alibi", seed=7))  # these may differ
+    folder.prepare(dataclasses.replace(spec, data="/another/path", tokenizer="bytes/"))  # the hash decides
     other = dataclasses.replace(spec, steps=99, test_lengths=(8, 16))
     with pytest.raises(
         RunFolderError, match=r"steps: 12 there, 99 now; test_lengths: \[8, 16, 40\] there, \[8, 16\] now"

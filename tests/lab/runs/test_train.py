@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -143,6 +144,23 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     assert torch.load(folder.checkpoint(spec), weights_only=True)["state"]["step"] == 7
     assert numbers(train.run(spec, task, accelerator, folder)) == numbers(whole)
     assert side_files(folder, spec) == side_files(whole_folder, spec)
+
+
+def test_a_run_whose_end_is_not_finite_has_failed(
+    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step may spoil the weights after its loss was seen, and held-out text may overflow by itself."""
+    spoiled = dataclasses.replace(spec, steps=1, warmup=0, learning_rate=1e39, encoding="rope")
+    result = train.run(spoiled, task, accelerator)
+    assert result.failure == "weights were not finite after step 1; try a lower learning rate"
+    assert result.measurements is None
+    measure = task.measure
+    monkeypatch.setattr(
+        task, "measure", lambda *a: dataclasses.replace(measure(*a), same_tokens={8: 1.0, 16: None, 40: math.nan})
+    )
+    result = train.run(dataclasses.replace(spec, steps=2, encoding="rope"), task, accelerator)
+    assert result.failure == "same tokens/40 was nan on held-out data; try a lower learning rate"
+    assert result.measurements is None
 
 
 def test_two_processes_train_the_same_run(

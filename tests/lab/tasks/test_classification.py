@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score
 
 from posembed import ArgumentError
 from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.text_ids import text_tokenizer
+from posembed.lab.data.text_ids import encode, text_tokenizer
 from posembed.lab.questions.accuracy import Told, difference
 from posembed.lab.questions.classification import classification_runs, summarise_classification
 from posembed.lab.runs import train
@@ -43,10 +43,10 @@ def test_batches_are_texts_cut_and_padded(text_task: Classification, text_spec: 
 def test_texts_keep_their_ids_whatever_stands_beside_them(name: str) -> None:
     texts = ["one text", "another, longer text", "é", "one text again " * 20]
     tokenizer = text_tokenizer(name, texts)
-    together = tokenizer.encode(texts)
+    together = encode(tokenizer, texts)
     assert tokenizer.vocabulary >= int(together.ids.max()) + 1
     for i, text in enumerate(texts):
-        (alone,), _ = tokenizer.encode([text]).batch(torch.tensor([0]), 1000)
+        (alone,), _ = encode(tokenizer, [text]).batch(torch.tensor([0]), 1000)
         ids, lengths = together.batch(torch.tensor([3, i]), 1000)
         assert torch.equal(ids[1, : lengths[1]], alone)
     assert text_tokenizer(name, texts).sha256 == tokenizer.sha256

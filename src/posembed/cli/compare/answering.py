@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -53,7 +55,7 @@ def answers(
         print_plan(plan(specs, task, accelerator), task.description)
         raise typer.Exit
     try:
-        with ProgressBar(specs, quiet=not accelerator.is_main_process) as bar:
+        with ProgressBar(specs, about=task.description, quiet=not accelerator.is_main_process) as bar:
             if how.on != "here":
                 results = sweep_on_ray(
                     specs,
@@ -75,6 +77,12 @@ def answers(
     if not accelerator.is_main_process:
         raise typer.Exit
     return results
+
+
+def print_json(summary: Any) -> None:
+    """A summary for machines. JSON knows no infinity, so a perplexity beyond the largest float is null."""
+    values = json.dumps(dataclasses.asdict(summary))
+    print(json.dumps(json.loads(values, parse_constant=lambda name: None)))
 
 
 def finish(results: Sequence[RunResult[SpecT, MeasuredT]], out: Path, *, as_json: bool) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import How, answers, finish
+from posembed.cli.compare.answering import How, answers, finish, print_json
 from posembed.cli.compare.options import TRAINING, option
 
 
@@ -86,7 +84,7 @@ def inits(
     results = answers(specs, InitialValues(corpus), out, how)
     summary = summarise_inits(results, reference=reference, loss=loss)
     if as_json:
-        print(json.dumps(dataclasses.asdict(summary)))
+        print_json(summary)
     else:
         print_inits(summary)
     finish(results, out, as_json=as_json)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import How, answers, finish
+from posembed.cli.compare.answering import How, answers, finish, print_json
 from posembed.cli.compare.options import MODEL, TRAINING, option
 
 
@@ -84,7 +82,7 @@ def lengths(
     results = answers(specs, LanguageModelling(corpus), out, how)
     summary = summarise_lengths(results, reference=reference)
     if as_json:
-        print(json.dumps(dataclasses.asdict(summary)))
+        print_json(summary)
     else:
         print_lengths(summary)
     finish(results, out, as_json=as_json)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Column, Table
 
+from posembed.cli.console import plain_console
 from posembed.lab.runs.plan import PlannedRun
 
 
 def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
     """The runs, their sizes and their time."""
-    console = Console(highlight=False)
-    console.print(description + "\n", markup=False)
+    console = plain_console()
+    console.print(description + "\n")
     table = Table(
         "run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time"))
     )

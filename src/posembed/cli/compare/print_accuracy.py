@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from posembed.cli.compare.print_lengths import BETWEEN, WIDTH_OF_A_FILE, Column, that_fit
+from posembed.cli.compare.print_lengths import BETWEEN, Column, that_fit
+from posembed.cli.console import table_console
 from posembed.lab.questions.accuracy import Difference
 from posembed.lab.questions.classification import ClassificationSummary
 from posembed.lab.questions.images import ImageSummary
@@ -65,10 +66,7 @@ def print_images(summary: ImageSummary, console: Console | None = None) -> None:
 
 def _print(title: str, columns: Sequence[Column], words: Sequence[str], console: Console | None) -> None:
     """Columns that do not fit are left out and named, so that no number is ever broken."""
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(width=max(console.width, WIDTH_OF_A_FILE), highlight=False)
+    console = console or table_console()
     shown = that_fit(columns, console.width)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))
     for column in shown:

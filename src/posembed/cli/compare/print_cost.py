@@ -7,20 +7,16 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from posembed.cli.console import table_console
 from posembed.lab.cost.results import CostResult
 from posembed.lab.cost.sizes import KNOWN
 from posembed.report.cost.tables import inside_table, memory_table, parameter_table, size_table, time_table
 from posembed.report.cost.words import answer, cheapest_first, machine, yours
 from posembed.report.page import Table
 
-WIDTH_OF_A_FILE = 100
-
 
 def print_cost(result: CostResult, console: Console | None = None) -> None:
-    if console is None:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=max(console.width, WIDTH_OF_A_FILE))
+    console = console or table_console()
     tables = [time_table(result), inside_table(result), parameter_table(result), memory_table(result)]
     for table in (*tables, size_table([yours(result), *KNOWN])):
         print_table(console, table)

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from posembed.cli.compare.print_lengths import BETWEEN, WIDTH_OF_A_FILE, Column, that_fit
+from posembed.cli.compare.print_lengths import BETWEEN, Column, that_fit
+from posembed.cli.console import table_console
 from posembed.lab.questions.inits import InitSummary
 from posembed.report.inits.words import answer, best_first, loss_number, signed, told
 from posembed.report.words import interval, number
@@ -20,10 +21,7 @@ COLOURS = {"lower": "green", "higher": "yellow", "untold": "", "unknown": ""}
 
 def print_inits(summary: InitSummary, console: Console | None = None) -> None:
     """One table, the lowest loss first, and the answer in words, on the console or else on stdout."""
-    if console is None:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=max(console.width, WIDTH_OF_A_FILE))
+    console = console or table_console()
     columns = init_columns(summary)
     shown = that_fit(columns, console.width)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))

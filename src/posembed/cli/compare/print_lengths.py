@@ -10,14 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from posembed.cli.console import table_console
 from posembed.lab.questions.lengths import LengthSummary, base_length
 from posembed.report.lengths.words import HOLDS, REACHES, best_first, reach, reach_in_words, verdict
 from posembed.report.words import interval, number, runs_of_each
 from posembed.statistics import Estimate
 
 COLOURS = {"holds": "green", "worse": "yellow", "ends": "cyan", "failed": "red", "untested": ""}
-WIDTH_OF_A_FILE = 100
-"""How wide to print where there is no terminal."""
 BETWEEN = 2
 
 
@@ -39,10 +38,7 @@ def print_lengths(summary: LengthSummary, console: Console | None = None) -> Non
 
     Columns that do not fit are left out and named, so that no number is ever broken.
     """
-    if console is None:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=max(console.width, WIDTH_OF_A_FILE))
+    console = console or table_console()
     columns = length_columns(summary)
     shown = that_fit(columns, console.width)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from posembed.cli.console import plain_console, progress_bar
 
 if TYPE_CHECKING:
     from posembed.lab.runs.results import RunResult
@@ -18,28 +17,28 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """One bar over the steps of all runs, with the name, loss and speed of the one that stepped last."""
+    """One bar over the steps of all runs, with the name, loss and speed of the one that stepped last.
 
-    def __init__(self, specs: Sequence[TrainingSpec], *, quiet: bool = False) -> None:
+    about: what the runs learn from, printed above the bar.
+    """
+
+    def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:
+        self.about = about
         self.steps_done: dict[TrainingSpec, int] = {}
         self.steps = sum(spec.steps for spec in specs)
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[now]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=self.console,
-            speed_estimate_period=120,
-            expand=True,
-        )
+        self.console = plain_console(stderr=True, quiet=quiet)
+        self.bar = progress_bar(self.console, "{task.fields[now]}", speed_estimate_period=120)
         self.task = self.bar.add_task("starting", total=self.steps, now="")
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> ProgressBar:
         return self  # the bar appears with the first run, so that a mistake said before it stands alone
+
+    def _start(self) -> None:
+        if not self.bar.live.is_started:
+            if self.about:
+                self.console.print(self.about, markup=False)
+            self.bar.start()
 
     def __exit__(self, *error: object) -> None:
         if self.bar.live.is_started:
@@ -49,11 +48,11 @@ class ProgressBar:
         self.steps_done[result.spec] = result.spec.steps
 
     def started(self, spec: TrainingSpec) -> None:
-        self.bar.start()
+        self._start()
         self.bar.update(self.task, completed=sum(self.steps_done.values()), description=spec.name, now="")
 
     def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
-        self.bar.start()
+        self._start()
         self.steps_done[spec] = progress.step
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
         done = sum(self.steps_done.values())

@@ -89,7 +89,7 @@ class Places:
         if added is not None:
             q, k = summed = q + added[..., :width], k + added[..., width:]
         q, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k))
-        turned = encoding.at_queries_keys(q, k, ids, ids)
+        turned = encoding.at_queries_keys(q, k, ids, ids, text_length=self.shape.length)
         if turned[0] is not q:
             summed += turned
         bias = encoding.in_layer(lambda rows: rows @ self.projection).at_scores(ids, ids)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import RunFolderError
+from posembed.files import reason, write_whole
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.turns import Spread
-from posembed.lab.runs.results import write_whole
 
 FILE = "cost.json"
 
@@ -112,11 +112,26 @@ def save(result: CostResult, folder: Path) -> None:
     """Raises RunFolderError where the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / FILE, result.to_json() + "\n")
+        write_whole(folder / FILE, f"{result.to_json()}\n".encode(), refusal=why_not_replaced)
     except OSError as error:
         raise RunFolderError(
-            f"the folder {folder} cannot be written: {error.strerror}; choose another --out"
+            f"{folder / FILE} cannot be written: {reason(error)}; choose another --out"
         ) from error
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raise the RunFolderError of ``save`` before anything is measured."""
+    if (folder / FILE).exists() and (why := why_not_replaced(folder / FILE)) is not None:
+        raise RunFolderError(f"{folder / FILE} cannot be written: {why}; choose another --out")
+
+
+def why_not_replaced(path: Path) -> str | None:
+    """Why a result may not be written over this file; None if it is an earlier result."""
+    try:
+        CostResult.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "the file there is not a result of posembed compare cost"
+    return None
 
 
 def load(folder: Path) -> CostResult:
@@ -128,7 +143,7 @@ def load(folder: Path) -> CostResult:
         raise RunFolderError(
             f"{folder} holds no {FILE}; make it with: posembed compare cost --out {folder}"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunFolderError(
             f"{file} cannot be read ({error}); make it anew with posembed compare cost"
         ) from error

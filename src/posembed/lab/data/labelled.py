@@ -14,7 +14,7 @@ LABELS_PER_DOCUMENT = 0.5
 """More different labels than this, and they name the documents rather than sort them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Example:
     text: str
     label: str
@@ -34,14 +34,20 @@ class Labelled:
 
 
 def labelled(
-    train: Sequence[Example], held_out: Sequence[Example] | None, *, name: str, column: str = "label"
+    train: Sequence[Example],
+    held_out: Sequence[Example] | None,
+    *,
+    name: str,
+    column: str = "label",
+    blank: int = 0,
 ) -> Labelled:
     """Check the labels and split, or keep to the split that there is.
 
     Args:
         train, held_out: all examples and None, or a data set's own two parts; what stands in both is trained on
             no more.
-        name: what to call the data. column: what to call the place of the labels, in errors.
+        name: what to call the data. column: what to call the place of the labels, in errors. blank: how many
+            more examples had no text.
 
     Raises:
         DataError: labels that are none, a single one, one that only one document has, or one that only one of a
@@ -58,12 +64,10 @@ def labelled(
             notes = f", {len(train) - len(kept):,} more left out since they are held out too"
         train = kept
         check_labels([*train, *held_out], name=name, column=column)
-        for side, others, said in ((train, held_out, "held out"), (held_out, train, "to train on")):
-            missing = sorted({e.label for e in side} - {e.label for e in others})
-            if missing:
-                raise DataError(
-                    f"{name} has no example of {missing[0]!r} {said}; leave that label out, or add some"
-                )
+    for side, others, said in ((train, held_out, "held out"), (held_out, train, "to train on")):
+        missing = sorted({e.label for e in side} - {e.label for e in others})
+        if missing:
+            raise DataError(f"{name} has no example of {missing[0]!r} {said}; leave that label out, or add some")
     digest = hashlib.sha256()
     for part, examples in (("train", train), ("held out", held_out)):
         for e in examples:
@@ -76,7 +80,7 @@ def labelled(
         labels=labels,
         description=(
             f"{name}: {len(labels)} classes; {len(train):,} examples to train on{notes}, {len(held_out):,} of "
-            f"{documents:,} other documents held out"
+            f"{documents:,} other documents held out" + f", {blank:,} without a text passed over" * bool(blank)
         ),
         sha256=digest.hexdigest(),
     )

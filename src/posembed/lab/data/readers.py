@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sysconfig
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from posembed.errors import DataError
+from posembed.lab.data.documents import NOT_SOURCE, load_hugging_face
 from posembed.lab.data.labelled import Example, Labelled, labelled
-from posembed.lab.data.text import NOT_SOURCE, load_hugging_face
 
 TEXT_COLUMNS = (
     "text",
@@ -32,6 +34,8 @@ PART_FILES = 10
 """A package of the standard library is one of the parts to tell apart if it has this many files of source."""
 PIECE = 400
 """Characters, in whole lines, of a piece of source."""
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Row = Mapping[str, Any]
 Numbered = Iterator[tuple[int, Row]]
@@ -61,7 +65,14 @@ def load_labelled(
     path = Path(data).expanduser()
     name = path.name
     try:
-        rows = list(_rows(path))
+        rows = _rows(path)
+        first = next(rows, None)
+        if first is None:
+            raise DataError(f"{path} has no rows; expected a text and a label in each")
+        columns = list(first[1])
+        texts = _text_columns(columns, text_column, name)
+        label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
+        examples, blank = _examples(chain([first], rows), texts, label, name)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}; the data may be stdlib, a .csv, .tsv or .jsonl file, or "
@@ -69,12 +80,7 @@ def load_labelled(
         ) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 at offset {error.start:,}; convert it") from error
-    if not rows:
-        raise DataError(f"{path} has no rows; expected a text and a label in each")
-    columns = list(rows[0][1])
-    texts = _text_columns(columns, text_column, name)
-    label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
-    return labelled(_examples(rows, texts, label, name), None, name=name, column=f"column {label!r}")
+    return labelled(examples, None, name=name, column=f"column {label!r}", blank=blank)
 
 
 def _rows(path: Path) -> Numbered:
@@ -139,20 +145,28 @@ def _column(columns: Sequence[str], wanted: str | None, usual: Sequence[str], wh
 
 
 def _examples(
-    rows: Sequence[tuple[int, Row]],
+    rows: Iterable[tuple[int, Row]],
     texts: Sequence[str],
     label: str,
     name: str,
     names: Sequence[str] | None = None,
-) -> list[Example]:
-    """One of each row that has a text; the same text twice is one document. names: of labels that are numbers."""
-    examples = []
+) -> tuple[list[Example], int]:
+    """One of each row that has a text, and the number of rows that have none. names: of labels that are numbers.
+
+    The same text twice, if but for white space, is one document.
+    """
+    examples, blank = [], 0
     for number, row in rows:
         text = "\n".join(str(row.get(column) or "") for column in texts)
-        if not text.strip():
+        words = " ".join(text.split())
+        if not words:
+            blank += 1
             continue
-        examples.append(Example(text, _label(row.get(label), names, f"row {number} of {name}", label), text))
-    return examples
+        if not words.isascii() and LONE_SURROGATE.search(words):
+            raise DataError(f"row {number} of {name} is not text: it holds half of a UTF-16 pair; mend it")
+        found = _label(row.get(label), names, f"row {number} of {name}", label)
+        examples.append(Example(text, found, text if text == words else words))
+    return examples, blank
 
 
 def _label(value: Any, names: Sequence[str] | None, where: str, column: str) -> str:
@@ -172,13 +186,16 @@ def _hugging_face(name: str, text_column: str | None, label_column: str | None) 
     label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
     names = getattr(parts["train"].features[label], "names", None)
 
-    def read(part: str) -> list[Example]:
-        return _examples(list(enumerate(parts[part], start=1)), texts, label, f"{name} ({part})", names)
+    def read(part: str) -> tuple[list[Example], int]:
+        return _examples(enumerate(parts[part], start=1), texts, label, f"{name} ({part})", names)
 
     own = next((part for part in ("validation", "validation_matched", "test") if part in parts), None)
-    held_out = None if own is None else read(own)
-    called = name if own is None else f"{name} (its own train and {own} splits)"
-    return labelled(read("train"), held_out, name=called, column=f"column {label!r}")
+    train, blank = read("train")
+    if own is None:
+        return labelled(train, None, name=name, column=f"column {label!r}", blank=blank)
+    held_out, more_blank = read(own)
+    called = f"{name} (its own train and {own} splits)"
+    return labelled(train, held_out, name=called, column=f"column {label!r}", blank=blank + more_blank)
 
 
 def _standard_library() -> Labelled:

@@ -40,7 +40,7 @@ class Attention(nn.Module):
         return F.linear(rows, self.queries_keys_values.weight[: 2 * rows.size(-1)])
 
     def heads_of(
-        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor
+        self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, L, D) -> queries and keys as the encoding makes them, and values, each (B, H, L, D/H)."""
         B, L, D = x.shape
@@ -49,13 +49,20 @@ class Attention(nn.Module):
         if added is not None:
             q, k = q + added[..., :D], k + added[..., D:]
         q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
-        q, k = encoding.at_queries_keys(q, k, position_ids, position_ids)
+        q, k = encoding.at_queries_keys(q, k, position_ids, position_ids, text_length=text_length)
         if encoding.log_length is not None:
             q = scale_by_log_length(q, encoding.log_length, encoding.window)
         return q, k, v
 
-    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
-        q, k, v = self.heads_of(x, encoding, position_ids)
+    def forward(
+        self,
+        x: Tensor,
+        encoding: PositionEncoding,
+        position_ids: Tensor,
+        bias: Bias | None,
+        text_length: int | Tensor | None = None,
+    ) -> Tensor:
+        q, k, v = self.heads_of(x, encoding, position_ids, text_length)
         bias = self.bias_here(encoding, position_ids, bias)
         return self.dropout(self.output(self.attend(q, k, v, bias, encoding.window).transpose(1, 2).flatten(2)))
 
@@ -73,9 +80,16 @@ class Attention(nn.Module):
         assert not isinstance(bias, FlexBias)
         return attend_both_ways(q, k, v, bias=bias)
 
-    def weights(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
+    def weights(
+        self,
+        x: Tensor,
+        encoding: PositionEncoding,
+        position_ids: Tensor,
+        bias: Bias | None,
+        text_length: int | Tensor | None = None,
+    ) -> Tensor:
         """What ``forward`` weighs the values by, (B, H, L, L): row i is token i's, over all tokens."""
-        q, k, _ = self.heads_of(x, encoding, position_ids)
+        q, k, _ = self.heads_of(x, encoding, position_ids, text_length)
         bias = self.bias_here(encoding, position_ids, bias)
         if isinstance(bias, FlexBias):  # whose kernels take no values as wide as the text is long
             bias = dense_bias_of(encoding.in_layer(self.project_queries_keys), position_ids)
@@ -92,8 +106,15 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
 
-    def forward(self, x: Tensor, encoding: PositionEncoding, position_ids: Tensor, bias: Bias | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), encoding, position_ids, bias)
+    def forward(
+        self,
+        x: Tensor,
+        encoding: PositionEncoding,
+        position_ids: Tensor,
+        bias: Bias | None,
+        text_length: int | Tensor | None = None,
+    ) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), encoding, position_ids, bias, text_length)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -138,8 +159,8 @@ class Decoder(PositionedModel):
             position_ids = torch.arange(ids.size(1), device=ids.device)
         x = self.encoding.at_input(self.tokens(ids), position_ids)
         bias = bias_of(self.encoding, position_ids, head_dim=self.head_dim)
-        for block in self.blocks:
-            x = block(x, self.encoding, position_ids, bias)
+        for block in self.blocks:  # each row is a whole text
+            x = block(x, self.encoding, position_ids, bias, ids.size(1))
         return F.linear(self.norm(x), self.tokens.weight)
 
 

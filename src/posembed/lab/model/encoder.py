@@ -78,8 +78,9 @@ class Encoder(PositionedModel):
         position_ids = torch.arange(x.size(1), device=x.device)
         x = self.encoding.at_input(x, position_ids)
         bias = hide_padding(self.encoding.at_scores(position_ids, position_ids), present)
+        text_length = x.size(1) if present is None else present.sum(dim=1)
         for block in self.blocks:
-            x = block(x, self.encoding, position_ids, bias)
+            x = block(x, self.encoding, position_ids, bias, text_length)
         x = self.norm(x)
         return self.head(x[:, 0] if self.first is not None else mean_of_present(x, present))
 

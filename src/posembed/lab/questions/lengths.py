@@ -157,7 +157,9 @@ def _present(values: dict[int, float | None]) -> dict[int, float]:
 
 def bits_per_byte(loss: float | None, measurements: Measurements) -> float | None:
     """A loss in nats a token, as bits a byte of text."""
-    return None if loss is None else loss / math.log(2) / measurements.bytes_per_token
+    if loss is None or measurements.bytes_per_token is None:
+        return None
+    return loss / math.log(2) / measurements.bytes_per_token
 
 
 def base_length(tested: LanguageSpec | LengthSummary) -> int | None:

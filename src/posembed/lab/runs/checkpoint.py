@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
+from posembed.lab.runs.whole_files import written_whole
 
 
 @dataclass
@@ -28,25 +28,21 @@ class State:
 
 
 def save(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
-    """Written beside its place and renamed, so that a kill leaves the checkpoint before it."""
-    temporary = path.with_name(path.name + ".tmp")
+    """A kill leaves the checkpoint before it."""
     contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state)}
-    with temporary.open("wb") as file:
-        torch.save(contents, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    with written_whole(path) as temporary:
+        torch.save(contents, temporary)
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
     """Bring all three to where the checkpoint left them; nothing happens where there is none."""
-    if not path.exists():
-        return
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(contents["model"])
         optimizer.load_state_dict(contents["optimizer"])
         vars(state).update(contents["state"])
+    except FileNotFoundError:  # or another process has finished this run, and removed it
+        return
     except Exception as error:  # torch.load raises whatever the bytes lead it to
         raise RunFolderError(
             f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts anew"

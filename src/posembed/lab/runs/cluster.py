@@ -15,9 +15,11 @@ from urllib.parse import urlsplit
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.runs.last_words import last_words
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.sweep import Silent, Watcher
 from posembed.lab.runs.train import Progress, check, run
+from posembed.lab.runs.whole_files import written_whole
 from posembed.lab.tasks.task import MeasuredT, SpecT, Task
 
 RETRIES = 3
@@ -51,7 +53,12 @@ def sweep_on_ray(
     watcher = watcher or Silent()
     for spec in specs:
         check(spec, task)
-    with connected(address) as ray:
+    words = (
+        "posembed: error: this command was ended from outside, as Ray does when one of its own processes on "
+        f"this machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same "
+        "command goes on from them"
+    )
+    with last_words(words), connected(address) as ray:
         folder.prepare(specs[0])
         done = {result.spec: result for result in folder.results()}
         for spec in specs:
@@ -83,7 +90,8 @@ def sweep_on_ray(
                         continue
                     for path, content in zip((folder.table(spec), folder.attention(spec)), kept, strict=True):
                         if content is not None:
-                            path.write_bytes(content)
+                            with written_whole(path) as temporary:
+                                temporary.write_bytes(content)
                     folder.add(result)
                     done[spec] = result
                     watcher.finished(result)
@@ -93,7 +101,7 @@ def sweep_on_ray(
     if lost:
         names = "; ".join(f"{spec.name} ({why})" for spec, why in lost.items())
         raise RunFolderError(
-            f"lost with their machines, {RETRIES + 1} times each: {names}; the other runs are kept in "
+            f"lost with their machines, tried up to {RETRIES + 1} times: {names}; the other runs are kept in "
             f"{folder.path}, and the same command tries these again"
         )
     return [done[spec] for spec in specs]
@@ -160,6 +168,11 @@ def connected(address: str) -> Iterator[Any]:
         raise ArgumentError(f"{where} answers, but this program cannot join it: {error}") from error
     try:
         yield ray
+    except ConnectionError as error:  # what Ray's client raises of a cluster elsewhere
+        raise RunFolderError(
+            f"the cluster {where} went away ({error}); the finished runs are kept, and the same command goes on "
+            "from them"
+        ) from error
     finally:
         ray.shutdown()
 

@@ -1,16 +1,17 @@
-"""What a run answered, and the folder that keeps runs: one line each that is finished."""
+"""What a run answered, and the folder that keeps runs: one file each that is finished."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.whole_files import remove_leftovers, write_whole
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
@@ -36,14 +37,33 @@ class RunResult(Generic[SpecT, MeasuredT]):
     tokens_per_second: float
     environment: dict[str, str] = field(default_factory=dict)
     """Machine and versions."""
+    finished: str = field(default="", compare=False)
+    """When it was added to its folder, in UTC."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
-def result_from_json(line: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
-    """Raises ValueError, KeyError or TypeError where the line is not a run of this task."""
-    values: dict[str, Any] = json.loads(line)
+def measured_values(measurements: Any) -> dict[str, float]:
+    """What a run measured, by names such as "same_tokens/512"; what was not measured is left out."""
+    values: dict[str, float] = {}
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, held in value.items():
+                add(f"{name}/{key}" if name else str(key), held)
+        elif isinstance(value, list | tuple):
+            add(name, dict(enumerate(value)))
+        elif isinstance(value, int | float):
+            values[name] = value
+
+    add("", dataclasses.asdict(measurements))
+    return values
+
+
+def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
+    """Raises ValueError, KeyError or TypeError where the text is not a run of this task."""
+    values: dict[str, Any] = json.loads(text)
     spec = restored(task.Spec, values.pop("spec"))
     measured = values.pop("measurements")
     if measured is not None:
@@ -71,17 +91,22 @@ class RunFolder(Generic[SpecT, MeasuredT]):
     """A folder of runs of one task that share all settings but those that are compared.
 
     settings.json        the question, and what they share
-    results.jsonl        one line a finished run
+    results/KEY.json     of a finished run
     checkpoints/KEY.pt   of a run that is not finished
     tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
     attention/KEY.safetensors   of a finished run: the mean weight of each head by distance
+
+    Any number of processes may add runs at once. No file is shared but the settings, which are written once, and
+    each is written whole: what one process does, or how it dies, takes nothing from another.
     """
 
     def __init__(self, path: str | Path, task: type[Task[SpecT, MeasuredT]]) -> None:
         self.path = Path(path)
         self.task = task
-        self.results_file = self.path / "results.jsonl"
         self.settings_file = self.path / "settings.json"
+
+    def result(self, spec: SpecT) -> Path:
+        return self.path / "results" / f"{spec.key()}.json"
 
     def checkpoint(self, spec: SpecT) -> Path:
         return self.path / "checkpoints" / f"{spec.key()}.pt"
@@ -97,10 +122,11 @@ class RunFolder(Generic[SpecT, MeasuredT]):
         asked = {"question": spec.QUESTION, **spec.shared_settings()}
         settings = json.loads(json.dumps(asked))
         try:
-            for folder in ("checkpoints", "tables", "attention"):
+            for folder in ("results", "checkpoints", "tables", "attention"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
-                write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n")
+                write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
+            remove_leftovers(self.path)
         except OSError as error:
             raise RunFolderError(
                 f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out"
@@ -109,7 +135,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
         differ = [
             f"{name}: {made_with.get(name)} there, {settings.get(name)} now"
             for name in settings | made_with
-            if made_with.get(name) != settings.get(name)
+            if made_with.get(name) != settings.get(name) and name not in spec.labels()
         ]
         if differ:
             raise RunFolderError(
@@ -122,24 +148,22 @@ class RunFolder(Generic[SpecT, MeasuredT]):
 
     def results(self) -> list[RunResult[SpecT, MeasuredT]]:
         """Every finished run, in the order in which they finished."""
-        if not self.results_file.exists():
-            return []
+        files = sorted((self.path / "results").glob("[!.]*.json"))
         results = []
-        lines = self.results_file.read_text(encoding="utf-8", errors="replace").splitlines()
-        for number, line in enumerate(lines, start=1):
+        for file in files:
             try:
-                results.append(result_from_json(line, self.task))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                results.append(result_from_json(file.read_text(encoding="utf-8"), self.task))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RunFolderError(
-                    f"line {number} of {self.results_file} is not a run ({error}); nothing was changed. "
-                    f"Mend or delete that line: the other {len(lines) - 1} stay, and its run is trained again"
+                    f"{file} is not a run ({error}); nothing was changed. "
+                    f"Mend or delete it: the other {len(files) - 1} stay, and its run is trained again"
                 ) from error
-        return results
+        return sorted(results, key=lambda result: result.finished)
 
     def add(self, result: RunResult[SpecT, MeasuredT]) -> None:
-        """Append one line. The file is replaced whole, so that no crash can leave half a line."""
-        before = self.results_file.read_text(encoding="utf-8") if self.results_file.exists() else ""
-        write_whole(self.results_file, before + result.to_json() + "\n")
+        """Keep a finished run."""
+        now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        write_whole(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -159,16 +183,3 @@ def read_settings(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise RunFolderError(f"{file} is broken ({error}); restore it, or use another --out") from error
     return settings
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file or leave the one that is there: never half."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

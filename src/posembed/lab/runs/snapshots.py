@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from posembed.errors import RunFolderError
+from posembed.lab.runs.whole_files import written_whole
 
 SNAPSHOTS = 12
 
@@ -22,7 +23,11 @@ def snapshot_steps(steps: int, count: int = SNAPSHOTS) -> tuple[int, ...]:
 
 def save_tables(path: Path, *, initial: Tensor, along: dict[int, Tensor], final: Tensor) -> None:
     """Rows (N, D) before, after some steps, and at the end, as "initial", "step 33" and "final"."""
-    save_file({"initial": initial, **{f"step {step}": rows for step, rows in along.items()}, "final": final}, path)
+    with written_whole(path) as temporary:
+        save_file(
+            {"initial": initial, **{f"step {step}": rows for step, rows in along.items()}, "final": final},
+            temporary,
+        )
 
 
 def load_tables(path: Path, *, steps: int) -> dict[int, Tensor]:

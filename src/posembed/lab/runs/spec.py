@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 class TrainingSpec:
     """Of one training of the lab's model, whatever it learns; two equal specs give the same numbers.
 
+    A field that is not compared is the user's name of something, such as a path; a hash of what it holds decides.
     Each task adds its own fields, and says which question its runs answer and what that question compares.
     """
 
@@ -57,12 +58,18 @@ class TrainingSpec:
     def key(self) -> str:
         """A short name, safe in a file system, that no other spec has."""
         asked = {"question": self.QUESTION, **self._asked()}
+        asked = {name: value for name, value in asked.items() if name not in self.labels()}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
     def shared_settings(self) -> dict[str, Any]:
         """What all runs of a folder have in common."""
         return {name: value for name, value in self._asked().items() if name not in self.COMPARED}
+
+    @classmethod
+    def labels(cls) -> set[str]:
+        """The fields that are not compared."""
+        return {field.name for field in dataclasses.fields(cls) if not field.compare}
 
     def _asked(self) -> dict[str, Any]:
         """The fields, without those that are empty: they ask for nothing."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
+from posembed.lab.runs.results import measured_values
 from posembed.lab.runs.train import Progress, learning_rate
 
 if TYPE_CHECKING:
@@ -31,23 +32,6 @@ def check_tracker(name: str) -> None:
 def tracking_folder(folder: Path) -> Path:
     """Where trackers write in a folder of runs: TensorBoard to a folder a run, Weights & Biases as it likes."""
     return folder / "tracking"
-
-
-def measured_values(measurements: Any) -> dict[str, float]:
-    """What a run measured, by names such as "same_tokens/512"; what was not measured is left out."""
-    values: dict[str, float] = {}
-
-    def add(name: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, held in value.items():
-                add(f"{name}/{key}" if name else str(key), held)
-        elif isinstance(value, list | tuple):
-            add(name, dict(enumerate(value)))
-        elif isinstance(value, int | float):
-            values[name] = value
-
-    add("", dataclasses.asdict(measurements))
-    return values
 
 
 class Tracked:

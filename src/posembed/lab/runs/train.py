@@ -20,9 +20,10 @@ from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.looking import save_attention
 from posembed.lab.runs import checkpoint
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
 from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.whole_files import written_whole
 from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
 from posembed.layers.grid import LearnedGridEmbedding
 
@@ -69,8 +70,8 @@ def run(
         failure = _train(spec, task, accelerator, model, state, folder, on_step)
         model.eval()
         if failure is None:
-            measurements = task.measure(spec, model, accelerator)
-            if folder is not None and accelerator.is_main_process:
+            measurements, failure = _finite(task.measure(spec, model, accelerator))
+            if failure is None and folder is not None and accelerator.is_main_process:
                 attention = task.attention(spec, model, accelerator.device)
     finally:
         accelerator.free_memory()
@@ -78,7 +79,8 @@ def run(
     if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
         save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
     if folder is not None and attention is not None:
-        save_attention(folder.attention(spec), attention)
+        with written_whole(folder.attention(spec)) as temporary:
+            save_attention(temporary, attention)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec=spec,
@@ -183,4 +185,15 @@ def _train(
                 checkpoint.save(file, model, optimizer, state)
                 saved = now
             interrupt.stop_if_it_came()
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+        return f"weights were not finite after step {spec.steps}; try a lower learning rate"
     return None
+
+
+def _finite(measured: MeasuredT) -> tuple[MeasuredT | None, str | None]:
+    """(measurements, None), or (None, the reason) if one of them is infinite or not a number."""
+    values = measured_values(measured)
+    for name, value in values.items():
+        if not math.isfinite(value):
+            return None, f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
+    return measured, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.labelled import Example, Labelled
-from posembed.lab.data.text_ids import text_tokenizer
+from posembed.lab.data.text_ids import encode, text_tokenizer
 from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
@@ -32,10 +32,10 @@ class ClassificationSpec(TrainingSpec):
 
     QUESTION: ClassVar[str] = "text"
 
-    data: str
+    data: str = field(compare=False)
     data_sha256: str
     """Of the examples, their split, and the tokenizer."""
-    tokenizer: str
+    tokenizer: str = field(compare=False)
     pooling: str
 
 
@@ -65,8 +65,8 @@ class Classification(Task[ClassificationSpec, Classified]):
         chosen = text_tokenizer(tokenizer, [example.text for example in data.train])
         self.vocabulary = chosen.vocabulary
         self.labels = data.labels
-        self.train = chosen.encode([example.text for example in data.train])
-        self.held_out = chosen.encode([example.text for example in data.held_out])
+        self.train = encode(chosen, [example.text for example in data.train])
+        self.held_out = encode(chosen, [example.text for example in data.held_out])
         self.train_labels, self.held_out_labels = (
             torch.tensor([data.labels.index(example.label) for example in side])
             for side in (data.train, data.held_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -30,7 +30,7 @@ class ImageSpec(TrainingSpec):
 
     QUESTION: ClassVar[str] = "images"
 
-    data: str
+    data: str = field(compare=False)
     data_sha256: str
     patch: int
     """Its side in pixels."""

@@ -71,7 +71,7 @@ class InitMeasurements:
 
     loss: float
     """In nats a token, on held-out text in windows of the training length."""
-    bytes_per_token: float
+    bytes_per_token: float | None
     scale_before: float
     """The root mean square of the rows."""
     scale_after: float
@@ -123,7 +123,8 @@ class InitialValues(Task[InitSpec, InitMeasurements]):
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
         loss = shared_loss(model, accelerator)(text).mean().item()
         before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
-        return measurements(before, after, loss=loss, bytes_per_token=self.corpus.bytes_per_token)
+        bytes_each = measure.bytes_per_token(self.corpus.held_out_bytes, spec.train_length, spec.test_tokens)
+        return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
 
     def attention(self, spec: InitSpec, model: PositionedModel, device: torch.device) -> Tensor:
         return self.language.attention(spec, model, device)
@@ -132,7 +133,7 @@ class InitialValues(Task[InitSpec, InitMeasurements]):
         return spec.test_tokens
 
 
-def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float) -> InitMeasurements:
+def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float | None) -> InitMeasurements:
     """Of a table's rows (N, D) before and after training, and the model's loss."""
     cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
     return InitMeasurements(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class LanguageSpec(TrainingSpec):
     QUESTION: ClassVar[str] = "lengths"
 
-    data: str
+    data: str = field(compare=False)
     data_sha256: str
-    tokenizer: str
+    """Of the text, its split and the tokenizer."""
+    tokenizer: str = field(compare=False)
     test_lengths: tuple[int, ...]
     """Ascending."""
     test_tokens: int
@@ -49,10 +50,9 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.description = (
-            f"text: {corpus.description}\n"
-            f"      {len(corpus.train):,} tokens to train on, {len(corpus.held_out):,} held out"
-        )
+        about = [*corpus.description.splitlines(), f"{len(corpus.train):,} tokens to train on, "]
+        about[-1] += f"{len(corpus.held_out):,} held out"
+        self.description = "text: " + "\n      ".join(about)
 
     def check(self, spec: LanguageSpec) -> None:
         if len(self.corpus.train) <= spec.train_length:
@@ -92,7 +92,7 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
             train_length=spec.train_length,
             test_lengths=spec.test_lengths,
             tokens=spec.test_tokens,
-            bytes_per_token=self.corpus.bytes_per_token,
+            held_out_bytes=self.corpus.held_out_bytes,
         )
 
     def attention(self, spec: LanguageSpec, model: PositionedModel, device: torch.device) -> Tensor:

@@ -81,11 +81,14 @@ def _whole_windows(summary: LengthSummary) -> Table:
 
 
 def _bits_per_byte(summary: LengthSummary) -> Table:
+    known = [
+        row for row in _measured(summary) if any(row.bits_per_byte.values())
+    ]  # none if the tokenizer loses text
     return Table(
         "Bits per byte over whole windows",
         "The same as bits a byte of text, which compares across tokenizers.",
         _lengths(summary),
-        tuple(Row(row.encoding, _by_length(row.bits_per_byte)) for row in _measured(summary)),
+        tuple(Row(row.encoding, _by_length(row.bits_per_byte)) for row in known),
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import How, answers, finish
+from posembed.cli.compare.answering import How, answers, finish, print_json
 from posembed.cli.compare.options import MODEL, TRAINING, option
 from posembed.lab.tasks.algorithms.problems import PROBLEMS
 
@@ -89,7 +87,7 @@ def compare(
     results = answers(specs, Algorithm(problem), folder, how)
     summary = summarise_algorithm(results)
     if as_json:
-        print(json.dumps(dataclasses.asdict(summary)))
+        print_json(summary)
     else:
         print_algorithm(summary)
     finish(results, folder, as_json=as_json)

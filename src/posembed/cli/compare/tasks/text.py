@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 from posembed.cli.compare import options
-from posembed.cli.compare.answering import How, answers, finish
+from posembed.cli.compare.answering import How, answers, finish, print_json
 from posembed.cli.compare.options import MODEL, option
 
 
@@ -78,7 +76,7 @@ def text(
     results = answers(specs, task, out, how)
     summary = summarise_classification(results, reference=reference)
     if as_json:
-        print(json.dumps(dataclasses.asdict(summary)))
+        print_json(summary)
     else:
         print_classification(summary)
     finish(results, out, as_json=as_json)

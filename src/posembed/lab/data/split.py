@@ -1,0 +1,94 @@
+"""Documents -> those to train on and those held out, with no text in both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from posembed.lab.data.documents import Document
+
+HELD_OUT_SHARE = 0.1
+DOCUMENTS_TO_SPLIT_BY = 20
+"""With fewer documents than this, the end of each is held out instead of whole documents."""
+LONG_LINE = 40
+"""Bytes. A shorter line may well be written twice by chance."""
+
+
+@dataclass(frozen=True)
+class Split:
+    train: list[Document]
+    held_out: list[Document]
+    left_out: int
+    """How many documents are not trained on since the same text is held out, under whatever name."""
+
+
+def split(documents: Sequence[Document]) -> Split:
+    """About a tenth is held out: whole documents, drawn by the hash of their names, if there are enough of them
+    and none is too large; otherwise the end of each document."""
+    if len(documents) >= DOCUMENTS_TO_SPLIT_BY and (sides := _whole_documents(documents)):
+        return apart(*sides)
+    once = list({same_text(document.text): document for document in reversed(documents)}.values())[::-1]
+    return Split(*_ends(once), left_out=len(documents) - len(once))
+
+
+def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
+    """Keep two existing sides, and leave out the documents to train on whose text is held out too."""
+    texts = {same_text(document.text) for document in held_out}
+    kept = [document for document in train if same_text(document.text) not in texts]
+    return Split(kept, held_out, left_out=len(train) - len(kept))
+
+
+def _whole_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]] | None:
+    """(train, held out), or None if some documents are too large to hold out half to twice the share."""
+    train, held_out, size = [], [], 0
+    wanted = HELD_OUT_SHARE * sum(len(document.text) for document in documents)
+    drawn = sorted(documents, key=lambda document: hashlib.sha256(_encoded(document.name)).digest())
+    for document in reversed(drawn):
+        if size < wanted and size + len(document.text) <= 2 * wanted:
+            held_out.append(document)
+            size += len(document.text)
+        else:
+            train.append(document)
+    return (train[::-1], held_out) if size >= wanted / 2 else None
+
+
+def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    train, held_out = [], []
+    for document in documents:
+        cut = _where_the_end_begins(document.text)
+        train.append(Document(document.name, document.text[:cut]))
+        held_out.append(Document(f"{document.name} (end)", document.text[cut:]))
+    return [d for d in train if d.text], [d for d in held_out if d.text]
+
+
+def _where_the_end_begins(text: bytes) -> int:
+    """The offset of the last line that holds out one to two shares, or else of a character inside a line."""
+    cut = round(len(text) * (1 - HELD_OUT_SHARE))
+    line = text.rfind(b"\n", round(len(text) * (1 - 2 * HELD_OUT_SHARE)), cut) + 1
+    if line:
+        return line
+    while 0 < cut < len(text) and text[cut] & 0b1100_0000 == 0b1000_0000:  # inside a UTF-8 character
+        cut -= 1
+    return cut
+
+
+def same_text(text: bytes) -> bytes:
+    """A digest that is equal for texts that differ only in white space."""
+    return hashlib.sha256(b" ".join(text.split())).digest()
+
+
+def share_of_known_lines(train: Iterable[Document], held_out: Sequence[Document]) -> float:
+    """The share of the held-out bytes that stand in long lines which the training text has as well."""
+    asked = {line for document in held_out for line in _long_lines(document)}
+    known = {line for document in train for line in _long_lines(document) if line in asked}
+    repeated = sum(len(line) for document in held_out for line in _long_lines(document) if line in known)
+    return repeated / max(sum(len(document.text) for document in held_out), 1)
+
+
+def _long_lines(document: Document) -> Iterable[bytes]:
+    return (line for part in document.text.split(b"\n") if len(line := part.strip()) >= LONG_LINE)
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")  # as Python keeps file names that are not UTF-8

@@ -1,0 +1,126 @@
+"""Tokenizers: bytes, byte pairs learned here, and files, which are used so that every byte of a text counts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from posembed.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+PAIRS = "bpe:"
+TEXTS_AT_ONCE = 1000
+"""A tokenizer keeps some hundred bytes a token until its texts are done."""
+
+
+class Bytes:
+    """UTF-8. A zero byte, which text never holds, ends a document."""
+
+    vocabulary = 256
+    end = 0
+    dtype = np.uint8
+    sha256 = hashlib.sha256(b"bytes").hexdigest()
+
+    def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text."""
+        return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
+
+    def bytes_of(self, text: str) -> np.ndarray | None:
+        """As ``Loaded.bytes_of``: each token, and the end, stands for one byte."""
+        return np.ones(len(text.encode()) + 1, dtype=np.uint8)
+
+
+class Loaded:
+    """A tokenizer of the tokenizers library.
+
+    Truncation, padding and random merges that its file asks for are turned off, and no special tokens are put
+    around a text: all of them change how many tokens a text has. A document ends with an id that no token has.
+    """
+
+    dtype = np.int32
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        for random in ("dropout", "alpha"):
+            if getattr(tokenizer.model, random, None) is not None:
+                setattr(tokenizer.model, random, None)
+        self.tokenizer = tokenizer
+        self.end = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)  # ids may have gaps
+        self.vocabulary = self.end + 1
+        self.sha256 = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+
+    def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
+        """The ids of each text."""
+        texts = iter(texts)
+        while some := list(islice(texts, TEXTS_AT_ONCE)):
+            for encoding in self.tokenizer.encode_batch(some, add_special_tokens=False):
+                yield np.asarray(encoding.ids, dtype=self.dtype)
+
+    def bytes_of(self, text: str) -> np.ndarray | None:
+        """The number of bytes of the text that each token stands for, and one more entry for the end.
+
+        Each byte counts once, at the first token that reaches it; what is left, and one for the separator, counts
+        at the end. None if the tokens do not decode to the text: who predicts them has not predicted its bytes.
+        """
+        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
+        if decoded.lstrip() != text.lstrip():  # many put a space before the first word
+            return None
+        codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        widths = 1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000)
+        byte_at = np.cumsum(np.append(0, widths))  # before each character, and behind the last
+        ends = np.array([end for _, end in encoding.offsets], dtype=np.int64)
+        reached = np.maximum.accumulate(byte_at[ends])
+        return np.diff(reached, prepend=0, append=byte_at[-1] + 1).astype(np.int32)
+
+
+def read_tokenizer(name: str) -> Bytes | Loaded:
+    """Load a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub.
+
+    Raises:
+        DataError: a tokenizer that cannot be loaded.
+    """
+    import tokenizers
+
+    if name == "bytes":
+        return Bytes()
+    try:
+        if Path(name).expanduser().exists():
+            return Loaded(tokenizers.Tokenizer.from_file(str(Path(name).expanduser())))
+        return Loaded(tokenizers.Tokenizer.from_pretrained(name))
+    except Exception as error:  # the library raises bare Exception
+        raise DataError(
+            f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", the path of a tokenizer.json, '
+            "or a name on the Hugging Face hub"
+        ) from error
+
+
+def learn_pairs(name: str, train: Sequence[str]) -> Loaded:
+    """Learn the tokenizer named "bpe:N": N tokens of byte pairs of the texts (Sennrich et al. 2016).
+
+    Raises:
+        ArgumentError: an N that is no number above 256.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    number = name.removeprefix(PAIRS)
+    if not number.isdecimal() or int(number) <= 256:
+        raise ArgumentError(f"expected a number above 256 after {PAIRS}, such as {PAIRS}2000; got {name!r}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=int(number), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(train, trainer)
+    pairs = Loaded(tokenizer)
+    pairs.vocabulary = pairs.end  # every byte has a token, so that no text needs the end in its place
+    return pairs

@@ -1,0 +1,105 @@
+"""A state dict without a config: its ids and masks change with the table, so that it loads; NaN stays."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import posembed
+from posembed.errors import CheckpointError
+
+TABLE = "position_embeddings.weight"
+WIDTH = 16
+
+
+class OwnModel(nn.Module):
+    """As people write it: a table, and buffers of its length. Some layers are as wide as the table is long."""
+
+    def __init__(self, length: int, name: str, buffer: Tensor) -> None:
+        super().__init__()
+        self.position_embeddings = nn.Embedding(length, WIDTH)
+        self.norm = nn.LayerNorm(40)
+        self.mix = nn.Linear(40, 40)
+        self.register_buffer(name, buffer)
+
+
+BUFFERS: dict[str, Any] = {
+    "positions": lambda length: torch.arange(length),
+    "position_ids": lambda length: torch.arange(length)[None],
+    "pos": lambda length: torch.arange(length, dtype=torch.int32) + 2,
+    "token_type_ids": lambda length: torch.zeros(1, length, dtype=torch.long),
+    "steps": lambda length: torch.arange(length),
+    "causal_mask": lambda length: torch.ones(length, length, dtype=torch.bool).tril(),
+    "tril": lambda length: torch.ones(1, 1, length, length).tril(),
+    "mask": lambda length: torch.full((length, length), float("-inf")).triu(1),
+}
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize("length", [64, 20])
+@pytest.mark.parametrize("name", BUFFERS)
+def test_its_ids_and_masks_follow(name: str, length: int, suffix: str, tmp_path: Path) -> None:
+    model = OwnModel(40, name, BUFFERS[name](40))
+    source, out = tmp_path / f"x{suffix}", tmp_path / "out.safetensors"
+    (torch.save if suffix == ".pt" else save_file)(model.state_dict(), source)
+    resized = posembed.resize_checkpoint(source, out, length=length, table=TABLE)
+    assert [change.key for change in resized.edit.others] == [name]
+    longer = OwnModel(length, name, BUFFERS[name](length))
+    expected = longer.state_dict()[name].clone()
+    longer.load_state_dict(load_file(out))
+    assert torch.equal(longer.state_dict()[name], expected)
+
+
+@pytest.mark.parametrize("buffer", [torch.randperm(40), torch.randint(0, 9, (40, 40))], ids=["order", "square"])
+def test_ids_of_no_known_pattern_are_refused(buffer: Tensor, tmp_path: Path) -> None:
+    save_file(OwnModel(40, "position_ids", buffer).state_dict(), tmp_path / "x.safetensors")
+    out = tmp_path / "out.safetensors"
+    with pytest.raises(CheckpointError, match="position_ids: has the length of the table, 40"):
+        posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=64, table=TABLE)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [torch.zeros(40, 8, dtype=torch.int32), torch.full((8, 40), 7), torch.randint(0, 99, (5, 40)), torch.eye(40)],
+    ids=["rows", "zero points", "packed weights", "weights"],
+)
+def test_what_has_that_length_by_chance_stays(other: Tensor, tmp_path: Path) -> None:
+    save_file(OwnModel(40, "quantized", other).state_dict(), tmp_path / "x.safetensors")
+    out = tmp_path / "out.safetensors"
+    resized = posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=64, table=TABLE)
+    assert resized.edit.others == ()
+    assert torch.equal(load_file(out)["quantized"], other)
+
+
+# --- rows that are not finite
+
+METHODS = ["tile", "hierarchical", "linear", "cubic", "stretch", "random", "mean", "truncate"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("row", [0, 13, 39])
+def test_what_is_not_finite_does_not_spread(row: int, value: float, method: str, tmp_path: Path) -> None:
+    table = torch.randn(40, WIDTH)
+    table[row, 3] = value
+    save_file({TABLE: table}, tmp_path / "x.safetensors")
+    length, out = 20 if method == "truncate" else 64, tmp_path / "out.safetensors"
+    refusal = ""
+    try:
+        posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=length, table=TABLE, method=method)
+    except CheckpointError as error:
+        refusal = str(error)
+    assert not refusal or method != "truncate"
+    assert refusal or method not in ("tile", "linear", "cubic", "mean") or row == 39
+    if refusal:
+        assert re.search("1 of its rows hold NaN or infinity, and .* would", refusal)
+        assert not out.exists()
+    else:
+        assert int((~load_file(out)[TABLE].isfinite()).any(1).sum()) <= 1

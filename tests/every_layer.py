@@ -1,0 +1,382 @@
+"""Every public layer of posembed: how to build it, what to call it with, and its plain definition.
+
+``tests/matrix`` calls each of them in every way. A layer that joins posembed joins here, or a test fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import posembed
+from posembed import inputs
+from posembed.tables.fill import sinusoids
+
+HEADS = 4
+VOCABULARY = 100
+
+
+class Size(NamedTuple):
+    batch: int
+    length: int
+    dim: int
+
+
+SMALL = Size(2, 5, 8)
+SIZES = [
+    SMALL,
+    Size(1, 7, 16),
+    Size(3, 341, 512),  # just below 2^19 elements, above which lookups and rotations go in pieces
+    Size(3, 342, 512),
+    Size(8, 255, 512),  # just below 4 MiB, from which large pages are asked for
+    Size(8, 257, 512),
+    Size(64, 512, 64),  # what crashed
+    Size(32, 512, 768),  # what people use
+]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One public layer.
+
+    make: the size -> the layer, without dropout unless it is asked for.
+    arguments: the size -> what to call it with; floating tensors are its differentiable inputs.
+    definition: the layer and the same arguments -> what the call must give, in plain PyTorch.
+    positioned: whether it takes position_ids and offset.
+    """
+
+    make: Callable[..., nn.Module]
+    arguments: Callable[[Size], tuple[Any, ...]]
+    definition: Callable[..., Any]
+    positioned: bool = False
+    dropout: bool = False
+    reads_tokens: bool = False
+
+
+class Called(nn.Module):
+    """An encoding that is called with a layer's projection, as a module that is called with tensors or numbers."""
+
+    def __init__(self, encoding: nn.Module, dim: int, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.encoding = encoding
+        self.projection = nn.Linear(dim, 2 * dim, bias=False)
+        self.call = call
+
+    def forward(self, *args: Any) -> Any:
+        return self.call(self.encoding, self.projection, *args)
+
+
+def activations(size: Size) -> tuple[Tensor]:
+    return (torch.randn(size),)
+
+
+def heads(size: Size) -> tuple[Tensor, Tensor]:
+    """As a model makes them: (B, H, L, d), views of one product."""
+    batch, length, dim = size
+    both = torch.randn(batch, length, 2 * dim).split(dim, dim=-1)
+    q, k = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in both)
+    return q, k
+
+
+def token_ids(size: Size) -> tuple[Tensor]:
+    return (torch.randint(2, VOCABULARY, size[:2]),)  # 0 and 1 are pad tokens
+
+
+def lengths(size: Size) -> tuple[int, int]:
+    return min(size.length, 64), min(size.length, 96)
+
+
+def ids_of(layer_input: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+    """(B, L), written out."""
+    batch, length = layer_input.shape[0], layer_input.shape[-2 if layer_input.dim() == 4 else 1]
+    if position_ids is not None:
+        return position_ids.long().expand(batch, length)
+    start = torch.as_tensor(offset).long().expand(batch)
+    return start[:, None] + torch.arange(length)
+
+
+def adds(rows: Callable[[nn.Module, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """The definition of a layer that adds the rows of the ids (B, L) to its input."""
+
+    def definition(
+        layer: nn.Module, x: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
+    ) -> Tensor:
+        ids = ids_of(x, position_ids, offset)
+        return x + rows(layer, ids).to(x.dtype)
+
+    return definition
+
+
+def turned(
+    layer: nn.Module, q: Tensor, k: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
+) -> tuple[Tensor, Tensor]:
+    angles = angles_of(ids_of(q, position_ids, offset), frequencies(layer.head_dim))
+
+    def turn(x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        turns = torch.polar(torch.ones_like(angles), angles)
+        turned = torch.complex(x[..., :half].double(), x[..., half:].double()) * turns
+        return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
+
+    return turn(q), turn(k)
+
+
+def frequencies(head_dim: int, step: int = 2) -> Tensor:
+    return 10000.0 ** (-torch.arange(0, head_dim, step, dtype=torch.float32) / head_dim)
+
+
+def angles_of(ids: Tensor, frequencies: Tensor) -> Tensor:
+    """In float32, as promised; what is turned by them, in float64."""
+    return (ids.float()[:, None, :, None] * frequencies).double()
+
+
+def polar(
+    layer: nn.Module, q: Tensor, k: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
+) -> tuple[Tensor, Tensor]:
+    angles = angles_of(ids_of(q, position_ids, offset), frequencies(layer.head_dim, 1))
+
+    def parts(x: Tensor, angles: Tensor) -> Tensor:
+        size = F.softplus(x.double())
+        return torch.cat((size * angles.cos(), size * angles.sin()), dim=-1).to(x.dtype)
+
+    delta = layer.delta.double().clamp(-2 * math.pi, 0)[None, :, None]
+    return parts(q, angles) * math.sqrt(2), parts(k, angles + delta)
+
+
+def bias(of_pairs: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """The definition of a bias: the layer, query positions (Lq, 1) and key positions (Lk,) -> (H, Lq, Lk)."""
+
+    def definition(layer: nn.Module, q_length: int, k_length: int) -> Tensor:
+        k = torch.arange(k_length)
+        q = torch.arange(k_length - q_length, k_length)[:, None]
+        return of_pairs(layer, q, k)
+
+    return definition
+
+
+def alibi(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    slopes = torch.tensor([2.0 ** (-8.0 * (head + 1) / HEADS) for head in range(HEADS)])
+    return -slopes[:, None, None] * (q - k).abs()
+
+
+def t5(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    bucket = T5Attention._relative_position_bucket(k - q, bidirectional=True, num_buckets=32, max_distance=128)
+    return F.embedding(bucket, layer.bucket_weight).permute(2, 0, 1)
+
+
+def kerple_log(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    r1, r2 = (F.softplus(w)[:, None, None] for w in (layer.r1_weight, layer.r2_weight))
+    return -r1 * torch.log1p(r2 * (q - k).abs())
+
+
+def kerple_power(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    r1, r2 = F.softplus(layer.r1_weight), 2 * torch.sigmoid(layer.r2_weight)
+    return -r1[:, None, None] * (q - k).abs() ** r2[:, None, None]
+
+
+def fire(layer: nn.Module, q: Tensor, k: Tensor) -> Tensor:
+    c, threshold = layer.c.abs(), (layer.threshold_factor * layer.initial_threshold).abs()
+    nearness = torch.log(c * (q - k).abs() + 1) / (torch.log(c * torch.maximum(q, threshold) + 1) + 1e-6)
+    hidden = (nearness[..., None] * layer.hidden_weight + layer.hidden_bias).relu()
+    return (hidden @ layer.output_weight.T + layer.output_bias).permute(2, 0, 1)
+
+
+def averaged(called: Called, q_length: int, k_length: int) -> Tensor:
+    encoding = called.encoding
+    n, h = encoding.max_len, encoding.heads
+    q, k = called.projection(encoding.weight).unflatten(-1, (2, h, -1)).unbind(1)
+    logits = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(q.shape[-1])
+    by_distance = torch.stack([logits.diagonal(-d, dim1=1, dim2=2).mean(-1) for d in range(n)], dim=-1)
+    by_distance = torch.cat((by_distance[:-1], torch.zeros_like(by_distance[-1:])))  # one head has no position
+    i, j = torch.arange(k_length - q_length, k_length)[:, None], torch.arange(k_length)
+    return by_distance[:, (i - j).clamp(min=0)]
+
+
+def near_far(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
+    encoding = called.encoding
+    rows = called.projection(encoding.weight).unflatten(-1, (2, HEADS, -1)).clone()
+    near = torch.zeros(HEADS, 1, dtype=rows.dtype)
+    near[: encoding.near_heads] = 1
+    k = torch.arange(k_length)
+    q = k[k_length - q_length :]
+    hidden = (near.bool()[:, :, None]) & (q[:, None] - k >= encoding.near_window)
+    return (rows * near).flatten(1)[q % encoding.ring], torch.where(hidden, float("-inf"), 0.0)
+
+
+def call_near_far(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
+    k = torch.arange(k_length)
+    q = k[k_length - q_length :]
+    return encoding.before_queries_keys(project, q), encoding.at_scores(q, k)
+
+
+def text_input(
+    layer: nn.Module, ids: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
+) -> Tensor:
+    """What an input layer of any text model is, read from its parts."""
+    parts = dict(layer.named_modules())
+    names = [name for name in parts if "." not in name]
+    tokens = next(parts[n] for n in names if n in {"word_embeddings", "wte", "embed_tokens", "tokens_embed",
+                                                   "token_embedding"})  # fmt: skip
+    positions = next(m for m in parts.values() if isinstance(m, posembed.LearnedPositionalEmbedding))
+    x = F.embedding(ids.long(), tokens.weight) * getattr(layer, "scale", 1.0)
+    if getattr(layer, "project_in", None) is not None:
+        x = x @ layer.project_in.weight.T
+    if getattr(layer, "token_type_embeddings", None) is not None:
+        x = x + layer.token_type_embeddings.weight[0]
+    places = ids_of(x, position_ids, offset) + positions.layout.front
+    x = x + F.embedding(places, positions.weight)
+    norm = next((m for m in parts.values() if isinstance(m, nn.LayerNorm)), None)
+    return x if norm is None else F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
+
+
+GRID_SPECIAL = 1
+
+
+def grid_of(size: Size) -> tuple[int, int]:
+    """A grid of at most size.length places, and not a square one."""
+    height = max(1, math.isqrt(size.length) - 1)
+    return height, max(1, (size.length - GRID_SPECIAL) // height)
+
+
+def grid_activations(size: Size) -> tuple[Tensor]:
+    height, width = grid_of(size)
+    return (torch.randn(size.batch, GRID_SPECIAL + height * width, size.dim),)
+
+
+def images(size: Size) -> tuple[Tensor]:
+    height, width = grid_of(size)
+    return (torch.randn(size.batch, 3, 4 * height, 4 * width),)
+
+
+def image_input(layer: nn.Module, pixels: Tensor) -> Tensor:
+    projection = layer.projection
+    patches = F.conv2d(pixels, projection.weight, projection.bias, stride=4).flatten(2).transpose(1, 2)
+    special = [getattr(layer, name).expand(len(pixels), -1, -1) for name in layer.special_tokens]
+    return torch.cat((*special, patches), dim=1) + layer.position_embeddings.weight
+
+
+def grid_rows(layer: nn.Module, ids: Tensor) -> Tensor:
+    height, width = layer.grid
+    cells = torch.cartesian_prod(torch.arange(height), torch.arange(width)).double()
+    rows = torch.cat([sinusoids(cells[:, axis], layer.dim // 2) for axis in (1, 0)], dim=1)
+    return F.embedding(ids, torch.cat((torch.zeros(1, layer.dim), rows)))
+
+
+def text(make: Callable[..., nn.Module], *, dropout: bool = True) -> Layer:
+    return Layer(
+        lambda s, **k: make(VOCABULARY, s.length + 3, s.dim, **({"dropout": 0.0} if dropout else {}) | k),
+        token_ids,
+        text_input,
+        positioned=True,
+        dropout=dropout,
+        reads_tokens=True,
+    )
+
+
+ROWS = adds(lambda layer, ids: F.embedding(ids, layer.weight))
+P = posembed
+LAYERS: dict[str, Layer] = {
+    "LearnedPositionalEmbedding": Layer(
+        lambda s, **k: P.LearnedPositionalEmbedding(s.length + 3, s.dim, **{"dropout": 0.0} | k),
+        activations, ROWS, positioned=True, dropout=True,
+    ),
+    "ExtendedPositionalEmbedding": Layer(
+        lambda s, **k: P.ExtendedPositionalEmbedding(s.length + 3, s.dim, method="cubic", **{"dropout": 0.0} | k),
+        activations, ROWS, positioned=True, dropout=True,
+    ),
+    "SampledPositionalEmbedding": Layer(
+        lambda s, **k: P.SampledPositionalEmbedding(
+            s.length + 3, s.dim, sampler="shifted", **{"dropout": 0.0} | k
+        ),
+        activations, ROWS, positioned=True, dropout=True,
+    ),
+    "RollingPositionalEmbedding": Layer(
+        lambda s, **k: P.RollingPositionalEmbedding(4, s.dim, place="input", **k),
+        activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), positioned=True, dropout=True,
+    ),
+    "SinusoidalPositionalEmbedding": Layer(
+        lambda s, **k: P.SinusoidalPositionalEmbedding(s.dim, **k),
+        activations, adds(lambda m, ids: sinusoids(ids, m.dim)), positioned=True, dropout=True,
+    ),
+    "NoPosition": Layer(lambda s: P.NoPosition(), activations, lambda m, x, **_: x, positioned=True),
+    "LearnedGridEmbedding": Layer(
+        lambda s, **k: P.LearnedGridEmbedding(grid_of(s), s.dim, **{"dropout": 0.0} | k),
+        grid_activations, ROWS, positioned=True, dropout=True,
+    ),
+    "SinusoidalGridEmbedding": Layer(
+        lambda s, **k: P.SinusoidalGridEmbedding(grid_of(s), s.dim, **k),
+        grid_activations, adds(grid_rows), positioned=True, dropout=True,
+    ),
+    "RotaryEmbedding": Layer(
+        lambda s: P.RotaryEmbedding(s.dim // HEADS), heads, turned, positioned=True,
+    ),
+    "PolarEmbedding": Layer(
+        lambda s: P.PolarEmbedding(s.dim // HEADS, HEADS, delta_init="uniform"), heads, polar, positioned=True,
+    ),
+    "Alibi": Layer(lambda s: P.Alibi(HEADS), lengths, bias(alibi)),
+    "T5Bias": Layer(lambda s: P.T5Bias(HEADS), lengths, bias(t5)),
+    "KerpleLog": Layer(lambda s: P.KerpleLog(HEADS), lengths, bias(kerple_log)),
+    "KerplePower": Layer(lambda s: P.KerplePower(HEADS), lengths, bias(kerple_power)),
+    "Fire": Layer(lambda s: P.Fire(HEADS, threshold=3.0), lengths, bias(fire)),
+    "AveragedPositionalEmbedding": Layer(
+        lambda s: Called(
+            P.AveragedPositionalEmbedding(96, s.dim, heads=HEADS), s.dim, lambda m, project, q, k: m(project, q, k)
+        ),
+        lengths, averaged,
+    ),
+    "NearFarPositionalEmbedding": Layer(
+        lambda s: Called(P.NearFarPositionalEmbedding(4, s.dim, heads=HEADS), s.dim, call_near_far),
+        lengths, near_far,
+    ),
+    "BertInput": text(inputs.BertInput),
+    "RobertaInput": text(inputs.RobertaInput),
+    "GPT1Input": text(inputs.GPT1Input),
+    "GPT2Input": text(inputs.GPT2Input),
+    "BartInput": text(inputs.BartInput),
+    "OPTInput": text(lambda *a: inputs.OPTInput(*a, token_dim=4), dropout=False),
+    "CLIPTextInput": text(inputs.CLIPTextInput, dropout=False),
+    "WhisperDecoderInput": text(inputs.WhisperDecoderInput),
+    "TransformerInput": text(inputs.TransformerInput),
+    "ConvS2SInput": text(inputs.ConvS2SInput),
+    "ViTInput": Layer(
+        lambda s, **k: inputs.ViTInput([4 * side for side in grid_of(s)], 4, s.dim, **k), images, image_input,
+        dropout=True,
+    ),
+    "DeiTInput": Layer(
+        lambda s, **k: inputs.DeiTInput([4 * side for side in grid_of(s)], 4, s.dim, **k), images, image_input,
+        dropout=True,
+    ),
+}  # fmt: skip
+
+
+def public_layers() -> set[str]:
+    """The names of all modules that posembed offers."""
+    found = {
+        name: value
+        for room in (posembed, inputs)
+        for name in dir(room)
+        if isinstance(value := getattr(room, name), type) and issubclass(value, nn.Module)
+    }
+    return set(found) - {"PositionEncoding"}
+
+
+def tensors(result: Any) -> list[Tensor]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def loss_of(result: Any) -> Tensor:
+    """A number that every element of the result changes in its own way, infinities aside."""
+    total = torch.zeros(())
+    for tensor in tensors(result):
+        weights = torch.linspace(-1, 1, tensor.numel()).view(tensor.shape)
+        finite = tensor.masked_fill(tensor == float("-inf"), 0) if tensor.isneginf().any() else tensor
+        total = total + (finite * weights).sum()
+    return total / max(1, tensors(result)[0].numel()) ** 0.5

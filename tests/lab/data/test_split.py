@@ -1,0 +1,125 @@
+"""What is held out is about a tenth, whole characters, and nowhere in the training text."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posembed.lab.data.documents import Document
+from posembed.lab.data.split import DOCUMENTS_TO_SPLIT_BY, Split, same_text, split
+from posembed.lab.data.text import load_corpus
+
+
+def sizes(documents: list[Document]) -> tuple[int, int]:
+    sides = split(documents)
+    return sum(len(d.text) for d in sides.train), sum(len(d.text) for d in sides.held_out)
+
+
+def test_many_documents_are_split_whole() -> None:
+    documents = [Document(f"d{i}", b"x%d" % i * 50) for i in range(100, 150)]
+    sides = split(documents)
+    assert len(sides.held_out) == 5
+    assert sorted((*sides.train, *sides.held_out), key=lambda d: d.name) == documents
+    assert split(documents[::-1]) == sides  # by name, not by the order in which they were found
+
+
+def test_of_a_few_documents_the_end_is_held_out() -> None:
+    lines = b"".join(b"line %03d\n" % i for i in range(100))
+    sides = split([Document("a", lines), Document("b", b"no line ends here" * 10)])
+    train, held_out = sides.train, sides.held_out
+    assert train[0].text + held_out[0].text == lines
+    assert held_out[0].text.startswith(b"line 090")
+    assert 0 < len(held_out[1].text) < 40
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"Title\n\n" + b"word " * 20_000, "日本語".encode() * 999, b"x" * 1001, "a\nb\nä".encode() * 333],
+    ids=["a title and one long line", "no line at all", "one byte too many", "many lines"],
+)
+def test_a_tenth_to_a_fifth_of_any_text_is_held_out(text: bytes) -> None:
+    sides = split([Document("a", text)])
+    train, held_out = sides.train, sides.held_out
+    assert train[0].text + held_out[0].text == text
+    assert 0.099 < len(held_out[0].text) / len(text) < 0.201
+    assert train[0].text.decode() + held_out[0].text.decode() == text.decode()
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(texts=st.lists(st.one_of(TEXTS, TEXTS.map(lambda t: t * 50)), min_size=1, max_size=40))
+def test_any_documents_are_split_between_characters_and_nothing_is_lost(texts: list[str]) -> None:
+    documents = [Document(f"d{i}", f"{i} {text}".encode()) for i, text in enumerate(texts)]
+    sides = split(documents)
+    train, held_out = sides.train, sides.held_out
+    assert sides.left_out == 0
+    whole = {document.name: document.text for document in documents}
+    joined = {d.name: d.text for d in train}
+    for document in held_out:
+        name = document.name.removesuffix(" (end)")
+        joined[name] = joined.get(name, b"") + document.text
+    assert joined == whole
+    for document in (*train, *held_out):
+        document.text.decode()
+    total = sum(map(len, whole.values()))
+    if min(map(len, whole.values())) > 40:
+        assert 0.049 * total <= sum(len(d.text) for d in held_out) <= 0.201 * total + 4 * len(documents)
+
+
+@pytest.mark.parametrize("place", range(0, 40, 3))
+def test_one_large_document_among_small_ones(place: int) -> None:
+    documents = [Document(f"{i}", b"small text %d\n" % i * 10) for i in range(DOCUMENTS_TO_SPLIT_BY + 5)]
+    documents.append(Document(f"large {place}", b"a large text\n" * 9000))
+    train, held_out = sizes(documents)
+    assert 0.09 < held_out / (train + held_out) < 0.21
+
+
+def test_no_text_is_on_both_sides_under_whatever_name(tmp_path: Path) -> None:
+    """Thirty texts, each again as a copy, as a link, and with other line ends."""
+    for i in range(30):
+        text = f"this is text number {i}\n" * 5
+        (tmp_path / f"{i}.txt").write_text(text)
+        (tmp_path / f"copy-{i}.txt").write_text(text)
+        (tmp_path / f"dos-{i}.txt").write_bytes(text.replace("\n", "\r\n").encode())
+        os.symlink(tmp_path / f"{i}.txt", tmp_path / f"link-{i}.txt")
+    corpus = load_corpus(str(tmp_path))
+    train, held_out = (bytes(ids.tolist()).split(b"\0")[:-1] for ids in (corpus.train, corpus.held_out))
+    assert not {same_text(text) for text in train} & {same_text(text) for text in held_out}
+    left_out = 120 - len(train) - len(held_out)
+    assert left_out >= 12
+    assert f"{left_out} documents left out of training, since the same text is held out" in corpus.description
+
+
+def test_of_a_few_documents_the_same_text_is_read_once() -> None:
+    text = b"".join(b"line %d of the text\n" % i for i in range(500))
+    once = split([Document("a", text)])
+    twice = split([Document("a", text), Document("b", text.replace(b"\n", b"\r\n")), Document("c", b"\n" + text)])
+    assert twice == Split(once.train, once.held_out, left_out=2)
+
+
+def test_lines_that_both_sides_have_are_reported(tmp_path: Path) -> None:
+    lines = "".join(f"line {i} of the text, which is long enough to be its own\n" for i in range(100))
+    (tmp_path / "a.txt").write_text(lines)
+    assert "lines" not in load_corpus(str(tmp_path / "a.txt")).description
+    (tmp_path / "b.txt").write_text(lines + "more that makes it another text\n" * 60)
+    found = load_corpus(f"{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}").description
+    assert "% of the held-out text stands in lines that the training text has too" in found
+
+
+def test_splitting_takes_linear_time() -> None:
+    """Four times as many documents take four times as long; in quadratic time, sixteen."""
+
+    def seconds(count: int) -> float:
+        documents = [Document(str(i), b"a short text %d" % i) for i in range(count)]
+        started = time.perf_counter()
+        assert split(documents).left_out == 0
+        return time.perf_counter() - started
+
+    assert min(seconds(120_000) for _ in range(2)) < 10 * max(seconds(30_000) for _ in range(2))

@@ -1,0 +1,86 @@
+"""A run folder takes several processes at once, and a kill at any moment."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from posembed import files
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.runs.whole_files import remove_leftovers, write_whole, written_whole
+from posembed.lab.tasks.language import LanguageModelling
+
+PROCESSES, RESULTS = 4, 200
+
+
+def test_no_result_is_lost_though_processes_are_killed(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("many_processes.py")
+    command = [sys.executable, str(script), str(tmp_path), str(PROCESSES), str(RESULTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (killed,) = re.findall(r"killed (\d+)", done.stderr)
+    assert int(killed) >= 20
+    results = RunFolder(tmp_path, LanguageModelling).results()
+    assert sorted(result.spec.seed for result in results) == list(range(PROCESSES * RESULTS))
+    added = done.stdout.split()
+    assert len(added) == len(set(added))  # a result that was added is not made again
+    assert {result.spec.key() for result in results} >= set(added)
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path, replace: bool) -> None:
+    file = tmp_path / "file"
+
+    def interrupted() -> None:
+        with written_whole(file, replace=replace) as temporary:
+            temporary.write_text("half of")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+    write_whole(file, "first", replace=replace)
+    write_whole(file, "second", replace=replace)
+    assert file.read_text() == ("second" if replace else "first")
+    assert list(tmp_path.iterdir()) == [file]
+    (tmp_path / "usual").touch()
+    assert file.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with written_whole(file) as first, written_whole(file) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert file.read_text() == "first"  # renamed last
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_file_system_without_hard_links_and_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(files, "system_rename", lambda *_, **__: False)
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_whole(tmp_path / "file", "first", replace=replace)
+    write_whole(tmp_path / "file", "second", replace=replace)
+    assert (tmp_path / "file").read_text() == ("second" if replace else "first")
+
+
+def test_leftovers_of_killed_processes_go_and_nothing_else(tmp_path: Path) -> None:
+    names = [f".a.json.{'0' * 32}.tmp", f".a.json.{'1' * 32}.tmp", ".mine.tmp", "notes.tmp", "a.json"]
+    for name in names:
+        (tmp_path / name).touch()
+        if not name.endswith("1.tmp"):
+            os.utime(tmp_path / name, (time.time() - 9999,) * 2)
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

@@ -1,0 +1,122 @@
+"""A result is an ordinary tensor: it owns its memory, and changing it in place changes nothing else."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from every_layer import LAYERS, SIZES, SMALL, Size, loss_of, tensors
+
+ABOVE_ALL = Size(8, 257, 512)
+OTHERS = [name for name in LAYERS if name != "NoPosition"]  # which returns its input
+IN_PLACE = {
+    "+=": lambda t: t.add_(1),
+    "*=": lambda t: t.mul_(3),
+    "relu_": lambda t: t.relu_(),
+    "dropout": lambda t: F.dropout(t, 0.5, training=True, inplace=True),
+    "slice": lambda t: t[..., :1].zero_(),
+}
+
+
+@pytest.mark.parametrize("size", SIZES[:6], ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("name", OTHERS)
+def test_it_owns_its_memory(name: str, size: Size) -> None:
+    case = LAYERS[name]
+    layer, arguments = case.make(size), case.arguments(size)
+    kept = {t.untyped_storage().data_ptr() for t in layer.state_dict().values()}
+    kept |= {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor)}
+    results = tensors(layer(*arguments)) + tensors(layer(*arguments))
+    for result in results:
+        assert not result._is_view()  # FSDP2 loses its hook on a view that is changed in place
+        assert result.untyped_storage().nbytes() == result.nbytes  # nothing larger is kept alive
+        assert result.untyped_storage().data_ptr() not in kept
+        assert result.untyped_storage().resizable()
+        assert len({t.untyped_storage().data_ptr() for t in results}) == len(results)
+
+
+@pytest.mark.parametrize("how", IN_PLACE)
+@pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_it_may_be_changed_in_place(name: str, size: Size, how: str) -> None:
+    """With gradients, and without them, when nothing but the result may change."""
+    case = LAYERS[name]
+    layer, arguments = case.make(size), case.arguments(size)
+    inputs = [a.requires_grad_() for a in arguments if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    results = tensors(layer(*arguments))
+    for result in results:
+        IN_PLACE[how](result)
+    if results[0].requires_grad:
+        loss_of(tuple(results)).backward()
+    before = copy.deepcopy(layer.state_dict()), [i.detach().clone() for i in inputs]
+    with torch.no_grad():
+        first = [t.clone() for t in tensors(layer(*arguments))]
+        for result in tensors(layer(*arguments)):
+            IN_PLACE[how](result)
+        again = tensors(layer(*arguments))
+    torch.testing.assert_close(layer.state_dict(), before[0], rtol=0, atol=0)
+    torch.testing.assert_close([i.detach() for i in inputs], before[1], rtol=0, atol=0)
+    if name != "RollingPositionalEmbedding":  # which draws a phase
+        torch.testing.assert_close(again, first, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.positioned])
+def test_rows_alone_are_no_part_of_the_table(name: str) -> None:
+    """``layer(token_ids)``, ``layer.rows(...)`` and ``layer.consecutive_rows(...)`` give copies."""
+    layer = LAYERS[name].make(SMALL).eval()
+    before = copy.deepcopy(layer.state_dict())
+    calls = []
+    if name in ("LearnedPositionalEmbedding", "ExtendedPositionalEmbedding", "SampledPositionalEmbedding"):
+        calls += [lambda: layer(torch.zeros(1, 5, dtype=torch.int64)), lambda: layer.consecutive_rows(5)]
+        calls += [lambda: layer(torch.zeros(1, 5, dtype=torch.int64), torch.arange(5))]
+    if "Grid" in name:
+        calls += [layer.rows]
+    elif hasattr(layer, "rows"):
+        calls += [lambda: layer.rows(torch.arange(5))]
+    with torch.no_grad():
+        for call in calls:
+            call().add_(1)
+    torch.testing.assert_close(layer.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layouts_and_no_tokens(name: str, size: Size) -> None:
+    """Transposed, strided and expanded inputs, and inputs of no sequence or of no token."""
+    case = LAYERS[name]
+    layer = case.make(size).eval()
+    arguments = case.arguments(size)
+    expected = tensors(layer(*arguments))
+    given = [a for a in arguments if isinstance(a, torch.Tensor)]
+    if not given:
+        return
+    transposed = [a.transpose(0, 1).contiguous().transpose(0, 1) for a in given]
+    strided = [torch.stack((a, a), dim=-1)[..., 0] for a in given]
+    for changed in (transposed, strided):
+        torch.testing.assert_close(tensors(layer(*changed)), expected, rtol=1e-5, atol=1e-5)
+    one = [a[:1] for a in given]
+    many = tensors(layer(*(a.expand(3, *a.shape[1:]) for a in one)))
+    for ours, alone in zip(many, tensors(layer(*one)), strict=True):
+        torch.testing.assert_close(ours, alone.expand_as(ours), rtol=1e-5, atol=1e-5)
+    assert [t.shape[1:] for t in tensors(layer(*(a[:0] for a in given)))] == [t.shape[1:] for t in expected]
+    if case.positioned and "Grid" not in name:
+        nothing = [a[:, :0] if a.dim() < 4 else a[:, :, :0] for a in given]
+        assert all(t.numel() == 0 for t in tensors(layer(*nothing)))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_copies_and_state_dicts(name: str) -> None:
+    case = LAYERS[name]
+    layer, arguments = case.make(SMALL).eval(), case.arguments(SMALL)
+    expected = tensors(layer(*arguments))
+    other = case.make(SMALL).eval()
+    other.load_state_dict(layer.state_dict())
+    copies = [copy.deepcopy(layer), other]
+    if "Called" not in type(layer).__name__:
+        copies.append(pickle.loads(pickle.dumps(layer)))
+    for twin in copies:
+        torch.testing.assert_close(tensors(twin(*arguments)), expected, rtol=0, atol=0)
+        assert not {p.data_ptr() for p in twin.parameters()} & {p.data_ptr() for p in layer.parameters()}

@@ -1,0 +1,92 @@
+"""Every public layer with its parameters, from the meta device to two gloo processes (FSDP2) and in DDP.
+
+The test starts this file twice; each process checks what it sees and ends with 0.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from two_processes import WORLD_SIZE, be_one_of_two, start_twice
+
+LEARNED = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters())]
+
+
+def reset(layer: nn.Module) -> None:
+    """As whoever starts from the meta device does."""
+    for module in layer.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_from_meta_it_starts_as_it_is_built(name: str) -> None:
+    size = Size(2, 300, 64)
+    torch.manual_seed(0)
+    built = LAYERS[name].make(size)
+    with torch.device("meta"):
+        layer = LAYERS[name].make(size)
+    layer.to_empty(device="cpu")
+    for parameter in layer.parameters():
+        parameter.data.fill_(float("nan"))
+    torch.manual_seed(1)
+    reset(layer)
+    for (key, ours), (_, theirs) in zip(layer.named_parameters(), built.named_parameters(), strict=True):
+        for what in (torch.mean, lambda p: p.square().mean().sqrt()):
+            spread = theirs.detach().square().mean().sqrt() / min(theirs.numel(), 4000) ** 0.5
+            torch.testing.assert_close(
+                what(ours.detach()), what(theirs.detach()), rtol=0.05, atol=float(6 * spread), msg=key
+            )
+    torch.manual_seed(1)
+    once = {key: p.detach().clone() for key, p in layer.named_parameters()}
+    reset(layer)
+    torch.testing.assert_close(dict(layer.named_parameters()), once, rtol=0, atol=0)
+
+
+def main(rank: int) -> None:
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "DTensor random operators")  # nn.Linear's own start on a CPU
+    mesh = init_device_mesh("cpu", (WORLD_SIZE,))
+    for name in LEARNED:
+        case = LAYERS[name]
+        torch.manual_seed(rank)  # the processes' generators differ, and what they agree on must not
+        with torch.device("meta"):
+            sharded = case.make(SMALL).eval()
+        fully_shard(sharded, mesh=mesh)
+        sharded.to_empty(device="cpu")
+        reset(sharded)
+        whole = case.make(SMALL).eval()
+        whole.load_state_dict({key: value.full_tensor() for key, value in sharded.state_dict().items()})
+        torch.manual_seed(7)
+        arguments = case.arguments(SMALL)
+        alone, together = whole(*arguments), sharded(*arguments)
+        torch.testing.assert_close(tensors(together), tensors(alone), rtol=1e-6, atol=1e-6, msg=name)
+        loss_of(alone).backward()
+        loss_of(together).backward()
+        for (key, ours), (_, theirs) in zip(sharded.named_parameters(), whole.named_parameters(), strict=True):
+            if theirs.grad is not None and ours.grad is not None:
+                torch.testing.assert_close(
+                    ours.grad.full_tensor(), theirs.grad, rtol=1e-5, atol=1e-6, msg=f"{name} {key}"
+                )
+        replicated = copy.deepcopy(whole)
+        replicated.zero_grad()
+        replicated = DistributedDataParallel(replicated)
+        torch.testing.assert_close(tensors(replicated(*arguments)), tensors(alone), rtol=0, atol=0, msg=name)
+
+
+def test_sharded_it_is_whole(tmp_path: Path) -> None:
+    start_twice(__file__, tmp_path / "store")
+
+
+if __name__ == "__main__":
+    be_one_of_two(main)

@@ -1,0 +1,92 @@
+"""What a user installs: the versions that pyproject.toml allows, and a wheel with no source tree beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+NOT_AT_ITS_FLOOR = {"torch"}  # constraints-oldest.txt says why
+
+
+def versions(file: str, operator: str) -> dict[str, Version]:
+    """The versions that a file compares names with, by this operator: ``numpy>=1.26``, ``ray[client]>=2.30``."""
+    found = re.findall(rf"([\w.-]+)(?:\[[\w,]+\])?{operator}([\d.]+)", (ROOT / file).read_text(encoding="utf-8"))
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def test_the_oldest_versions_are_the_declared_ones() -> None:
+    declared, oldest = versions("pyproject.toml", ">="), versions("constraints-oldest.txt", "==")
+    assert "numpy" in declared
+    assert "ray" in declared
+    assert set(declared) <= set(oldest)
+    assert {name for name in declared if declared[name] != oldest[name]} == NOT_AT_ITS_FLOOR
+    assert all(declared[name] <= oldest[name] for name in NOT_AT_ITS_FLOOR)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    source = ROOT / "src"
+    files = {path.relative_to(source).as_posix() for path in (source / "posembed").rglob("*") if path.is_file()}
+    files = {file for file in files if "__pycache__" not in file}
+    assert {"posembed/py.typed", "posembed/report/page.html", "posembed/lab/advice/evidence.json"} < files
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == files
+
+
+COMMANDS = [
+    "--help",
+    "encodings",
+    "advise --length 512 --longest 4096",
+    "compare lengths --preset quick --encodings alibi --dry-run",
+    "compare lengths --preset quick --encodings learned --out runs --seeds 1 --steps 2 --batch 2 --layers 1 "
+    "--width 8 --heads 2 --train-length 16 --test-lengths 16 --test-tokens 64",
+    "report runs",
+]
+RUN = """
+import sys
+import posembed
+from posembed.cli import main
+print(posembed.__file__)
+for command in sys.argv[1:]:
+    sys.argv = ["posembed", *command.split()]
+    try:
+        main()
+    except SystemExit as done:
+        assert not done.code, command
+"""
+
+
+def test_commands_of_the_wheel_run_outside_the_repository(wheel: Path, tmp_path: Path) -> None:
+    site, empty = tmp_path / "site", tmp_path / "empty"
+    empty.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, *COMMANDS],
+        cwd=empty,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(site))
+    assert (empty / "runs" / "report.html").exists()

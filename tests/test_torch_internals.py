@@ -1,0 +1,84 @@
+"""Each private name of PyTorch that posembed uses means what ``torch_internals`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules import module as modules
+
+from posembed import torch_internals
+
+
+def test_transforms_are_active() -> None:
+    seen = []
+
+    def looking(x: Tensor) -> Tensor:
+        seen.append(torch_internals.transforms_are_active())
+        return x.sum()
+
+    looking(torch.ones(2))
+    torch.func.vmap(looking)(torch.ones(2, 2))
+    torch.func.grad(looking)(torch.ones(2))
+    assert seen == [False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # by which PyTorch loads its own forward mode
+def test_forward_mode_is_active() -> None:
+    assert not torch_internals.forward_mode_is_active()
+    with forward_ad.dual_level():
+        assert torch_internals.forward_mode_is_active()
+    assert not torch_internals.forward_mode_is_active()
+
+
+def test_is_being_recorded() -> None:
+    seen = []
+
+    def looking(x: Tensor) -> Tensor:
+        seen.append(torch_internals.is_being_recorded())
+        return x + (2 if torch_internals.is_being_recorded() else 1)
+
+    assert float(looking(torch.zeros(()))) == 1
+    assert float(torch.compile(lambda x: x + (2 if torch_internals.is_being_recorded() else 1), backend="eager")(
+        torch.zeros(()))) == 2  # fmt: skip
+    assert seen == [False]
+
+
+HOOKS: dict[str, Callable[[nn.Module], object]] = {
+    "forward": lambda m: m.register_forward_hook(lambda *_: None),
+    "forward pre": lambda m: m.register_forward_pre_hook(lambda *_: None),
+    "backward": lambda m: m.register_full_backward_hook(lambda *_: None),
+    "backward pre": lambda m: m.register_full_backward_pre_hook(lambda *_: None),
+    "all forward": lambda m: modules.register_module_forward_hook(lambda *_: None),
+    "all forward pre": lambda m: modules.register_module_forward_pre_hook(lambda *_: None),
+    "all backward": lambda m: modules.register_module_full_backward_hook(lambda *_: None),
+    "all backward pre": lambda m: modules.register_module_full_backward_pre_hook(lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_is_seen_and_its_removal(hook: str) -> None:
+    module = nn.Embedding(3, 2)
+    assert torch_internals.runs_forward_alone(module)
+    handle = HOOKS[hook](module)
+    try:
+        assert not torch_internals.runs_forward_alone(module)
+    finally:
+        handle.remove()
+    assert torch_internals.runs_forward_alone(module)
+
+
+def test_a_patched_method_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Embedding(3, 2)
+    module.forward = partial(module.forward)
+    assert not torch_internals.runs_forward_alone(module)
+    compiled = nn.Embedding(3, 2)
+    compiled.compile(backend="eager")
+    assert not torch_internals.runs_forward_alone(compiled)
+    other = nn.Embedding(3, 2)
+    monkeypatch.setattr(nn.Module, "__call__", lambda *_: None)
+    assert not torch_internals.runs_forward_alone(other)
