@@ -145,8 +145,8 @@ def polar(
         size = F.softplus(x.double())
         return torch.cat((size * angles.cos(), size * angles.sin()), dim=-1).to(x.dtype)
 
-    delta = layer.delta.double().clamp(-2 * math.pi, 0)[None, :, None]
-    return parts(q, angles) * math.sqrt(2), parts(k, angles + delta)
+    delta = layer.delta.clamp(-2 * math.pi, 0)[None, :, None]
+    return parts(q, angles) * math.sqrt(2), parts(k, (angles.float() + delta).double())
 
 
 def bias(of_pairs: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
