@@ -49,7 +49,7 @@ def no_row(position: int, max_len: int) -> PositionError:
 
 
 def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
-    """Makes a function (values, *limits) that returns valid values and raises ``explain(values, *limits)`` else."""
+    """Makes a function (values, *limits) that returns valid values and raises ``explain(values, *limits)``."""
 
     def check(values: Tensor, limits: Sequence[int]) -> None:
         if not holds(values, *limits):
@@ -128,7 +128,7 @@ _check_offset = _checked("no offset is negative", _are_counts, _say_which_is_neg
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """Returns an offset, a number or integers () or (B,), after checking that it is not negative; tensors as int64."""
+    """Returns an offset, a number or integers () or (B,), if it is not negative. Tensors become int64."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:

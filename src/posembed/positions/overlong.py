@@ -14,19 +14,19 @@ from posembed.positions.from_layout import consecutive
 
 
 def keep_first(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the first ``max_len`` tokens (B, L, ...) of each sequence."""
+    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all of a shorter one."""
     _require_length(max_len)
     return tokens[:, :max_len]
 
 
 def keep_last(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the last ``max_len`` tokens (B, L, ...) of each sequence, to be numbered from 0."""
+    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...), to be numbered from 0."""
     _require_length(max_len)
     return tokens[:, -max_len:]
 
 
 def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
-    """Keeps ``max_len`` tokens (B, L, ...) of each sequence: the first ``head``, and the last ones.
+    """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head``, and the last ones.
 
     Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
     """
@@ -42,7 +42,7 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
 def sliding(
     length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len`` tokens.
+    """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len``.
 
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
     token keeps the last position, as StreamingLLM (2309.17453) counts within its cache: (L,), or (B, L) for

@@ -1,4 +1,4 @@
-"""Random positions for training, so that a table also trains positions beyond the length of its training sequences.
+"""Random positions for training, so that a table also trains positions beyond its training sequences.
 
 Each function draws from ``generator`` (None means torch's own) on its device; one seed gives one result. For
 evaluation use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
@@ -58,7 +58,7 @@ def augmented(
     """Draws real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
-    e_p ~ U(-max_jitter, max_jitter). Only for encodings that are functions of the position: a table has no row 1.5.
+    e_p ~ U(-max_jitter, max_jitter). Only for encodings that are functions of position: a table has no row 1.5.
     """
     if max_shift < 0 or max_jitter < 0 or max_scale < 1:
         raise ArgumentError(
