@@ -1,8 +1,8 @@
 """The implementation for CPUs: the definition, applied to pieces that stay in the cache.
 
 The first touch of memory costs several times the work done in it, so the output is the only tensor of its size.
-The backward pass recomputes the sum of rows instead of keeping it, and adds up each piece's gradients in one order,
-which makes them the same on every run. Sums are in float32 or wider.
+The backward pass recomputes the sum of rows instead of keeping it, and adds up each piece's gradients in one
+order, which makes them the same on every run. Sums are in float32 or wider.
 """
 
 from __future__ import annotations

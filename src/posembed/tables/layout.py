@@ -65,7 +65,7 @@ class TableLayout:
 
     @classmethod
     def roberta(cls, pad_id: int = 1) -> TableLayout:
-        """The layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, position 0 in the next."""
+        """The layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, then position 0."""
         return cls(reserved=pad_id + 1, pad_row=pad_id)
 
     def on_grid(self, height: int, width: int) -> TableLayout:
