@@ -24,7 +24,7 @@ class Estimate:
         return Estimate(safe_exp(self.mean), low, high, tuple(safe_exp(value) for value in self.values))
 
     def tells_from(self, value: float) -> bool:
-        """Whether the interval excludes ``value``: 0 for a significant difference, 1 for a significant ratio."""
+        """Returns whether the interval excludes ``value``; excluding 0 makes a difference significant, 1 a ratio."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
 
@@ -49,7 +49,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...]:
-    """Returns one value per text; their mean is sum(totals) / sum(counts), their spread that of this ratio.
+    """Returns one value per text, with the mean sum(totals) / sum(counts) and the spread of this ratio.
 
     With equal counts these are the texts' own ratios. Otherwise they are the ratio's linear part (Cochran 1977,
     6.4), so that ``estimate`` and differences work for both.

@@ -12,22 +12,22 @@ from torch.nn.modules import module as modules
 
 
 def transforms_are_active() -> bool:
-    """Whether the caller runs inside a torch.func transform (vmap, grad, jvp, ...)."""
+    """Returns whether the caller runs inside a torch.func transform (vmap, grad, jvp, ...)."""
     return torch._C._are_functorch_transforms_active()
 
 
 def forward_mode_is_active() -> bool:
-    """Whether forward-mode derivatives (torch.autograd.forward_ad) are being computed."""
+    """Returns whether forward-mode derivatives (torch.autograd.forward_ad) are being computed."""
     return forward_ad._current_level >= 0
 
 
 def is_being_recorded() -> bool:
-    """Whether operations are being recorded to run elsewhere: compiled, exported or traced."""
+    """Returns whether operations are being recorded to run elsewhere: compiled, exported or traced."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def runs_forward_alone(module: nn.Module) -> bool:
-    """Whether calling the module runs its class's methods and nothing else.
+    """Returns whether calling the module runs its class's methods and nothing else.
 
     Hooks on the module or on all modules, a method replaced on the instance (accelerate's offloading replaces
     ``forward``) and a compiled call make this False.

@@ -126,7 +126,7 @@ def checked_token_ids(token_ids: Tensor) -> Tensor:
 
 
 def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
-    """Returns True where there is a token, (B, L), or (B, K) if the mask covers earlier tokens; None means all."""
+    """Marks tokens as True: bool (B, L), or (B, K) if the mask covers earlier tokens; None means all tokens."""
     starts_here = isinstance(offset, int) and offset == 0
     if mask is None:
         if pad_id is None:
@@ -212,7 +212,7 @@ _METHODS = {
 
 
 def _only_computes(module: nn.Module) -> bool:
-    """Whether calling the module does nothing but what its class defines."""
+    """Returns whether calling the module does nothing but what its class defines."""
     kind = type(module)
     return (
         kind in _METHODS
@@ -222,7 +222,7 @@ def _only_computes(module: nn.Module) -> bool:
 
 
 def _are_only_read(tokens: nn.Embedding, token_types: nn.Embedding | None) -> bool:
-    """Whether these tables have no option that writes to the table or changes its gradient."""
+    """Returns whether these tables have no option that writes to the table or changes its gradient."""
     tables = [tokens] if token_types is None else [tokens, token_types]
     return all(table.max_norm is None and not table.scale_grad_by_freq for table in tables) and (
         token_types is None or (token_types.padding_idx is None and not token_types.sparse)

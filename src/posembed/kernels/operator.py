@@ -98,7 +98,7 @@ def _row(row: int | None, table: Tensor, name: str) -> int | None:
 
 
 def _needs_the_definition(request: Request) -> bool:
-    """Whether PyTorch's own operators serve better than this one.
+    """Returns whether PyTorch's own operators serve better than this one.
 
     An exported program has no Python to call. torch.func, forward-mode derivatives and tensor subclasses (DTensor)
     know PyTorch's operators but not this one. Autocast chooses the dtype of each operator. A device other than a

@@ -94,7 +94,7 @@ def _zeros(like: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _through_norm(dy: Tensor, piece: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Takes the gradient of the norm's result to the gradients of the sum of rows, weight and bias."""
+    """Computes the gradients of the sum of rows, weight and bias from that of the norm's result."""
     if piece.norm == "none":
         return dy, None, None
     x = sum_of_rows(piece).to(dy.dtype)
@@ -130,7 +130,7 @@ def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
 
 
 class _TokenSums:
-    """The gradient of the token table, summed row by row: in place, or in a wider copy if the dtype is narrow."""
+    """The gradient of the token table, summed row by row: in place, or in a separate wider tensor for a narrow dtype."""
 
     def __init__(self, request: Request, wide: torch.dtype, *, sparse: bool) -> None:
         self.request = request

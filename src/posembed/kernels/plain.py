@@ -27,7 +27,7 @@ class Norm:
 
     @classmethod
     def of(cls, module: nn.LayerNorm | nn.RMSNorm) -> Norm:
-        """Makes the norm of a PyTorch module."""
+        """Makes a Norm with the settings of a PyTorch norm module."""
         if isinstance(module, nn.LayerNorm):
             return cls("layer", module.weight, module.bias, module.eps)
         return cls(

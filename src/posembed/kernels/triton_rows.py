@@ -1,8 +1,8 @@
 """The implementation for CUDA, in Triton: it reads, adds, normalizes, drops and writes a row on the chip.
 
-The backward pass recomputes each row and writes the gradient of its sum once. The tables' gradients are summed
-sorted by id, each table row by one program and in one order: nothing is added atomically, so no row is contended
-and every run gives the same bits. Sums are in float32, or float64 for float64.
+The backward pass recomputes each row and writes the gradient of its sum once. The tables sum
+these gradients sorted by id, each row of a table in one program and one order. Nothing is added atomically, so no
+row is contended and every run gives the same bits. Sums are in float32, or float64 for float64.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -226,7 +226,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: 
 
 
 def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Takes the gradient of the result to those of the sum of rows, (B, L, D), weight and bias."""
+    """Computes the gradients of the sum of rows, (B, L, D), weight and bias from that of the result."""
     compute, device = _compute(request), grad.device
     weight, bias = (
         None if vector is None else torch.zeros_like(vector, dtype=compute)

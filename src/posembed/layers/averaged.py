@@ -85,7 +85,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
         max_len: N, the number of rows, which is the training length.
         dim: width D.
         heads: H of the model; D is a multiple of it.
-        heads_without: the number of heads, the last ones, without a position. None means one, or zero of one.
+        heads_without: the number of heads without a position, the last ones. None means 1 (0 if H = 1).
         std: scale of the initial rows, sinusoids that complete their periods within 2 N rows.
 
     Raises:

@@ -57,7 +57,7 @@ class Fire(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws initial values as nn.Linear does: uniform within one over the root of the number of inputs."""
+        """Draws the weights as nn.Linear does: uniform between -1/sqrt(inputs) and 1/sqrt(inputs)."""
         fill_(self.c, torch.full((1,), self.initial_c))
         fill_(self.threshold_factor, torch.ones(1))
         for parameter, inputs in (

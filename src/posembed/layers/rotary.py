@@ -46,7 +46,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split")
 
 
 def _turns_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
-    """Whether the result has x's shape and every token has its own angles."""
+    """Returns whether the result has x's shape and every token has its own angles."""
     if cos.shape != sin.shape or cos.dim() < 2 or cos.shape[-2:] != (x.shape[-2], x.shape[-1] // 2):
         return False
     leading, of_x = cos.shape[:-2], x.shape[:-2]

@@ -154,14 +154,14 @@ class _ByFactor:
 
 
 class LinearScaling(_ByFactor):
-    """linear_scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``."""
+    """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``."""
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         return linear_scaling(frequencies, _factor(self.factor, self.original_length, length)), 1.0
 
 
 class NTKScaling(_ByFactor):
-    """ntk_scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
+    """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     The ratio is transformers' "dynamic" with a factor of 1.
     """
@@ -172,7 +172,7 @@ class NTKScaling(_ByFactor):
 
 @dataclass(frozen=True)
 class YarnScaling:
-    """yarn_scaling with its attention factor, by ``factor`` or else by the ratio of the text's length."""
+    """YaRN with its attention factor, by ``factor`` or else by the ratio of the text's length."""
 
     original_length: int
     factor: float | None = None
@@ -204,7 +204,7 @@ class YarnScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """llama3_scaling by ``factor``, or else by the ratio of the text's length."""
+    """Llama 3.1's scaling by ``factor``, or else by the ratio of the text's length."""
 
     original_length: int
     factor: float | None = None
@@ -232,7 +232,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class LongRopeScaling:
-    """longrope_scaling by the short factors up to the original length, and by the long factors beyond it.
+    """LongRoPE by the short factors up to the original length, and by the long factors beyond it.
 
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
     length. It decides the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.

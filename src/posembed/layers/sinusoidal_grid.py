@@ -67,7 +67,7 @@ class SinusoidalGridEmbedding(PositionEncoding):
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
     def rows(self) -> Tensor:
-        """Returns (special + H W, D), float32, computed when needed: a stored table is cast with the model."""
+        """Computes the rows (special + H W, D), float32: a stored table would be cast with the model."""
         rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
         return F.pad(rows, (0, 0, self.special, 0))
 

@@ -38,7 +38,7 @@ def as_int64(values: Tensor, name: str) -> Tensor:
 
 
 def no_row(position: int, max_len: int) -> PositionError:
-    """Makes the one error for a position that a table does not hold."""
+    """Returns the error for a position that a table does not hold."""
     held = f"position {position} has no row: this table holds positions 0 to {max_len - 1} (max_len={max_len})."
     if position < 0:
         return PositionError(f"{held} Count from 0; posembed.positions.from_mask does it for padded inputs.")

@@ -124,7 +124,7 @@ def _place_in_run(member: Tensor) -> Tensor:
 
 
 def _one_later(member: Tensor) -> Tensor:
-    """Whether the previous token is a member (..., L), bool."""
+    """Returns whether the previous token is a member (..., L), bool."""
     return torch.cat((torch.zeros_like(member[..., :1]), member[..., :-1]), dim=-1)
 
 

@@ -30,7 +30,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """exp of the entropy of the variance shares: K equal directions give K (Roy and Vetterli 2007, on s^2)."""
+        """exp(entropy of the variance shares): K equal directions give K (Roy and Vetterli 2007, on s^2)."""
         shares = self.variance_shares
         return torch.special.entr(shares).sum().exp().item() if shares.any() else 0.0
 
@@ -60,7 +60,7 @@ def table_spectrum(table: Tensor) -> Spectrum:
 
 
 def fourier_power(vectors: Tensor) -> Tensor:
-    """Returns each column's power at 0, 1, 2 ... waves per table: (N, K) -> (N // 2 + 1, K).
+    """Returns each column's share of power at 0, 1, 2 ... waves per table: (N, K) -> (N // 2 + 1, K).
 
     Each column sums to 1. A sinusoid has nearly all its power in one bin, or in two adjacent bins if the table
     does not hold a whole number of its waves.

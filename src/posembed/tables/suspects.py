@@ -27,11 +27,11 @@ DEAD = 2.0**-8
 """bfloat16's eight bits round a row this small relative to the others away when it is added to a token."""
 
 NORM_CHANGE = 0.25
-"""MiniLM's norms lie within 14% of the median around them, those of the marked rows 47% or more above it."""
+"""MiniLM's norms lie within 14% of the median around them, those of the marked rows are at least 47% above it."""
 
 COSINE_DROP = 0.2
 """MiniLM's cosines to the nearer neighbour lie within .08 of the median around them, those of three marked rows
-.29 or more below it (that of row 510 .14; its norm gives it away)."""
+are at least .29 below it (row 510's is only .14 below; its norm gives it away)."""
 
 FRESH = 4.0
 """D cos^2 of two random rows is 1 on average, and its mean over a window's 16 neighbours exceeds 4 once in 10^7.
@@ -39,13 +39,13 @@ MiniLM's lowest is 35; in a small language model the median was 8 after 100 step
 
 
 def dead_rows(rows: Tensor) -> Tensor:
-    """True for a row that is zero, or negligible compared with the median norm of the rows that are not zero."""
+    """Flags rows that are zero, or negligible compared with the median norm of the nonzero rows."""
     norms = rows.norm(dim=1)
     return norms <= DEAD * norms[norms > 0].median() if norms.any() else torch.ones_like(norms, dtype=torch.bool)
 
 
 def fresh_rows(rows: Tensor) -> Tensor:
-    """True for rows that look as drawn at initialisation: random relative to their neighbours, and of equal norm.
+    """Flags rows that look newly initialised: as unlike their neighbours as chance makes them, and of equal norm.
 
     Weight decay shrinks all unread rows by one factor and so preserves both signs. A few rows may be unlike their
     neighbours for a reason, so only runs of 2 WINDOW rows or more count.
@@ -75,9 +75,10 @@ def first_equal_row(rows: Tensor) -> Tensor:
 
 
 def outlying_rows(rows: Tensor) -> Tensor:
-    """True for a row whose norm, or cosine to the nearer neighbour, leaves the median around it.
+    """Flags rows whose norm, or cosine to the nearer neighbour, is far from the median around them.
 
-    The nearer of two neighbours, because a marked row makes each of its neighbours look unlike one of theirs.
+    It uses the nearer of two neighbours because a marked row makes each of its neighbours look unlike one of
+    theirs.
     """
     n, dim = rows.shape
     if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:
@@ -103,7 +104,7 @@ def nearer_cosine(rows: Tensor) -> Tensor:
 
 
 def local_median(values: Tensor) -> Tensor:
-    """Returns the median of the 2 WINDOW + 1 values around each, inside the table: (N,) -> (N,), N > 2 WINDOW."""
+    """Returns the median of the 2 WINDOW + 1 values around each value, within the table: (N,), N > 2 WINDOW."""
     n = len(values)
     medians = values.unfold(0, 2 * WINDOW + 1, 1).median(dim=1).values
     return medians[(torch.arange(n) - WINDOW).clamp(0, n - 2 * WINDOW - 1)]
@@ -116,6 +117,6 @@ def _runs(flags: Tensor, shortest: int) -> Tensor:
 
 
 def _limit(deviations: Tensor, floor: float) -> float:
-    """Returns ``floor`` or six standard deviations of the bulk, from the median deviation against outliers."""
+    """Returns six standard deviations of the bulk, estimated by the median deviation, or ``floor`` if larger."""
     bulk = 1.4826 * (deviations - deviations.median()).abs().median()
     return max(floor, SIGMAS * bulk.item())
