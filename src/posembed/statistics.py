@@ -24,7 +24,7 @@ class Estimate:
         return Estimate(safe_exp(self.mean), low, high, tuple(safe_exp(value) for value in self.values))
 
     def tells_from(self, value: float) -> bool:
-        """Returns whether the interval excludes ``value``; excluding 0 makes a difference significant, 1 a ratio."""
+        """Returns whether the interval excludes ``value``: 0 to test a difference, 1 to test a ratio."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
 

@@ -89,7 +89,7 @@ def _int64(ids: Tensor, name: str) -> Tensor:
 
 
 def _row(row: int | None, table: Tensor, name: str) -> int | None:
-    """Returns a row of the table counted from 0; None for none."""
+    """Returns a row number of the table, counted from 0; None for None."""
     if row is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):

@@ -130,7 +130,7 @@ def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
 
 
 class _TokenSums:
-    """The gradient of the token table, summed row by row: in place, or in a separate wider tensor for a narrow dtype."""
+    """The gradient of the token table, summed row by row: in place, or in a wider tensor for a narrow dtype."""
 
     def __init__(self, request: Request, wide: torch.dtype, *, sparse: bool) -> None:
         self.request = request

@@ -93,7 +93,7 @@ class NearFarPositionalEmbedding(ScoreBias):
         )
 
     def formula(self, device: torch.device) -> Formula:
-        """Returns -inf where a near head would see beyond its window, 0 elsewhere."""
+        """Returns the formula of the bias: -inf where a near head would see beyond its window, 0 elsewhere."""
         near_heads, window = self.near_heads, self.near_window
         hidden = torch.tensor(float("-inf"), dtype=torch.float32, device=device)
         seen = torch.zeros((), dtype=torch.float32, device=device)

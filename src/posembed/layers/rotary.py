@@ -198,7 +198,7 @@ class RotaryEmbedding(PositionEncoding):
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Turns q (B, H, L, d) and k (B, Hk, L, d).
+        """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.

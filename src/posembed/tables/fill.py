@@ -36,8 +36,8 @@ def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved
     """Returns the sinusoids (..., dim), float32, of positions (...): Vaswani et al. 2017, section 3.5.
 
     Interleaved is the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
-    the layout is fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies that reach
-    1 / base exactly, base^(-i/(dim/2 - 1)). Every row has norm sqrt(dim / 2). Computed in float64.
+    the layout is fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies
+    that reach 1 / base exactly, base^(-i/(dim/2 - 1)). Every row has norm sqrt(dim / 2). Computed in float64.
 
     Raises:
         ArgumentError: an odd dim.

@@ -25,7 +25,7 @@ class TableLayout:
     """The roles of the rows of a table (N, D). By default row i is position i.
 
     Args:
-        reserved: the number of first rows that no position reads (fairseq counts positions from ``pad_id + 1``).
+        reserved: the number of leading rows that no position reads (fairseq counts positions from ``pad_id + 1``).
         pad_row: the reserved row that padded positions read, or None if the model has none.
         prefix: the number of rows of special tokens before the positions (class, distillation).
         grid: (height, width) if the positions are the cells of a grid, row by row; None for a sequence and for a
@@ -103,7 +103,7 @@ class TableLayout:
         return length
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Splits a table (N, D) into views: the rows before the positions, of the positions, after them."""
+        """Splits a table (N, D) into three views: the rows before, of and after the positions."""
         length = self.length(table.shape[0])
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 

@@ -30,7 +30,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """exp(entropy of the variance shares): K equal directions give K (Roy and Vetterli 2007, on s^2)."""
+        """exp(entropy) of the variance shares: K equal directions give K (Roy and Vetterli 2007, on s^2)."""
         shares = self.variance_shares
         return torch.special.entr(shares).sum().exp().item() if shares.any() else 0.0
 
