@@ -60,6 +60,6 @@ def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Returns ours - theirs by seed, over the shared seeds; None without shared seeds."""
+    """Estimates ours - theirs from the differences at shared seeds; None if no seed is shared."""
     shared = sorted(ours.keys() & theirs.keys())
     return estimate([ours[seed] - theirs[seed] for seed in shared]) if shared else None

@@ -68,7 +68,7 @@ def read_tensors(path: Path, keys: Iterable[str]) -> dict[str, Tensor]:
 
 
 def load_pickle(path: Path) -> dict[str, Any]:
-    """Loads a file of torch.save, memory-mapped rather than read, except files from before torch 1.6."""
+    """Loads a file written by torch.save, memory-mapped rather than read, except files from before torch 1.6."""
     try:
         # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
         with torch.serialization.safe_globals([argparse.Namespace]):

@@ -279,7 +279,7 @@ def _of_types(dx: Tensor, request: Request) -> Tensor:
 def _sums_by_id(
     values: Tensor, ids: Tensor, table: Tensor, padding_idx: int | None = None, scale: float = 1.0
 ) -> Tensor:
-    """Sums the gradients of the rows that were read, (..., D), by their ids (...): the table's (rows, D)."""
+    """Sums the gradients of the rows that were read, (..., D), by id (...) into that of the table, (rows, D)."""
     sums = torch.zeros_like(table, memory_format=torch.contiguous_format)
     if values.numel() == 0:
         return sums

@@ -17,7 +17,7 @@ from posembed.tables.layout import TableLayout
 
 
 class LearnedGridEmbedding(PositionEncoding):
-    """Adds the trained row of its grid cell to each patch, then applies dropout.
+    """Adds to each patch the trained row of its grid cell, then applies dropout.
 
     The tokens are ``layout.prefix`` special tokens with rows of their own (class, distillation), ``registers``
     tokens without a position (Darcet et al. 2024; or a class token that the model leaves without one), the patches
@@ -99,7 +99,7 @@ class LearnedGridEmbedding(PositionEncoding):
             grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:
-            PositionError: images with more patches one way than the table, or a token index outside the image.
+            PositionError: images with more patches than the table in one direction, or a token index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
         height, width = self.grid if grid is None else grid

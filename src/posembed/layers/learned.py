@@ -19,7 +19,7 @@ from posembed.tables.scale import warn_if_far_apart
 
 
 class LearnedPositionalEmbedding(PositionEncoding):
-    """Adds the trained row of its position to each token, then applies dropout.
+    """Adds to each token the trained row of its position, then applies dropout.
 
     A position without a row raises PositionError before the lookup, on CPU and CUDA, and under torch.compile from
     within the graph. The state dict holds ``weight`` (N, D) and nothing else.

@@ -39,7 +39,7 @@ class PolarEmbedding(PositionEncoding):
 
     Args:
         head_dim: d, the width of one head.
-        heads: H of the keys; each has a learned delta (H, d), used within [-2 pi, 0] as in the paper.
+        heads: H of the keys; each has a learned delta (H, d), clamped to [-2 pi, 0] as in the paper.
         base: 10,000 in the paper.
         delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
 

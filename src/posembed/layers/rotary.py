@@ -135,7 +135,7 @@ class RotaryEmbedding(PositionEncoding):
         scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``; see
             ``layers/rotary_scaling.py``. None means no change.
 
-    Angles are computed in float32 whatever the model's dtype: in bfloat16, positions above 256 become equal.
+    Angles are computed in float32 whatever the model's dtype: in bfloat16, adjacent positions above 256 coincide.
     Frequencies are computed when needed, since a buffer would be cast with the model.
     """
 

@@ -66,8 +66,8 @@ def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
 
 
 def ntk_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
-    """Divides the slowest frequency by the factor and keeps the fastest, by raising the base by factor^(d/(d-2)):
-    NTK-aware scaling (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
+    """Multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
+    fastest: NTK-aware scaling (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
     pairs = len(frequencies)
     exponents = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device) / max(pairs - 1, 1)
     return frequencies * factor**-exponents

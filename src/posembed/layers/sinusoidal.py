@@ -15,7 +15,7 @@ from posembed.tables.fill import check_even, sinusoids
 
 
 class SinusoidalPositionalEmbedding(PositionEncoding):
-    """Adds the sinusoids of its position to each token, then applies dropout. It has no weights and no end.
+    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no end.
 
     Args:
         dim: width D, even.

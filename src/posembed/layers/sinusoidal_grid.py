@@ -35,7 +35,7 @@ def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] |
 
 
 class SinusoidalGridEmbedding(PositionEncoding):
-    """Adds the sinusoids of its column and row to each patch, then applies dropout. It has no weights.
+    """Adds to each patch the sinusoids of its column and row, then applies dropout. It has no weights.
 
     Args:
         grid: (height, width) in patches.

@@ -128,7 +128,7 @@ _check_offset = _checked("no offset is negative", _are_counts, _say_which_is_neg
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """Returns an offset, a number or integers () or (B,), if it is not negative. Tensors become int64."""
+    """Returns an offset (a number, or integers () or (B,)), checked not to be negative. Tensors become int64."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:

@@ -19,7 +19,7 @@ def _unit_rows(table: Tensor) -> Tensor:
 
 
 def _diagonal_means(rows: Tensor) -> Tensor:
-    """Returns (N,): entry k is the mean over i of <row i, row i + k>, the k-th diagonal of P P^T."""
+    """Returns the mean of each diagonal of P P^T, (N,): entry k is the mean over i of <row i, row i + k>."""
     n = len(rows)
     # Zeros after the rows keep the circular correlation of the FFT from wrapping round.
     power = (torch.fft.rfft(rows, n=2 * n, dim=0).abs() ** 2).sum(dim=1)
