@@ -99,7 +99,7 @@ class LearnedGridEmbedding(PositionEncoding):
             grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:
-            PositionError: images with more patches than the table in one direction, or a token index outside the image.
+            PositionError: images with more patches than the table in one direction, or an index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
         height, width = self.grid if grid is None else grid
