@@ -1,4 +1,4 @@
-"""Every error that posembed raises on a user's mistake.
+"""The errors that posembed raises on a user's mistake.
 
     PosEmbedError
     ├── ArgumentError   (also a ValueError)   an argument that cannot be used: a width, a shape, a name
@@ -7,14 +7,14 @@
     ├── CheckpointError (also a ValueError)   a model's files that cannot be read, understood or written
     └── RunFolderError  (also a ValueError)   a run folder of the lab that cannot be read, written or continued
 
-Each message says what was expected, what came, and what to do. The command line prints it as one line.
+Each message says what was expected, what was given, and what to do. The command line prints it as one line.
 """
 
 from __future__ import annotations
 
 
 class PosEmbedError(Exception):
-    """The root: catch this to catch everything that posembed raises on purpose."""
+    """The base class: catch it to catch every error that posembed raises on purpose."""
 
 
 class ArgumentError(PosEmbedError, ValueError):
@@ -22,7 +22,7 @@ class ArgumentError(PosEmbedError, ValueError):
 
 
 class PositionError(PosEmbedError, IndexError):
-    """A position that has no row. Raised before anything is read, so a CUDA context survives it."""
+    """A position that has no row. Raised before any row is read, so that the CUDA context survives."""
 
 
 class DataError(PosEmbedError, ValueError):

@@ -1,6 +1,6 @@
-"""Private names of PyTorch that posembed cannot do without, each behind a function with a test of its own.
+"""The private names of PyTorch that posembed needs, each behind one function.
 
-tests/test_torch_internals.py shows for each that it means what it says in the installed PyTorch.
+tests/test_torch_internals.py checks that each works in the installed PyTorch.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from torch.nn.modules import module as modules
 
 
 def transforms_are_active() -> bool:
-    """Whether a torch.func transform (vmap, grad, jvp, ...) runs the code that asks."""
+    """Returns whether the caller runs inside a torch.func transform (vmap, grad, jvp, ...)."""
     return torch._C._are_functorch_transforms_active()
 
 
 def forward_mode_is_active() -> bool:
-    """Whether forward-mode derivatives (torch.autograd.forward_ad) are being computed."""
+    """Returns whether forward-mode derivatives (torch.autograd.forward_ad) are being computed."""
     return forward_ad._current_level >= 0
 
 
 def is_being_recorded() -> bool:
-    """Whether operations are recorded to be run elsewhere: compiled, exported or traced."""
+    """Returns whether operations are being recorded to run elsewhere: compiled, exported or traced."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def runs_forward_alone(module: nn.Module) -> bool:
-    """Whether calling the module is calling its class's methods and nothing else.
+    """Returns whether calling the module runs its class's methods and nothing else.
 
-    False with any hook on the module or on all modules, with a method replaced on the instance (accelerate's
-    offloading replaces ``forward``), and with a compiled call.
+    Hooks on the module or on all modules, a method replaced on the instance (accelerate's offloading replaces
+    ``forward``) and a compiled call make this False.
     """
     hooks = (
         module._forward_hooks,

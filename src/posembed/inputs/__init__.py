@@ -1,22 +1,22 @@
-"""Whole input layers of known models: token + position (+ type) (+ norm) (+ dropout), in the model's own order.
+"""The whole input layers of known models: token + position (+ type) (+ norm) (+ dropout), in the model's order.
 
     BertInput RobertaInput      GPT1Input GPT2Input OPTInput     BartInput WhisperDecoderInput
     CLIPTextInput               ViTInput DeiTInput               TransformerInput ConvS2SInput
 
-Every layer for text is called as ``layer(token_ids, position_ids=None, *, offset=0, mask=None)`` -> (B, L, D):
+Every text layer is called as ``layer(token_ids, position_ids=None, *, offset=0, mask=None)`` -> (B, L, D):
 
     token_ids       (B, L), integers.
-    position_ids    (L,) or (B, L), integers from 0: where each token stands. None: counted.
-    offset          how many tokens came before, a number or (B,): decoding with a cache.
-    mask            (B, L), 1 where a token is and 0 where there is padding, left, right or between; or (B, K),
-                    K > L, where it covers earlier tokens too, as an attention mask does while decoding.
+    position_ids    (L,) or (B, L), integers from 0: the position of each token. None means counted.
+    offset          the number of earlier tokens when decoding with a cache, a number or (B,).
+    mask            (B, L), 1 for a token and 0 for padding, left, right or between; or (B, K), K > L, if it also
+                    covers earlier tokens, as an attention mask does while decoding.
 
-A position that has no row raises PositionError, arguments that do not fit ArgumentError. ``from_checkpoint`` reads
-the layer's own tensors, and no others, from a model's folder or hub name, in the dtype in which they are stored,
-and gives the layer in ``eval`` mode; what cannot be read raises CheckpointError.
+A position without a row raises PositionError, arguments that do not fit raise ArgumentError. ``from_checkpoint``
+reads only the layer's own tensors from a model's folder or hub name, in their stored dtype, and returns the layer
+in ``eval`` mode; it raises CheckpointError for files that it cannot read.
 
-Parameters of text layers have the names that they have in the model, so that a layer which takes the place of a
-model's own is saved with the model as before. The state dict holds weights and nothing else.
+Parameters of text layers have the model's own names, so that a layer put into a model is saved with it as before.
+The state dict holds weights and nothing else.
 """
 
 from posembed.inputs.bart import BartInput as BartInput

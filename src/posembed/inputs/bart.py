@@ -1,5 +1,5 @@
 """The input layers of BART's encoder and decoder (Lewis et al. 2019, 1910.13461) and of OPT (Zhang et al. 2022,
-2205.01068): two rows stand in front of position 0.
+2205.01068), which have two rows before position 0.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from posembed.tables.layout import TableLayout
 
 
 class BartInput(nn.Module):
-    """Token rows, scaled by sqrt(D) or not, plus position rows, layer norm or none, dropout: BART, mBART, PLBART.
+    """Token rows (optionally scaled by sqrt(D)) and position rows, optional norm, dropout: BART, mBART, PLBART.
 
-    Encoder and decoder have a layer each and share their tokens:
+    Encoder and decoder each have a layer and share their tokens:
     ``decoder_input.embed_tokens = encoder_input.embed_tokens``.
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
         scale: multiply the token rows by sqrt(D).
-        norm: a layer norm after the sum.
-        dropout: at the end, in training.
+        norm: apply a layer norm after the sum.
+        dropout: applied last, in training.
         pad_id: the token whose row is zero and not trained, or None.
 
     Raises:
@@ -50,7 +50,7 @@ class BartInput(nn.Module):
         require_at_least_one(dim=dim)
         require_probability(dropout)
         self.scale = math.sqrt(dim) if scale else 1.0
-        # What is added to the positions starts at their scale, whether it is multiplied first or not.
+        # Scaled or not, the tokens start at the scale of the positions that are added to them.
         self.embed_tokens = TokenEmbedding(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
         self.layernorm_embedding = nn.LayerNorm(dim) if norm else None
@@ -64,7 +64,7 @@ class BartInput(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         return embed(
             token_ids,
             self.embed_tokens,
@@ -79,7 +79,7 @@ class BartInput(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, *, side: Literal["encoder", "decoder"] = "encoder") -> Self:
-        """The layer of one side of a bart, mbart or plbart model in a folder or on the hub."""
+        """Loads the layer of one side of a bart, mbart or plbart model from a folder or the hub."""
         weights = open_model(source, families=("bart", "mbart", "plbart"))
         tensors = weights.read(
             {
@@ -105,13 +105,13 @@ class BartInput(nn.Module):
 
 
 class OPTInput(nn.Module):
-    """Token rows, projected to the model's width where they are narrower (OPT-350m), plus position rows.
+    """Token rows, projected to the model's width if they are narrower (OPT-350m), plus position rows.
 
-    OPT counts positions over the attention mask: pass it as ``mask`` wherever there is padding.
+    OPT counts positions over the attention mask: pass it as ``mask`` if there is padding.
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of the model.
-        token_dim: the width of the token rows; None for D.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of the model.
+        token_dim: the width of the token rows. None means D.
         pad_id: the token whose row is zero and not trained, or None.
 
     Raises:
@@ -135,7 +135,7 @@ class OPTInput(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         if self.project_in is None:
             return embed(
                 token_ids, self.embed_tokens, self.embed_positions, position_ids, offset=offset, mask=mask
@@ -146,7 +146,7 @@ class OPTInput(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of an opt model in a folder or on the hub."""
+        """Loads the layer of an opt model from a folder or the hub."""
         weights = open_model(source, families=("opt",))
         tensors = weights.read(
             {

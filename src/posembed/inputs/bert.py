@@ -1,4 +1,4 @@
-"""BERT's input layer (Devlin et al. 2019, 1810.04805), and that of the models that share it."""
+"""The input layer of BERT (Devlin et al. 2019, 1810.04805) and of the models that share it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from posembed.tables.layout import TableLayout
 class BertInput(nn.Module):
     """Token, type and position rows, layer norm, dropout: BERT, ELECTRA and ALBERT; DistilBERT has no types.
 
-    Where the embeddings are narrower than the model (ELECTRA, ALBERT), D is the width of the embeddings, and the
-    projection that follows is the model's own.
+    If the embeddings are narrower than the model (ELECTRA, ALBERT), D is the width of the embeddings, and the
+    projection that follows belongs to the model.
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
-        token_types: how many types; 0 for none.
-        dropout: after the norm, in training.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
+        token_types: the number of types; 0 for none.
+        dropout: applied after the norm, in training.
         eps: of the norm.
         pad_id: the token whose row is zero and not trained, or None.
 
@@ -35,7 +35,7 @@ class BertInput(nn.Module):
     families: ClassVar[tuple[str, ...]] = ("bert", "electra", "albert", "distilbert")
     usual_pad_id: ClassVar[int] = 0
     uncounted_id: int | None = None
-    """The token that positions do not count: none, as BERT numbers padding like any token unless it has a mask."""
+    """The token that positions skip. None, because without a mask BERT numbers padding like any token."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BertInput(nn.Module):
 
     @staticmethod
     def layout(pad_id: int | None) -> TableLayout:
-        """How the rows of the position table are read."""
+        """Returns the layout of the position table."""
         return TableLayout.BERT
 
     def forward(
@@ -72,7 +72,7 @@ class BertInput(nn.Module):
         mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
-        """token_ids, token_type_ids (B, L) -> (B, L, D). Without token_type_ids every token is of type 0."""
+        """Embeds token_ids and token_type_ids (B, L): (B, L, D). By default every token is of type 0."""
         return embed(
             token_ids,
             self.word_embeddings,
@@ -89,14 +89,14 @@ class BertInput(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of a model in a folder or on the hub, of one of ``families``."""
+        """Loads the layer of a model of one of ``families`` from a folder or the hub."""
         weights = open_model(source, families=cls.families)
         tensors = weights.read(
             {
                 "word_embeddings.weight": ("embeddings.word_embeddings.weight",),
                 "position_embeddings.weight": ("embeddings.position_embeddings.weight",),
                 "token_type_embeddings.weight": ("embeddings.token_type_embeddings.weight",),
-                # Weights that were converted from TensorFlow keep its names.
+                # Weights converted from TensorFlow keep its names.
                 "LayerNorm.weight": ("embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"),
                 "LayerNorm.bias": ("embeddings.LayerNorm.bias", "embeddings.LayerNorm.beta"),
             },

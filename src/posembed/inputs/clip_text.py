@@ -1,4 +1,4 @@
-"""The input layer of CLIP's text encoder (Radford et al. 2021, 2103.00020), and of SigLIP's."""
+"""The input layer of the text encoders of CLIP (Radford et al. 2021, 2103.00020) and SigLIP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CLIPTextInput(nn.Module):
     """Token rows plus position rows, without dropout. CLIP's table holds 77 positions, SigLIP's 64.
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -39,14 +39,14 @@ class CLIPTextInput(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         return embed(
             token_ids, self.token_embedding, self.position_embedding, position_ids, offset=offset, mask=mask
         )
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of a CLIP or SigLIP model in a folder or on the hub: the text encoder, or both encoders."""
+        """Loads the layer of a CLIP or SigLIP model (text encoder or both encoders) from a folder or the hub."""
         weights = open_model(source, families=("clip", "clip_text_model", "siglip", "siglip_text_model"))
         tensors = weights.read(
             {

@@ -16,17 +16,17 @@ from posembed.tables.layout import TableLayout
 
 
 class ConvS2SInput(nn.Module):
-    """Token rows plus position rows, then dropout; zero where there is padding.
+    """Token rows plus position rows, then dropout; zero at padding.
 
-    A convolution sees what lies beside a sequence, so padding has to be what the convolution itself puts there.
-    Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask says otherwise. Rows start
+    A convolution reads past the ends of a sequence, so padding must equal the zeros that the convolution pads
+    with. Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask is given. Rows start
     from N(0, .1).
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
-        dropout: after the sum, in training.
-        pad_id: the token that is padding. In the position table row ``pad_id`` is that of padding and row
-            ``pad_id + 1`` that of position 0.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
+        dropout: applied after the sum, in training.
+        pad_id: the padding token. In the position table, row ``pad_id`` belongs to padding and row ``pad_id + 1``
+            to position 0.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -50,7 +50,7 @@ class ConvS2SInput(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         x = embed(
             token_ids,
             self.embed_tokens,
@@ -65,7 +65,7 @@ class ConvS2SInput(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, *, side: Literal["encoder", "decoder"] = "encoder") -> Self:
-        """The layer of one side of fairseq's ``fconv``, from the file that fairseq wrote."""
+        """Loads the layer of one side of fairseq's ``fconv`` from a file written by fairseq."""
         weights = open_fairseq(path)
         tensors = weights.read(
             {

@@ -1,4 +1,4 @@
-"""Token rows plus position rows: the one place where every text input layer looks its rows up and adds them."""
+"""The sum of token rows and position rows, shared by all text input layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from posembed.torch_internals import runs_forward_alone
 
 
 class TokenEmbedding(nn.Embedding):
-    """Token rows (V, D) from N(0, std). The pad token's row is zero and is not trained."""
+    """Token rows (V, D) drawn from N(0, std). The pad token's row is zero and not trained."""
 
     def __init__(self, vocab_size: int, dim: int, *, std: float = 0.02, pad_id: int | None = None) -> None:
         require_at_least_one(vocab_size=vocab_size, dim=dim)
@@ -26,7 +26,7 @@ class TokenEmbedding(nn.Embedding):
         super().__init__(vocab_size, dim, padding_idx=pad_id)
 
     def reset_parameters(self) -> None:
-        """Draw the table anew, whole or sharded."""
+        """Draws a new table, whole or sharded."""
         rows = torch.empty(self.num_embeddings, self.embedding_dim).normal_(std=self.std)
         if self.padding_idx is not None:
             rows[self.padding_idx] = 0
@@ -48,18 +48,18 @@ def embed(
     norm: nn.Module | None = None,
     dropout: nn.Module | None = None,
 ) -> Tensor:
-    """token_ids (B, L) -> dropout(norm(scale x token rows + those of their types and positions)): (B, L, D).
+    """Returns dropout(norm(scale x token rows + type rows + position rows)) for token_ids (B, L): (B, L, D).
 
-    It is one lookup (``posembed.kernels``) where calling each module would only run its own forward, and the
-    modules are called one by one where a hook, an offloader, a patch or a subclass has more to do.
+    This is one lookup (``posembed.kernels``) if calling each module would only run its own forward. With a hook,
+    an offloader, a patch or a subclass the modules are called one by one.
 
     Args:
         position_ids, offset, mask, pad_id: as in ``add_positions``.
-        token_type_ids: (B, L). None: every token is of type 0, where the model has types.
+        token_type_ids: (B, L). None means type 0 for every token, if the model has types.
 
     Raises:
         ArgumentError: ids that are not integers, shapes that do not fit, or types for a model without.
-        PositionError: a position has no row.
+        PositionError: a position without a row.
     """
     token_ids = checked_token_ids(token_ids)
     if token_type_ids is not None:
@@ -106,17 +106,17 @@ def add_positions(
     mask: Tensor | None = None,
     pad_id: int | None = None,
 ) -> Tensor:
-    """x (B, L, D), made from token_ids (B, L) -> x plus the rows of its positions, then the table's dropout.
+    """Adds position rows to x (B, L, D), made from token_ids (B, L), then applies the table's dropout.
 
-    Without ``position_ids`` the tokens are counted on from ``offset``: those that ``mask`` marks, or else those
-    that are not ``pad_id``, or else all. Padding reads the table's row for it, or position 0 where there is none.
+    Without ``position_ids`` it counts tokens from ``offset``: those in ``mask``, or else those that are not
+    ``pad_id``, or else all. Padding reads the table's row for padding, or position 0 if there is none.
     """
     ids, start = _place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
     return positions(x, ids, offset=start)
 
 
 def checked_token_ids(token_ids: Tensor) -> Tensor:
-    """token_ids (B, L), any integer dtype -> the same as int64. Raises ArgumentError for anything else."""
+    """Returns token_ids (B, L), any integer dtype, as int64. Raises ArgumentError for anything else."""
     require_integers(token_ids, "token_ids")
     if token_ids.dim() != 2:
         raise ArgumentError(
@@ -126,13 +126,13 @@ def checked_token_ids(token_ids: Tensor) -> Tensor:
 
 
 def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
-    """Which places hold a token, bool (B, L), or (B, K) where the mask covers earlier tokens too; None: all."""
+    """Marks tokens as True: bool (B, L), or (B, K) if the mask covers earlier tokens; None means all tokens."""
     starts_here = isinstance(offset, int) and offset == 0
     if mask is None:
         if pad_id is None:
             return None
         present = token_ids != pad_id
-        # A sequence needs a token, but a finished one in a batch that is being decoded goes on as padding.
+        # A sequence needs a token, but a finished one in a batch that is still decoding continues as padding.
         return check_mask(present) if starts_here else present
     batch, length = token_ids.shape
     if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < length:
@@ -168,7 +168,7 @@ def _place(
     mask: Tensor | None,
     pad_id: int | None,
 ) -> tuple[Tensor | None, int | Tensor]:
-    """Where each token stands, as ``positions`` takes it: ids, or None and the offset to count from."""
+    """Returns the positions as ``positions`` takes them: ids, or None and the offset to count from."""
     if position_ids is not None:
         if mask is not None:
             raise ArgumentError(
@@ -194,7 +194,7 @@ def _place(
 def _position_rows(
     positions: LearnedPositionalEmbedding, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """The table (N, D) and the row of each token; or the rows of consecutive positions (L, D), and None."""
+    """Returns the table (N, D) and each token's row number, or rows of consecutive positions (L, D) and None."""
     batch, length = token_ids.shape
     require_fit(batch, length, position_ids, offset)
     if position_ids is not None:
@@ -208,11 +208,11 @@ _METHODS = {
     kind: {name: getattr(kind, name) for name in ("forward", "rows", "consecutive_rows") if hasattr(kind, name)}
     for kind in (nn.Embedding, TokenEmbedding, LearnedPositionalEmbedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout)
 }
-"""The modules whose computation ``lookup`` knows, with the methods that define it."""
+"""The modules that ``lookup`` can replace, with the methods that define them."""
 
 
 def _only_computes(module: nn.Module) -> bool:
-    """Whether calling the module computes what its class defines, and does nothing else."""
+    """Returns whether calling the module does nothing but what its class defines."""
     kind = type(module)
     return (
         kind in _METHODS
@@ -222,7 +222,7 @@ def _only_computes(module: nn.Module) -> bool:
 
 
 def _are_only_read(tokens: nn.Embedding, token_types: nn.Embedding | None) -> bool:
-    """Whether these tables have no option that writes to the table or changes its gradient."""
+    """Returns whether these tables have no option that writes to the table or changes its gradient."""
     tables = [tokens] if token_types is None else [tokens, token_types]
     return all(table.max_norm is None and not table.scale_grad_by_freq for table in tables) and (
         token_types is None or (token_types.padding_idx is None and not token_types.sparse)
@@ -232,7 +232,7 @@ def _are_only_read(tokens: nn.Embedding, token_types: nn.Embedding | None) -> bo
 def _probability(
     positions: LearnedPositionalEmbedding, norm: nn.Module | None, dropout: nn.Module | None
 ) -> float | None:
-    """That of the dropout at the end, where it is the only one; None where there is another before it."""
+    """Returns the probability of the dropout at the end, or None if another dropout precedes it."""
     inner = positions.dropout if positions.training else 0.0
     outer = dropout.p if isinstance(dropout, nn.Dropout) and dropout.training else 0.0
     if inner and (outer or norm is not None):

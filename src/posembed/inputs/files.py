@@ -1,6 +1,6 @@
-"""A model's files: how they are found in a folder or on the hub, and what is read from one of them.
+"""A model's files in a folder or on the hub, and readers for each.
 
-A pickle is loaded with ``weights_only``, so that none of its code runs.
+Pickles are loaded with ``weights_only``, so that none of their code runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from posembed.files import reason
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 Fetch = Callable[[str], Path | None]
-"""The name of a file of the model -> its path, or None where there is no such file."""
+"""Maps a file name of the model to its path, or to None if there is no such file."""
 
 
 def files_of(source: str | Path) -> Fetch:
-    """How files of this model, a folder or a hub name, are found by their names."""
+    """Returns the function that finds files of this model, a folder or hub name, by name."""
     folder = Path(source)
     if folder.is_dir():
         return lambda name: folder / name if (folder / name).is_file() else None
@@ -38,7 +38,7 @@ def files_of(source: str | Path) -> Fetch:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file of settings."""
+    """Reads a file of settings."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -51,7 +51,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def tensor_keys(path: Path) -> list[str]:
-    """The keys of the tensors in a file of weights."""
+    """Returns the keys of the tensors in a file of weights."""
     if path.suffix == ".safetensors":
         with _open_safetensors(path) as file:
             return list(file.keys())
@@ -59,7 +59,7 @@ def tensor_keys(path: Path) -> list[str]:
 
 
 def read_tensors(path: Path, keys: Iterable[str]) -> dict[str, Tensor]:
-    """These tensors of one file, in memory of their own: the file may be written anew while they are in use."""
+    """Reads these tensors of one file into their own memory: the file may be rewritten while they are in use."""
     if path.suffix == ".safetensors":
         with _open_safetensors(path) as file:
             return {key: file.get_tensor(key).clone() for key in keys}
@@ -68,14 +68,14 @@ def read_tensors(path: Path, keys: Iterable[str]) -> dict[str, Tensor]:
 
 
 def load_pickle(path: Path) -> dict[str, Any]:
-    """What torch.save wrote: mapped into memory and not read, but for files from before torch 1.6."""
+    """Loads a file written by torch.save, memory-mapped rather than read, except files from before torch 1.6."""
     try:
         # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
         with torch.serialization.safe_globals([argparse.Namespace]):
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {reason(error)}") from error
-    except Exception as error:  # a damaged pickle makes its reader raise nearly anything
+    except Exception as error:  # reading a damaged pickle can raise nearly anything
         raise CheckpointError(
             f"{path}: not a file of tensors that can be loaded without running its code; save the model's "
             "state dict alone, best as safetensors"
@@ -86,7 +86,7 @@ def load_pickle(path: Path) -> dict[str, Any]:
 
 
 def state_dict_of(loaded: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors by key, which fairseq keeps under "model" beside its settings."""
+    """Returns the tensors by key; fairseq keeps them under "model", next to its settings."""
     state_dict = loaded["model"] if isinstance(loaded.get("model"), dict) else loaded
     return {key: value for key, value in state_dict.items() if isinstance(value, Tensor)}
 
@@ -101,7 +101,7 @@ def _open_safetensors(path: Path) -> Any:
 
 
 def _fetch_from_hub(model: str, name: str) -> Path | None:
-    """One file of a hub model, from the cache or fetched into it; None where the model has no such file."""
+    """Returns the path of a hub file, fetched if it is not in the cache; None if the model has no such file."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -113,7 +113,7 @@ def _fetch_from_hub(model: str, name: str) -> Path | None:
 
     try:
         return Path(hf_hub_download(model, name))
-    except EntryNotFoundError:  # also where there is no network and the file is not in the cache
+    except EntryNotFoundError:  # also without a network, if the file is not in the cache
         return None
     except GatedRepoError as error:
         raise CheckpointError(f"{model}: its terms must be accepted on the hub first, and a token set") from error

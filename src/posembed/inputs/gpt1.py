@@ -17,8 +17,8 @@ class GPT1Input(nn.Module):
     """Token rows plus position rows, then dropout.
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
-        dropout: after the sum, in training.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
+        dropout: applied after the sum, in training.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -37,12 +37,12 @@ class GPT1Input(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         return embed(token_ids, self.tokens_embed, self.positions_embed, position_ids, offset=offset, mask=mask)
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of an openai-gpt model in a folder or on the hub."""
+        """Loads the layer of an openai-gpt model from a folder or the hub."""
         weights = open_model(source, families=("openai-gpt",))
         tensors = weights.read(
             {

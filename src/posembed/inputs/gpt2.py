@@ -1,4 +1,4 @@
-"""GPT-2's input layer (Radford et al. 2019), and that of the models that share it."""
+"""The input layer of GPT-2 (Radford et al. 2019) and of the models that share it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class GPT2Input(nn.Module):
     """Token rows plus position rows, then dropout: GPT-2, GPT-Neo and GPTBigCode (StarCoder).
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
-        dropout: after the sum, in training.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
+        dropout: applied after the sum, in training.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -38,12 +38,12 @@ class GPT2Input(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         return embed(token_ids, self.wte, self.wpe, position_ids, offset=offset, mask=mask)
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of a gpt2, gpt_neo or gpt_bigcode model in a folder or on the hub."""
+        """Loads the layer of a gpt2, gpt_neo or gpt_bigcode model from a folder or the hub."""
         weights = open_model(source, families=("gpt2", "gpt_neo", "gpt_bigcode"))
         tensors = weights.read({"wte.weight": ("wte.weight",), "wpe.weight": ("wpe.weight",)})
         max_len, dim = tensors["wpe.weight"].shape

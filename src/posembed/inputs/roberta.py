@@ -1,4 +1,4 @@
-"""RoBERTa's input layer (Liu et al. 2019, 1907.11692), and that of the models that count positions as it does."""
+"""The input layer of RoBERTa (Liu et al. 2019, 1907.11692) and of the models that count positions as it does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from posembed.tables.layout import TableLayout
 class RobertaInput(BertInput):
     """BERT's layer with fairseq's positions: RoBERTa, XLM-RoBERTa, CamemBERT, Longformer; MPNet has no types.
 
-    Position 0 stands in row ``pad_id + 1``, and positions count the tokens other than ``pad_id``, wherever those
-    are, unless ``position_ids`` or a mask says otherwise. Here ``position_ids`` count from 0, as everywhere in
-    posembed; what transformers calls by that name for these models are rows, and start at ``pad_id + 1``.
+    Position 0 is in row ``pad_id + 1``, and positions count the tokens other than ``pad_id``, unless
+    ``position_ids`` or a mask is given. ``position_ids`` count from 0, as everywhere in posembed; those of
+    transformers for these models are rows and start at ``pad_id + 1``.
 
     Args:
-        max_len: how many positions; the 514 rows of RoBERTa's table hold 512.
-        pad_id: the token that is padding, any id. Its row and the row of its position are zero and not trained.
+        max_len: the number of positions; the 514 rows of RoBERTa's table hold 512.
+        pad_id: the padding token, any id. Its row and the row of its position are zero and not trained.
         vocab_size, dim, token_types, dropout, eps: as in BertInput.
 
     Raises:
@@ -46,7 +46,7 @@ class RobertaInput(BertInput):
 
     @staticmethod
     def layout(pad_id: int | None) -> TableLayout:
-        """How the rows of the position table are read."""
+        """Returns the layout of the position table."""
         if pad_id is None:
             raise ArgumentError(
                 "RoBERTa's rows are counted from the pad token: give pad_id (pad_token_id), 1 in RoBERTa"

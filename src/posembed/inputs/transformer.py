@@ -24,11 +24,11 @@ class TransformerInput(nn.Module):
     whose variance is 1/2: neither drowns the other. The paper found learned and fixed positions equally good.
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows, even.
-        dropout: after the sum, in training.
-        pad_id: the token that is padding. Where it is given, positions count the other tokens (unless
-            ``position_ids`` or a mask says otherwise), and the position table is fairseq's: row ``pad_id`` is that
-            of padding and row ``pad_id + 1`` that of position 0.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows, even.
+        dropout: applied after the sum, in training.
+        pad_id: the padding token. If given, positions count the other tokens (unless ``position_ids`` or a mask is
+            given), and the position table is fairseq's: row ``pad_id`` belongs to padding and row ``pad_id + 1``
+            to position 0.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -59,7 +59,7 @@ class TransformerInput(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         return embed(
             token_ids,
             self.embed_tokens,
@@ -73,7 +73,7 @@ class TransformerInput(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, path: str | Path, *, side: Literal["encoder", "decoder"] = "encoder") -> Self:
-        """The layer of one side of a fairseq Transformer with learned positions, from fairseq's own file."""
+        """Loads the layer of one side of a fairseq Transformer with learned positions from fairseq's own file."""
         weights = open_fairseq(path)
         for setting in ("no_scale_embedding", "layernorm_embedding"):
             if weights.setting(setting, default=False):

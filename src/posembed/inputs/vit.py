@@ -17,14 +17,14 @@ from posembed.tables.layout import TableLayout
 
 
 class ViTInput(nn.Module):
-    """An image cut into patches, a class token in front, plus the row of each one's place, then dropout.
+    """A class token and the patches of an image, each plus the row of its position, then dropout.
 
     Args:
-        image_size: the images' height and width in pixels; one number where they are equal.
-        patch_size: the same of a patch.
+        image_size: height and width of the images in pixels; one number if they are equal.
+        patch_size: height and width of a patch, likewise.
         dim: the width D.
-        channels: of the images.
-        dropout: at the end, in training.
+        channels: the number of channels of the images.
+        dropout: applied last, in training.
 
     Raises:
         ArgumentError: an argument that cannot be used, such as a side that patches do not divide.
@@ -58,15 +58,15 @@ class ViTInput(nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Set this layer's own parameters, the special tokens, to zero; its modules reset theirs."""
+        """Sets this layer's own parameters, the special tokens, to zero; its modules reset theirs."""
         for name in self.special_tokens:
             nn.init.zeros_(getattr(self, name))
 
     def forward(self, images: Tensor) -> Tensor:
-        """images (B, channels, height, width) -> (B, special tokens + patches, D), patches row by row.
+        """Embeds images (B, channels, height, width): (B, special tokens + patches, D), patches row by row.
 
         Raises:
-            ArgumentError: images of another size. Neither they nor the rows are stretched in silence.
+            ArgumentError: images of another size. Neither they nor the rows are ever stretched silently.
         """
         expected = (self.projection.in_channels, *self.image_size)
         if images.dim() != 4 or images.shape[1:] != expected:
@@ -80,7 +80,7 @@ class ViTInput(nn.Module):
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of a model in a folder or on the hub, of one of ``families``."""
+        """Loads the layer of a model of one of ``families`` from a folder or the hub."""
         weights = open_model(source, families=cls.families)
         tensors = weights.read(
             {
@@ -112,13 +112,13 @@ class DeiTInput(ViTInput):
 
 
 def _sides(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width) from one number or two."""
+    """Returns (height, width) from one number or two."""
     height, width = (size, size) if isinstance(size, int) else size
     return height, width
 
 
 def _grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tuple[int, int]:
-    """How many patches there are from top to bottom and from left to right."""
+    """Returns the number of patches from top to bottom and from left to right."""
     if (
         min(patch_size) < 1
         or min(image_size) < 1

@@ -1,6 +1,6 @@
-"""A model's own weights by its own keys, read without building the model: only the tensors that are asked for.
+"""A model's weights by its own keys, without building the model: only the requested tensors are read.
 
-Of a hub model only the files that hold them are fetched.
+From the hub, only the files that hold them are fetched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posembed.inputs.files import Fetch, files_of, load_pickle, read_json, read_
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
-# In the order in which a loader prefers them: a whole file beside an index of shards wins.
+# In a loader's order of preference: a whole file wins over an index of shards.
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -30,9 +30,9 @@ FAIRSEQ_PAD_ID = 1  # in every dictionary that fairseq makes
 
 @dataclass(frozen=True)
 class Weights:
-    """Where a model's tensors lie, and its settings.
+    """The location of a model's tensors, and its settings.
 
-    source: what the caller named, for messages.
+    source: the model as the caller named it, for messages.
     config: the model's own settings.
     files: tensor key -> the name of the file that holds it.
     fetch: finds a file by its name.
@@ -44,19 +44,19 @@ class Weights:
     fetch: Fetch
 
     def setting(self, *names: str, default: Any) -> Any:
-        """The first of these settings that the config has."""
+        """Returns the first of these settings that the config has."""
         return next((self.config[name] for name in names if name in self.config), default)
 
     def read(self, names: Mapping[str, tuple[str, ...]], *, optional: Collection[str] = ()) -> dict[str, Tensor]:
-        """Tensors by the names that a layer gives them.
+        """Reads tensors, named as the layer names them.
 
         Args:
-            names: the layer's name -> the keys under which models store that tensor, without what a model with a
-                head puts in front of all of them (``bert.``, ``model.``): that is found.
+            names: the layer's name -> the keys under which models store that tensor, without the prefix that a
+                model with a head puts before all keys (``bert.``, ``model.``), which is found automatically.
             optional: the layer's names of tensors that not every model has.
 
         Raises:
-            CheckpointError: one is not there, or there are several models in the checkpoint.
+            CheckpointError: a missing tensor, or several models in the checkpoint.
         """
         keys = self._keys(names, optional)
         tensors: dict[str, Tensor] = {}
@@ -68,7 +68,7 @@ class Weights:
         return {name: tensors[key] for name, key in keys.items()}
 
     def fill(self, layer: Layer, tensors: Mapping[str, Tensor]) -> Layer:
-        """The layer, made on the meta device, with these tensors as its weights and in ``eval`` mode."""
+        """Gives these weights to a layer built on the meta device and returns it in ``eval`` mode."""
         try:
             layer.load_state_dict(tensors, assign=True)
         except RuntimeError as error:
@@ -76,7 +76,7 @@ class Weights:
         return layer.eval()
 
     def _keys(self, names: Mapping[str, tuple[str, ...]], optional: Collection[str]) -> dict[str, str]:
-        """The layer's names -> keys in this checkpoint, behind the one prefix where all that must be there are."""
+        """Maps the layer's names to keys of this checkpoint, under the one prefix that has all required keys."""
         required = [name for name in names if name not in optional]
         prefixes = [
             prefix
@@ -103,11 +103,11 @@ class Weights:
 
 
 def open_model(source: str | Path, *, families: tuple[str, ...]) -> Weights:
-    """The weights of a model as transformers saves it: its folder, or its name on the hub.
+    """Opens the weights of a model that transformers saved, by its folder or hub name.
 
     Args:
-        families: the model types (``model_type`` of config.json) that have the input layer that is asked for. Keys
-            do not tell: RoBERTa's are BERT's, and its rows are read in another way.
+        families: the model types (``model_type`` of config.json) that have the requested input layer. Keys do not
+            show the type: RoBERTa's are BERT's, but its rows are read differently.
 
     Raises:
         CheckpointError: no such model, a model of another family, or files that cannot be read.
@@ -135,7 +135,7 @@ def open_model(source: str | Path, *, families: tuple[str, ...]) -> Weights:
 
 
 def open_fairseq(path: str | Path) -> Weights:
-    """The weights of a model as fairseq saves it: one file, whose settings lie beside the tensors."""
+    """Opens the weights of a model that fairseq saved: one file, with the settings next to the tensors."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; it is not there")
@@ -146,7 +146,7 @@ def open_fairseq(path: str | Path) -> Weights:
 
 
 def _file_of_each_tensor(source: str, fetch: Fetch) -> dict[str, str]:
-    """Tensor key -> file name, from the one file of weights or from the index of its shards."""
+    """Maps tensor keys to file names, from the one file of weights or from the index of its shards."""
     for name in WEIGHT_FILES:
         path = fetch(name)
         if path is not None:
@@ -155,7 +155,7 @@ def _file_of_each_tensor(source: str, fetch: Fetch) -> dict[str, str]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Tensor key -> the shard that holds it, a file beside the index."""
+    """Maps tensor keys to the shards that hold them, files in the folder of the index."""
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names; there is none")
@@ -166,6 +166,6 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 
 def _prefixes(keys: Iterable[str], endings: tuple[str, ...]) -> list[str]:
-    """What stands in front of one of these endings: nothing, or names that end in a dot."""
+    """Returns the prefixes before any of these endings: nothing, or names that end in a dot."""
     endings_found = ((key, ending) for key in keys for ending in endings if f".{key}".endswith(f".{ending}"))
     return sorted({key.removesuffix(ending) for key, ending in endings_found})

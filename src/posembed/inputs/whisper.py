@@ -18,8 +18,8 @@ class WhisperDecoderInput(nn.Module):
     """Token rows plus position rows, then dropout. (The encoder's positions are fixed sinusoids.)
 
     Args:
-        vocab_size, max_len, dim: how many tokens and positions, and the width D of their rows.
-        dropout: after the sum, in training.
+        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
+        dropout: applied after the sum, in training.
         pad_id: the token whose row is zero and not trained, or None.
 
     Raises:
@@ -43,12 +43,12 @@ class WhisperDecoderInput(nn.Module):
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """token_ids (B, L) -> (B, L, D)."""
+        """Embeds token_ids (B, L): (B, L, D)."""
         return embed(token_ids, self.embed_tokens, self.embed_positions, position_ids, offset=offset, mask=mask)
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
-        """The layer of a whisper model in a folder or on the hub."""
+        """Loads the layer of a whisper model from a folder or the hub."""
         weights = open_model(source, families=("whisper",))
         tensors = weights.read(
             {

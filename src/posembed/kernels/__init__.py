@@ -1,9 +1,9 @@
-"""Fused lookups: what an input layer reads, adds, normalizes and drops, in one pass over memory.
+"""Fused lookups: an input layer's reads, sums, norm and dropout in one pass over memory.
 
     lookup          token (+ position) (+ type) rows (+ norm) (+ dropout), as a torch operator with its gradient
     Norm            the norm of a lookup
 
-One definition (plain.py) and two bodies that are held to it: pieces.py for CPUs, triton_rows.py for CUDA.
+One definition (plain.py) and two implementations of it: pieces.py for CPUs, triton_rows.py for CUDA.
 """
 
 from posembed.kernels.operator import lookup as lookup

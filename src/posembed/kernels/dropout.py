@@ -1,4 +1,4 @@
-"""Which elements dropout keeps, made again from a seed wherever they are asked for."""
+"""The elements that dropout keeps, recomputed from a seed whenever they are needed."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import torch
 from torch import Tensor
 
 STEPS = 1 << 16
-"""The probability of dropout is a multiple of 1 / STEPS: 16 random bits an element, four elements a draw."""
+"""The probability of dropout is a multiple of 1 / STEPS: 16 random bits per element, four elements per draw."""
 
 
 def rounded(dropout: float) -> float:
-    """The nearest probability that can be drawn."""
+    """Returns the nearest probability that can be drawn."""
     return round(dropout * STEPS) / STEPS
 
 
 def generator_of(seed: Tensor) -> torch.Generator:
-    """One that starts from a seed, int64 (1,)."""
+    """Makes a generator that starts from a seed, int64 (1,)."""
     return torch.Generator(seed.device).manual_seed(int(seed))
 
 
 def draw_keep(
     generator: torch.Generator, shape: tuple[int, int, int], dropout: float, dtype: torch.dtype
 ) -> Tensor:
-    """The next mask (B, L, D): 1 where an element is kept, 0 elsewhere. (Products with bool are far slower.)
+    """Draws the next mask (B, L, D): 1 for a kept element, 0 otherwise. (Products with bool are far slower.)
 
-    Rows are drawn in order, so the masks of parts are the parts of the mask.
+    Rows are drawn in order, so the mask of each part of a lookup is that part of the whole mask.
     """
     *rows, dim = shape
     keep = torch.empty(shape, dtype=dtype, device=generator.device)

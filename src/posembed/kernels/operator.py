@@ -1,4 +1,4 @@
-"""``lookup`` as a user calls it, and as PyTorch knows it: the operator posembed::lookup with its gradient."""
+"""The function ``lookup`` and its PyTorch operator posembed::lookup, with its gradient."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def lookup(
     position_padding_idx: int | None = None,
     sparse: bool = False,
 ) -> Tensor:
-    """dropout(norm(scale x token rows + type rows + position rows)): (B, L, D), in one pass over memory.
+    """Computes dropout(norm(scale x token rows + type rows + position rows)): (B, L, D), in one pass over memory.
 
     Args:
         token_ids: (B, L), any integer dtype.
         tokens: (V, D).
-        positions: (N, D). Without ``position_ids`` the token at place l of each sequence reads row l.
+        positions: (N, D). Without ``position_ids``, token l of each sequence reads row l.
         position_ids: (L,), (1, L) or (B, L), any integer dtype: the row of each token.
         types: (T, D). Without ``type_ids``, (B, L), every token is of type 0.
-        norm: of the sum; None for none.
-        dropout: at the end. Off at 0; the probability is rounded to a multiple of 2**-16.
+        norm: the norm of the sum; None for none.
+        dropout: applied last; 0 turns it off. The probability is rounded to a multiple of 2**-16.
         padding_idx, position_padding_idx: rows that are not trained; negative ones count from the end.
-        sparse: the gradient of ``tokens`` is a sparse tensor of the rows that were read, for large vocabularies
-            and an optimizer that takes it (torch.optim.SparseAdam, SGD).
+        sparse: give ``tokens`` a sparse gradient of the rows that were read, for large vocabularies and optimizers
+            that accept it (torch.optim.SparseAdam, SGD).
 
-    Gradients are the same on every run. With Triton on CUDA an id without a row gives a row of NaN; on a CPU it is
-    an IndexError. Tables that are changed in place between forward and backward make PyTorch raise an error.
+    Gradients are the same on every run. With Triton on CUDA an id without a row gives a row of NaN; on a CPU it
+    raises IndexError. PyTorch raises an error if a table is changed in place between forward and backward.
 
     Raises:
         ArgumentError: ids that are not integers, shapes that do not fit, or a padding row outside its table.
@@ -82,14 +82,14 @@ def lookup(
 
 
 def _int64(ids: Tensor, name: str) -> Tensor:
-    """The kernels multiply ids by widths, which may overflow a narrower dtype."""
+    """Converts ids to int64: the kernels multiply them by widths, which may overflow a narrower dtype."""
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise ArgumentError(f"{name} must be integers; got {ids.dtype}")
     return ids.to(torch.int64)
 
 
 def _row(row: int | None, table: Tensor, name: str) -> int | None:
-    """A row of the table counted from 0; None for none."""
+    """Returns a row number of the table, counted from 0; None for None."""
     if row is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):
@@ -98,12 +98,12 @@ def _row(row: int | None, table: Tensor, name: str) -> int | None:
 
 
 def _needs_the_definition(request: Request) -> bool:
-    """Where PyTorch's own operators serve better than one of ours.
+    """Returns whether PyTorch's own operators serve better than this one.
 
-    An exported program has no Python to call; torch.func, forward-mode derivatives and tensor subclasses (DTensor)
-    know what to do with PyTorch's operators and not with this one; autocast chooses the dtype of each operator; a
-    device other than a CPU may have no kernel of ours; and a lookup that fits in one piece, such as that of a
-    decoding step, gains nothing that would pay for calling Python from the dispatcher.
+    An exported program has no Python to call. torch.func, forward-mode derivatives and tensor subclasses (DTensor)
+    know PyTorch's operators but not this one. Autocast chooses the dtype of each operator. A device other than a
+    CPU may have no kernel here. A lookup that fits in one piece, such as that of a decoding step, gains too little
+    to pay for calling Python from the dispatcher.
     """
     tokens = request.tokens
     if torch.compiler.is_exporting() or request.token_ids.numel() * tokens.shape[1] <= pieces.PIECE:
@@ -156,7 +156,7 @@ def _require_shapes(r: Request) -> None:
         raise ArgumentError(f"dropout is a probability, in [0, 1]; got {r.dropout}")
 
 
-# What follows is how PyTorch knows it. An operator takes tensors and numbers, one by one.
+# The rest is PyTorch's view of it: an operator takes tensors and numbers, one by one.
 
 
 def _tables_and_ids(r: Request) -> tuple[Any, ...]:
@@ -246,7 +246,7 @@ def _five(gradients: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
 
 
 def _body_for(request: Request) -> Any:
-    """The module whose ``forward`` and ``backward`` compute it."""
+    """Returns the module whose ``forward`` and ``backward`` compute it."""
     if _has_triton(request):
         from posembed.kernels import triton_rows
 
@@ -263,7 +263,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors
     request, sparse = Request(*saved, *ctx.settings[:-1]), ctx.settings[-1]
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
-    places = (1, 2, 4, 6, 7)  # where they stand among the arguments
+    places = (1, 2, 4, 6, 7)  # their indices among the arguments
     wanted = [ctx.needs_input_grad[place] for place in places]
     gradients: Sequence[Tensor | None]
     if torch.is_grad_enabled():
@@ -280,7 +280,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _sparse(token_ids: Tensor, rows: Tensor, table: Tensor) -> Tensor:
-    """The gradients of rows (B, L, D) as that of the table. The ids were good for reading it."""
+    """Turns the gradients of rows (B, L, D) into a sparse gradient of the table, by ids known to be valid."""
     ids, rows = token_ids.flatten()[None], rows.flatten(0, 1)
     return torch.sparse_coo_tensor(ids, rows, table.shape, check_invariants=False)
 
@@ -288,9 +288,9 @@ def _sparse(token_ids: Tensor, rows: Tensor, table: Tensor) -> Tensor:
 def _differentiable_gradients(
     grad: Tensor, request: Request, tables: tuple[Tensor | None, ...], wanted: list[bool]
 ) -> list[Tensor | None]:
-    """Under create_graph=True: those of the definition, which can be differentiated again."""
+    """Returns the definition's gradients, which can be differentiated again, under create_graph=True."""
     keep = None
-    if request.seed is not None:  # what the lookup of a table of ones keeps is what it kept of any other
+    if request.seed is not None:  # a lookup in a table of ones keeps the same elements as any other
         ones = Request(
             torch.zeros_like(request.token_ids), torch.ones_like(request.tokens[:1]),
             seed=request.seed, dropout=request.dropout,

@@ -1,8 +1,8 @@
-"""The body for CPUs: the definition, applied to pieces that stay in the cache.
+"""The implementation for CPUs: the definition, applied to pieces that stay in the cache.
 
-Memory that has not been touched before costs several times what is done in it, so nothing of the output's size is
-made but the output. The backward pass makes the sum of rows again instead of keeping it, and adds each piece's
-gradients up in one order, which makes them the same on every run. Sums are in float32 or wider.
+The first touch of memory costs several times the work done in it, so the output is the only tensor of its size.
+The backward pass recomputes the sum of rows instead of keeping it, and adds up each piece's gradients in one
+order, which makes them the same on every run. Sums are in float32 or wider.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from posembed.kernels.memory import on_large_pages
 from posembed.kernels.plain import Request, drop, normalized, sum_of_rows
 
 PIECE = 1 << 19
-"""Elements in a piece, 2 MiB in float32. A few tensors of it are alive at once and stay in a shared cache; much
-smaller pieces spend their time waiting for threads to meet."""
+"""The number of elements in a piece, 2 MiB in float32. A few such tensors exist at once and stay in a shared
+cache; much smaller pieces spend their time waiting for threads to meet."""
 
 
 def forward(request: Request) -> Tensor:
-    """The lookup: (B, L, D)."""
+    """Computes the lookup: (B, L, D)."""
     out = on_large_pages(request.tokens.new_empty(request.shape, dtype=request.dtype))
     generator = None if request.seed is None else generator_of(request.seed)
     for part in parts(request):
@@ -35,7 +35,7 @@ def forward(request: Request) -> Tensor:
 
 
 def parts(request: Request) -> Iterator[tuple[slice, slice]]:
-    """The batch and the length of each piece, in the order of the rows: whole sequences, or parts of one."""
+    """Yields the batch and length slices of each piece, in the order of rows: whole sequences, or parts of one."""
     batch, length, dim = request.shape
     rows = max(1, PIECE // max(1, dim))
     for first in range(0, batch, max(1, rows // max(1, length))):
@@ -45,11 +45,11 @@ def parts(request: Request) -> Iterator[tuple[slice, slice]]:
 
 
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
-    """The gradients of tokens, positions, types, weight and bias, of those that are wanted; None for the others.
+    """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
 
     Args:
-        grad: that of the lookup's result, (B, L, D).
-        sparse: the tokens' gradient is that of each token's row, (B, L, D), and not of the table.
+        grad: the gradient of the lookup's result, (B, L, D).
+        sparse: return the gradient of each token's row, (B, L, D), instead of that of the token table.
     """
     r = request
     wide = torch.promote_types(r.dtype, torch.float32)
@@ -94,7 +94,7 @@ def _zeros(like: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _through_norm(dy: Tensor, piece: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradient of what the norm returns -> that of the sum of rows, and those of weight and bias."""
+    """Computes the gradients of the sum of rows, weight and bias from that of the norm's result."""
     if piece.norm == "none":
         return dy, None, None
     x = sum_of_rows(piece).to(dy.dtype)
@@ -125,12 +125,12 @@ def _add_positions(sums: Tensor, dx: Tensor, piece: Request, length: slice) -> N
 def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
     if piece.type_ids is None:
         sums[0] += dx.sum((0, 1))
-    else:  # a piece has many rows of few types: they are added up by themselves first, which rounds less
+    else:  # a piece has many rows of few types: adding them up separately first rounds less
         sums += torch.zeros_like(sums).index_add_(0, piece.type_ids.flatten(), dx.flatten(0, 1))
 
 
 class _TokenSums:
-    """The gradient of the token table, added up row by row: in place, or aside where the dtype is narrow."""
+    """The gradient of the token table, summed row by row: in place, or in a wider tensor for a narrow dtype."""
 
     def __init__(self, request: Request, wide: torch.dtype, *, sparse: bool) -> None:
         self.request = request

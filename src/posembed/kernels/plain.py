@@ -1,4 +1,4 @@
-"""The definition of a lookup, in plain PyTorch: what the other bodies compute faster, and are held to."""
+"""The definition of a lookup in plain PyTorch, which the other implementations compute faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Norm:
-    """What a lookup does to the sum of its rows, each divided by its own scale.
+    """The norm of a lookup, which divides each sum of rows by its own scale.
 
     Args:
         kind: "layer", also centred (Ba et al. 2016, 1607.06450), or "rms" (Zhang and Sennrich 2019, 1910.07467).
@@ -27,7 +27,7 @@ class Norm:
 
     @classmethod
     def of(cls, module: nn.LayerNorm | nn.RMSNorm) -> Norm:
-        """What a module of PyTorch's does."""
+        """Makes a Norm with the settings of a PyTorch norm module."""
         if isinstance(module, nn.LayerNorm):
             return cls("layer", module.weight, module.bias, module.eps)
         return cls(
@@ -37,9 +37,9 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One lookup: tables, ids, and what happens to the sum. The arguments are those of ``kernels.lookup``.
+    """One lookup: tables, ids and settings. The arguments are those of ``kernels.lookup``.
 
-    ``position_ids`` are (L,) where all sequences share them. ``seed`` is an int64 (1,) where there is dropout.
+    ``position_ids`` are (L,) if all sequences share them. ``seed`` is an int64 (1,) if there is dropout.
     """
 
     token_ids: Tensor
@@ -60,7 +60,7 @@ class Request:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the result: what the tables' dtypes are promoted to."""
+        """The dtype of the result, to which the tables' dtypes are promoted."""
         dtype = self.tokens.dtype
         for table in (self.positions, self.types):
             dtype = dtype if table is None else torch.promote_types(dtype, table.dtype)
@@ -68,11 +68,11 @@ class Request:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the result, (B, L, D)."""
+        """The shape of the result, (B, L, D)."""
         return (*self.token_ids.shape, self.tokens.shape[1])
 
     def part(self, batch: slice, length: slice) -> Request:
-        """The lookup of some of its sequences and places."""
+        """Returns the lookup of a slice of the batch and of the length."""
         positions, position_ids, type_ids = self.positions, self.position_ids, self.type_ids
         if position_ids is not None:
             position_ids = position_ids[length] if position_ids.dim() == 1 else position_ids[batch, length]
@@ -88,7 +88,7 @@ class Request:
 
 
 def sum_of_rows(request: Request, *, sparse: bool = False) -> Tensor:
-    """scale x token rows + type rows + position rows: (B, L, D)."""
+    """Computes scale x token rows + type rows + position rows: (B, L, D)."""
     r = request
     x = F.embedding(r.token_ids, r.tokens, padding_idx=r.padding_idx, sparse=sparse)
     if r.scale != 1:
@@ -104,7 +104,7 @@ def sum_of_rows(request: Request, *, sparse: bool = False) -> Tensor:
 
 
 def normalized(x: Tensor, request: Request) -> Tensor:
-    """x (B, L, D) -> its norm, in x's dtype, computed in float32 or wider."""
+    """Normalizes x (B, L, D) in x's dtype, computed in float32 or wider."""
     if request.norm == "layer":
         return F.layer_norm(x, x.shape[-1:], request.weight, request.bias, request.eps)
     if request.norm == "rms":
@@ -113,12 +113,12 @@ def normalized(x: Tensor, request: Request) -> Tensor:
 
 
 def drop(x: Tensor, keep: Tensor, dropout: float) -> Tensor:
-    """x where ``keep`` (of x's shape and dtype) is 1, divided by the share that is kept; zero where it is 0."""
+    """Divides x by the kept share where ``keep`` (of x's shape and dtype) is 1; returns zero where it is 0."""
     return x * keep * (0.0 if dropout == 1 else 1 / (1 - dropout))
 
 
 def plain(request: Request, keep: Tensor | None = None, *, sparse: bool = False) -> Tensor:
-    """The whole lookup, (B, L, D). Without ``keep`` dropout draws from PyTorch's own generator."""
+    """Computes the whole lookup, (B, L, D). Without ``keep``, dropout draws from PyTorch's own generator."""
     x = normalized(sum_of_rows(request, sparse=sparse), request)
     if keep is not None:
         return drop(x, keep, request.dropout)

@@ -1,12 +1,12 @@
-"""The body for CUDA, in Triton: a row is read, added up, normalized, dropped and written without leaving the chip.
+"""The implementation for CUDA, in Triton: it reads, adds, normalizes, drops and writes a row on the chip.
 
-The backward pass makes each row again and writes the gradient of its sum once. Tables collect those gradients
-sorted by id, each row of a table by one program and in one order: nothing is added atomically, so no row is
-contended for and every run gives the same bits. Sums are in float32, or float64 for float64.
+The backward pass recomputes each row and writes the gradient of its sum once. The tables sum
+these gradients sorted by id, each row of a table in one program and one order. Nothing is added atomically, so no
+row is contended and every run gives the same bits. Sums are in float32, or float64 for float64.
 """
 
 # mypy: disable-error-code="no-untyped-def"
-# What @triton.jit compiles is Triton's language and not Python: its arguments have no Python types.
+# @triton.jit compiles Triton's language, not Python: its arguments have no Python types.
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_WIDTH = 1 << 16
 """The widest row that one program holds."""
 
 SEGMENT = 32
-"""Rows that one program adds up; a table's row that was read more often is added up by several."""
+"""The number of rows that one program adds up; several programs add up a table row that was read more often."""
 
 
 @triton.jit
 def _rows_of(table, ids, at, rows, D, col, inside, COMPUTE: tl.constexpr):
-    """The row of a table that the id at ``at`` names; NaN where the table has no such row."""
+    """Reads the table row of the id at ``at``; NaN if the table has no such row."""
     row = tl.load(ids + at).to(tl.int64)
     held = (row >= 0) & (row < rows)
     x = tl.load(table + row * D + col, mask=inside & held, other=0).to(COMPUTE)
@@ -41,9 +41,9 @@ def _sum_of_rows(
     row, tokens, positions, types, token_ids, position_ids, type_ids, V, N, T, L, D, scale, col, inside,
     SHARED: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """scale x token row + type row + position row of one token, 0 outside the row.
+    """Computes scale x token row + type row + position row of one token, 0 outside the row.
 
-    Each step is rounded to the dtype that PyTorch gives it, so that lookups of any size have the same bits.
+    Each step is rounded to PyTorch's dtype for it, so that lookups of any size give the same bits.
     """
     x = _rows_of(tokens, token_ids, row, V, D, col, inside, COMPUTE) * scale
     x = x.to(SCALED).to(COMPUTE)
@@ -64,7 +64,7 @@ def _sum_of_rows(
 
 @triton.jit
 def _unit(x, D, eps, inside, NORM: tl.constexpr):
-    """The row divided by its scale, centred first by a layer norm; and one over that scale."""
+    """Divides the row by its scale, after centring for a layer norm. Also returns one over that scale."""
     if NORM == "layer":
         x = tl.where(inside, x - tl.sum(x, 0) / D, 0)
     rstd = 1 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
@@ -73,7 +73,7 @@ def _unit(x, D, eps, inside, NORM: tl.constexpr):
 
 @triton.jit
 def _dropped(y, seed, row, threshold, keep_scale, BLOCK: tl.constexpr):
-    """Philox (Salmon et al. 2011) counted by row and column: the same draws whenever they are asked for."""
+    """Applies dropout with Philox (Salmon et al. 2011) counted by row and column, so that draws are repeatable."""
     four = row * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
     a, b, c, d = tl.randint4x(tl.load(seed), four)
     draws = tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), (BLOCK,)).to(tl.uint32, bitcast=True)
@@ -113,7 +113,7 @@ def _backward_kernel(
     SHARED: tl.constexpr, NORM: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr,
     SUM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the sum of each row; those of weight and bias, added up over this program's rows."""
+    """Writes the gradient of each row's sum, and those of weight and bias summed over this program's rows."""
     program = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)
     inside = col < D
@@ -149,9 +149,9 @@ def _segments_kernel(
     sums, partial, values, order, ids, first, last, rows, D, scale,
     SEGMENT: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the values of one id: all of them, or those within one block of SEGMENT places in the sorted order.
+    """Adds up the values of one id: all of them, or those in one block of SEGMENT entries in the sorted order.
 
-    At most one id enters a block from the left and one leaves it to the right; theirs are partial sums.
+    At most one id enters a block from the left and one leaves it to the right; these have partial sums.
     """
     at = tl.program_id(0).to(tl.int64)
     start = tl.load(first + at)
@@ -194,7 +194,7 @@ def _joined_kernel(
 
 
 def forward(request: Request) -> Tensor:
-    """The lookup: (B, L, D)."""
+    """Computes the lookup: (B, L, D)."""
     out = request.tokens.new_empty(request.shape, dtype=request.dtype)
     rows = request.token_ids.numel()
     if out.numel():
@@ -204,9 +204,9 @@ def forward(request: Request) -> Tensor:
 
 
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
-    """The gradients of tokens, positions, types, weight and bias that are wanted; None for the others.
+    """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
 
-    ``sparse`` is that of ``pieces.backward``.
+    ``sparse`` is as in ``pieces.backward``.
     """
     with torch.cuda.device_of(grad):
         dx, weight, bias = _through_norm(grad.contiguous(), request)
@@ -226,7 +226,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: 
 
 
 def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradient of the result -> that of the sum of rows, (B, L, D), and those of weight and bias."""
+    """Computes the gradients of the sum of rows, (B, L, D), weight and bias from that of the result."""
     compute, device = _compute(request), grad.device
     weight, bias = (
         None if vector is None else torch.zeros_like(vector, dtype=compute)
@@ -279,7 +279,7 @@ def _of_types(dx: Tensor, request: Request) -> Tensor:
 def _sums_by_id(
     values: Tensor, ids: Tensor, table: Tensor, padding_idx: int | None = None, scale: float = 1.0
 ) -> Tensor:
-    """The gradient of a table (rows, D) from those of the rows that were read, (..., D), by their ids (...)."""
+    """Sums the gradients of the rows that were read, (..., D), by id (...) into that of the table, (rows, D)."""
     sums = torch.zeros_like(table, memory_format=torch.contiguous_format)
     if values.numel() == 0:
         return sums
@@ -310,7 +310,7 @@ def _compute(request: Request) -> torch.dtype:
 
 
 def _arguments(r: Request) -> list[Tensor | float | None]:
-    """What both kernels are given: tables, ids and numbers, all contiguous."""
+    """Returns the arguments of both kernels: tables, ids and numbers, all contiguous."""
     tensors = (
         r.tokens, r.positions, r.types, r.token_ids, r.position_ids, r.type_ids, r.weight, r.bias, r.seed
     )  # fmt: skip
@@ -324,7 +324,7 @@ def _arguments(r: Request) -> list[Tensor | float | None]:
 
 
 def _constants(r: Request) -> dict[str, object]:
-    """What the kernels are compiled for."""
+    """Returns the compile-time constants of the kernels."""
     shared = r.position_ids is not None and r.position_ids.dim() == 1
     scaled = r.tokens.dtype
     typed = scaled if r.types is None else torch.promote_types(scaled, r.types.dtype)
@@ -338,6 +338,6 @@ def _constants(r: Request) -> dict[str, object]:
 
 
 def _block(dim: int) -> dict[str, int]:
-    """The power of 2 that holds a row, and how many warps share it."""
+    """Returns the power of 2 that holds a row, and the number of warps that share it."""
     block = max(16, triton.next_power_of_2(dim))
     return {"BLOCK": block, "num_warps": min(max(block // 256, 1), 16)}

@@ -1,6 +1,6 @@
 """Attention with linear biases (ALiBi; Press, Smith and Lewis 2021, arXiv:2108.12409).
 
-Each head subtracts its slope times the distance from the scores, after the scores' division by sqrt(d).
+Each head subtracts its slope times the distance from the scores, after their division by sqrt(d).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from posembed.layers.score_bias import Formula, ScoreBias
 
 
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
-    """One slope a head, float32 (H,).
+    """Returns one slope per head, float32 (H,).
 
-    A power of two: 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, the slopes of the largest power
-    of two c below H, then every second slope of 2c.
+    For a power of two H the slopes are 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, they are the
+    slopes of the largest power of two c below H, then every second slope of 2c.
     """
     if heads < 1:
         raise ArgumentError(f"ALiBi needs at least one head, got {heads}")
@@ -27,14 +27,14 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
 
 
 class Alibi(ScoreBias):
-    """ALiBi for any number of heads. Nothing is learned; no position is too far.
+    """ALiBi for any number of heads. It has no learned values and no last position.
 
-    The bias is symmetric in the distance, so it serves an encoder as well; a decoder's mask hides the future.
+    The bias is symmetric in the distance, so it serves encoders too; a decoder's mask hides the future.
     """
 
     of_distance_alone = True
 
     def formula(self, device: torch.device) -> Formula:
-        # Computed as needed: a buffer of slopes would be cast with the model, and lost on the meta device.
+        # Recomputed each time: a buffer of slopes would be cast with the model, and lost on the meta device.
         slopes = alibi_slopes(self.heads, device=device)
         return lambda head, q, k: -slopes[head] * (q - k).abs()

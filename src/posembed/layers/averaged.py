@@ -1,13 +1,13 @@
 """A learned table read by distance: full attention, no last row, and hardly any drift past the training length.
 
-Rows P (N, D), added to what W_q and W_k read, give a head the position logits P W_q (P W_k)^T / sqrt(d). What of
-them depends on the distance alone, the mean of each diagonal, is all that is used here: a bias by distance of each
-layer and head, made anew from the rows in every forward, in training too. The rows make it a smooth one and tie
-the layers together; nothing in it stands at a place, so that there is no last place. Past the N - 1 distances that
-training shows, it goes on as a line in log(1 + distance), fitted to it and never rising.
+Rows P (N, D) added to the input of W_q and W_k give a head the position logits P W_q (P W_k)^T / sqrt(d). This
+encoding uses only the mean of each of their diagonals, a function of the distance alone: one bias by distance for
+each layer and head, recomputed from the rows in every forward pass, in training too. The rows make the bias smooth
+and tie the layers together. The bias has no absolute position, hence no last one. Past the N - 1 distances seen in
+training it continues as a line in log(1 + distance), fitted to it and never rising.
 
-What passes between a row and a token depends on where the token stands, and is left out. One head (or more) has no
-position and sees every token by its content, which is how a passage far back is found.
+The logits between a row and a token depend on the token's absolute position and are left out. One head (or more)
+has no position and sees every token by its content, which is how the model finds a distant passage.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 FITTED_FROM = 4
-"""The first distance that the line is fitted to: nearer ones have values of their own."""
+"""The first distance used for fitting the line; nearer distances have values of their own."""
 
 
 def mean_logits_by_distance(for_queries: Tensor, for_keys: Tensor) -> Tensor:
-    """Rows projected, (N, H, d) each -> (H, N): entry k is the mean of <row i + k, row i> / sqrt(d), N - k pairs.
+    """Returns the mean position logit at each distance, (H, N), from projected rows, (N, H, d) each.
 
-    By Fourier transforms of the columns, so that no (N, N) matrix is made.
+    Entry k is the mean of <row i + k, row i> / sqrt(d) over N - k pairs. Fourier transforms of the columns avoid
+    an (N, N) matrix.
     """
     n, _, d = for_queries.shape
-    # Zeros behind the rows keep the circular correlation from wrapping round.
+    # Zeros after the rows keep the circular correlation from wrapping round.
     spectrum = torch.fft.rfft(for_queries, n=2 * n, dim=0) * torch.fft.rfft(for_keys, n=2 * n, dim=0).conj()
     sums = torch.fft.irfft(spectrum.sum(dim=-1), n=2 * n, dim=0)[:n]
     return sums.T / (torch.arange(n, 0, -1, device=sums.device, dtype=sums.dtype) * d**0.5)
 
 
 def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
-    """(H, N) -> intercept and slope (H,) of a line in log(1 + distance), slope at most 0.
+    """Fits a line in log(1 + distance) to (H, N). Returns its intercept and slope, (H,) each; slope at most 0.
 
-    By least squares over the distances from FITTED_FROM on, each weighted by how many pairs of N tokens have it.
+    Least squares over the distances from FITTED_FROM, each weighted by its number of pairs among N tokens.
     """
     n = by_distance.size(-1)
     distance = torch.arange(FITTED_FROM, n, device=by_distance.device, dtype=by_distance.dtype)
@@ -54,7 +55,7 @@ def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias):
-    """A bias by distance, (H, N), and a line beyond: what AveragedPositionalEmbedding is in one layer."""
+    """A bias by distance, (H, N), continued by a line: an AveragedPositionalEmbedding in one layer."""
 
     of_distance_alone = True
 
@@ -76,16 +77,16 @@ class DistanceBias(ScoreBias):
 
 
 class AveragedPositionalEmbedding(PositionEncoding):
-    """A learned table whose position logits, averaged over each distance, are a bias in each layer (see above).
+    """A learned table whose position logits, averaged over each distance, are the bias of each layer (see above).
 
-    For a causal model, which asks ``in_layer`` in each layer. Trained at N tokens it is read at any number.
+    For causal models that call ``in_layer`` in each layer. Trained at N tokens, it can be read at any length.
 
     Args:
-        max_len: N, the number of rows: the training length.
+        max_len: N, the number of rows, which is the training length.
         dim: width D.
-        heads: H of the model; D a multiple of it.
-        heads_without: how many heads, the last ones, have no position; None takes one where there are several.
-        std: of the rows at the start, sinusoids that complete their turns within 2 N rows.
+        heads: H of the model; D is a multiple of it.
+        heads_without: the number of heads without a position, the last ones. None means 1 (0 if H = 1).
+        std: scale of the initial rows, sinusoids that complete their periods within 2 N rows.
 
     Raises:
         ArgumentError: fewer than 8 rows, a width that the heads do not divide, or no head with a position.
@@ -123,7 +124,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
         return bias
 
     def forward(self, project: Callable[[Tensor], Tensor], q_length: int, k_length: int | None = None) -> Tensor:
-        """The bias (H, Lq, Lk) of one layer, float32, of the last q_length of k_length tokens.
+        """Returns one layer's bias (H, Lq, Lk), float32, for the last q_length of k_length tokens.
 
         Args:
             project: (N, D) -> (N, 2 D), the products with the layer's W_q and W_k side by side.

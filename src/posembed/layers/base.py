@@ -1,4 +1,4 @@
-"""Where position can enter a Transformer: at the input, at the queries and keys, at the scores.
+"""The places where position can enter a Transformer: the input, the queries and keys, and the scores.
 
 Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
 """
@@ -14,26 +14,26 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(score, batch, head, query index, key index), all of no dimension -> the score changed: FlexAttention's own."""
+"""FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
 
 
 class PositionEncoding(nn.Module):
-    """The three places. An encoding overrides what it uses; the rest does nothing.
+    """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
-    A model calls all of them and thereby takes any encoding. Queries and keys have two methods because there
-    are two ways in: rows added to what W_q and W_k read, and a function of the projected heads. The scores have
-    two because there are two kinds of attention: ``at_scores`` gives a dense bias, ``score_mod`` the same as a
-    function for FlexAttention. A model calls one of them.
+    A model that calls all of them takes any encoding. Queries and keys have two methods because position enters in
+    two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
+    two because there are two kinds of attention: ``at_scores`` returns a dense bias, ``score_mod`` the same bias
+    as a function for FlexAttention. A model calls one of these two.
     """
 
     window: int | None = None
-    """The causal window that the model must apply: token i attends to tokens i - window + 1 .. i. None: all."""
+    """The causal window that the model applies: token i attends to i - window + 1 .. i. None means all tokens."""
 
     log_length: int | None = None
-    """Queries that see more tokens than this, the model must multiply by ln tokens / ln log_length. None: none."""
+    """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means by 1."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """An encoding that acts in one place overrides this; one that acts in several has no ``forward``."""
+        """Applies an encoding that acts in one place. Encodings that act in several have no ``forward``."""
         self._refuse_forward()
 
     def _refuse_forward(self) -> NoReturn:
@@ -43,28 +43,28 @@ class PositionEncoding(nn.Module):
         )
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> PositionEncoding:
-        """What this encoding is in one layer: itself, unless its scores follow from the layer's own W_q and W_k.
+        """Returns this encoding for one layer: itself, unless its scores depend on the layer's own W_q and W_k.
 
-        ``project`` is that of ``before_queries_keys``. A model asks once in each layer, and whatever is not the
-        encoding itself for its scores.
+        ``project`` is as in ``before_queries_keys``. A model calls this once per layer. If the result is another
+        encoding, that encoding gives the layer's scores.
         """
         return self
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Position ids, int64 on the CPU, to train on: (L,), or (B, L) where each sequence draws its own.
+        """Returns position ids to train on, int64 on the CPU: (L,), or (B, L) with a draw for each sequence.
 
-        Consecutive from 0 unless the encoding learns from positions drawn at random.
+        They count from 0 unless the encoding learns from random positions.
         """
         return torch.arange(length)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """x (B, L, D), position_ids (L,) or (B, L) -> (B, L, D)."""
+        """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D)."""
         return x
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
-        """What rows P added to the input h of W_q and W_k, and not to W_v, add to the queries and keys.
+        """Returns what rows P add to the queries and keys when added to the input h of W_q and W_k, not of W_v.
 
-        Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the product
+        Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the products
         with W_q and W_k side by side. Returns (L, 2 D) or (B, L, 2 D), or None for nothing.
         """
         return None
@@ -78,24 +78,24 @@ class PositionEncoding(nn.Module):
         *,
         text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """In each layer: q (B, H, Lq, D/H), k (B, H, Lk, D/H), positions (L,) or (B, L) -> q and k of one width.
+        """Adds position to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer; positions are (L,) or (B, L).
 
-        Mostly the same width; PoPE's is twice as wide. The scores are their products divided by the root of the
-        width returned, as scaled_dot_product_attention divides them; values keep their own width.
+        The returned q and k have the same width: usually D/H, twice that for PoPE. The scores are their products
+        divided by the root of that width, as in scaled_dot_product_attention; values keep their own width.
 
-        ``text_length`` is for encodings that follow the length of the text (RoPE with a scaling): how many tokens
-        the text of each token has, a number, (B,), or (B, L) where one sequence packs several texts. None: the
-        largest of each sequence's positions plus one.
+        ``text_length`` is for encodings that depend on the length of the text (RoPE with a scaling): the number of
+        tokens in each token's text, as a number, (B,), or (B, L) for packed texts. None means the largest position
+        of each sequence plus one.
         """
         return q, k
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
-        """In each layer: what to add to the scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for nothing."""
+        """Returns the bias to add to each layer's scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for no bias."""
         return None
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod | None:
-        """What ``at_scores`` gives, as a ``score_mod`` of torch.nn.attention.flex_attention, or None for nothing.
+        """Returns the bias of ``at_scores`` as a FlexAttention ``score_mod``, or None for no bias.
 
-        No (H, Lq, Lk) tensor is made. Positions are those of the queries' and keys' indices, (L,) or (B, L).
+        This avoids the (H, Lq, Lk) tensor. Positions, (L,) or (B, L), are those of the query and key indices.
         """
         return None

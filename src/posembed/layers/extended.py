@@ -1,11 +1,11 @@
-"""A learned table made longer when it is read: trained on its own rows, at test read past the last of them.
+"""A learned table that is lengthened when it is read: in eval mode it is read past its last trained row.
 
 tile            row k mod N                  (Longformer, Beltagy et al. 2020, arXiv:2004.05150)
 hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); reaches N^2 positions
-linear, ...     the whole table stretched    (what Chen et al. 2023, arXiv:2306.15595, do to RoPE's positions)
+linear, ...     the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
 
-These are methods of ``resize_table``, written position by position: no longer table is built, so nothing depends
-on the largest id in a way that a compiled or an exported program could not follow.
+These are methods of ``resize_table``, computed position by position without building a longer table: nothing
+depends on the largest id, which a compiled or exported program could not follow.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-c
 
 
 def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, method: str) -> Tensor:
-    """The rows (..., D) of a table (N, D) that a method of ``resize_table`` makes longer, in the table's dtype.
+    """Returns rows (..., D) of a table (N, D) lengthened by a method of ``resize_table``, in the table's dtype.
 
     Args:
         position_ids: int64 (...), from 0.
-        lengths: the length of the text that each position is in, broadcasting with position_ids. Up to a length of
-            N the rows are the table's own, bit for bit. "tile" and "hierarchical" do not read it.
+        lengths: the length of each position's text, broadcasting with position_ids. Up to a length of N the rows
+            are the table's own, bit for bit. "tile" and "hierarchical" ignore it.
     """
     n = len(table)
     if method == "tile":
@@ -46,9 +46,9 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
 def stretched_rows(
     table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool
 ) -> Tensor:
-    """What torch.nn.functional.interpolate makes of a table's columns, read at single places: (..., D).
+    """Returns single rows (..., D) of what torch.nn.functional.interpolate makes of a table's columns.
 
-    Linear, or cubic with PyTorch's constant of -.75 (Keys 1981); places are computed in float64.
+    Linear, or cubic with PyTorch's constant of -.75 (Keys 1981). Coordinates are computed in float64.
     """
     n = len(table)
     place, length = position_ids.double(), lengths.double()
@@ -68,7 +68,7 @@ def stretched_rows(
 
 
 def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Those of the four rows around a place, ``rest`` behind the second of them."""
+    """Returns the weights of the four rows around a point that lies ``rest`` after the second of them."""
 
     def near(t: Tensor) -> Tensor:
         return ((a + 2) * t - (a + 3)) * t * t + 1
@@ -80,15 +80,15 @@ def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tens
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table that in eval mode holds more positions than it has rows; in training, the plain table.
+    """A learned table that holds more positions than rows in eval mode; in training it is the plain table.
 
     A text within ``max_len`` reads the trained rows, bit for bit; a longer one reads the table extended to its
-    length. With "tile" and "hierarchical" a position has one row at every length, and decoding with a cache is the
-    same as reading the whole. A method that stretches gives every length other rows, by the rule for
+    length. With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache
+    equals reading the whole text. The stretching methods give each length other rows, by the rule for
     ``text_length`` in layers/rotary_scaling.py: decode with the final length, or stretch once (``resize_table``).
 
     Args:
-        max_len, dim: of the trained table.
+        max_len, dim: size of the trained table.
         method: a name in ``METHODS``.
         dropout, init, std: as in ``LearnedPositionalEmbedding``.
 
@@ -121,10 +121,10 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
     ) -> Tensor:
-        """As that of the learned table: (B, L, D).
+        """Adds rows to x as the learned table does: (B, L, D).
 
-        ``text_length`` is how many tokens each text has: a number, (B,), or (B, L) where a sequence packs several
-        texts. None: the largest position of each sequence plus one.
+        ``text_length`` is the number of tokens of each text: a number, (B,), or (B, L) for packed texts. None
+        means the largest position of each sequence plus one.
         """
         if text_length is None:
             return super().forward(x, position_ids, offset=offset)
@@ -134,11 +134,11 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         return self._added(x, self.rows(ids, text_length=text_length))
 
     def rows(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
-        """position_ids, integers of any shape (...) -> their rows (..., D). ``text_length`` is that of forward.
+        """Returns the rows (..., D) of position_ids, integers (...). ``text_length`` is as in ``forward``.
 
         Raises:
-            PositionError: a negative position; in training one past the trained rows; with "hierarchical" one
-                from max_len^2 on.
+            PositionError: a negative position; in training, a position past the trained rows; with
+                "hierarchical", a position of max_len^2 or more.
         """
         if self.training:
             return super().rows(position_ids)
@@ -156,7 +156,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         )
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
-        """As that of the learned table, with rows for positions past the trained ones in eval mode."""
+        """Returns a copy of consecutive rows, in eval mode also past the trained ones: (L, D)."""
         if self.training:
             return super().consecutive_rows(length, offset)
         check_offset(offset)

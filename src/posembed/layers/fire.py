@@ -1,8 +1,8 @@
 """FIRE, functional interpolation for relative positions (Li et al. 2024, arXiv:2310.04418).
 
-The bias is f(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), f a small network with one output a head. The
-distance is divided by the query's own position, so that f never reads anything outside [0, 1], whatever the
-length; up to the learned threshold L it is divided by L, so that short texts keep their distances apart.
+The bias is f(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), f a small network with one output per head. The
+distance is divided by the query's own position, so f never reads anything outside [0, 1] at any length. Up to the
+learned threshold L it is divided by L instead, which keeps the distances of short texts apart.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 from posembed.positions.checks import as_int64
 
 EPSILON = 1e-6
-"""The authors', on the denominator."""
+"""Added to the denominator, as in the authors' code."""
 
 
 def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """psi(|i - j|) / psi(max(L, i)), elementwise: in [0, 1] for keys that do not stand after their query."""
+    """Returns psi(|i - j|) / psi(max(L, i)), elementwise: in [0, 1] for keys that do not follow their query."""
     distance = (q_positions - k_positions).abs()
     longest = torch.maximum(q_positions.to(threshold.dtype), threshold.abs())
     return torch.log(c.abs() * distance + 1) / (torch.log(c.abs() * longest + 1) + EPSILON)
 
 
 class Fire(ScoreBias):
-    """FIRE for a decoder: the distance is measured by the query's position, which an encoder's keys may exceed.
+    """FIRE for decoders: it divides the distance by the query's position, which an encoder's distances can exceed.
 
     Args:
         heads: H.
-        width: of the hidden layer of f; 32 in the paper.
+        width: width of the hidden layer of f; 32 in the paper.
         c: initial value; .1 in the paper.
         threshold: initial L; 512 in the paper, a quarter of its training length. A factor on it is learned.
 
@@ -46,10 +46,10 @@ class Fire(ScoreBias):
                 f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
             )
         self.width, self.initial_c, self.initial_threshold = width, c, threshold
-        # One number each, but of one dimension: a parameter without dimensions cannot be sharded.
+        # One-dimensional although single numbers: a parameter without dimensions cannot be sharded.
         self.c = nn.Parameter(torch.empty(1))
         self.threshold_factor = nn.Parameter(torch.empty(1))
-        # Not two nn.Linear: what calls no module must not read its weights, which may be offloaded or hooked.
+        # Not two nn.Linear: nothing would call them, and weights of uncalled modules may be offloaded or hooked.
         self.hidden_weight = nn.Parameter(torch.empty(width))
         self.hidden_bias = nn.Parameter(torch.empty(width))
         self.output_weight = nn.Parameter(torch.empty(heads, width))
@@ -57,7 +57,7 @@ class Fire(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As nn.Linear starts: uniform within one over the root of the number of inputs."""
+        """Draws the weights as nn.Linear does: uniform between -1/sqrt(inputs) and 1/sqrt(inputs)."""
         fill_(self.c, torch.full((1,), self.initial_c))
         fill_(self.threshold_factor, torch.ones(1))
         for parameter, inputs in (
@@ -69,11 +69,11 @@ class Fire(ScoreBias):
             fill_(parameter, torch.empty(parameter.shape).uniform_(-(inputs**-0.5), inputs**-0.5))
 
     def c_and_threshold(self) -> tuple[Tensor, Tensor]:
-        """Of no dimension, float32 or wider."""
+        """Returns c and the threshold, scalar tensors in float32 or wider."""
         return wide(self.c).squeeze(0), wide(self.threshold_factor).squeeze(0) * self.initial_threshold
 
     def formula(self, device: torch.device) -> Formula:
-        # Inside a kernel there are no vectors, so that the hidden units are summed one by one.
+        # A kernel has no vectors, so the hidden units are summed one by one.
         c, threshold = self.c_and_threshold()
         slopes, offsets = wide(self.hidden_weight), wide(self.hidden_bias)
         weights, biases = wide(self.output_weight), wide(self.output_bias)
@@ -88,11 +88,11 @@ class Fire(ScoreBias):
         return bias
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """As every ScoreBias; the hidden units are one matrix product, a third of their sum's time."""
+        """Returns the dense bias. One matrix product over the hidden units takes a third of the time of a sum."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
         device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
-        with torch.autocast(device, enabled=False):  # which would blur the distances
+        with torch.autocast(device, enabled=False):  # autocast would blur the distances
             hidden = torch.addmm(
                 wide(self.hidden_bias)[:, None], wide(self.hidden_weight)[:, None], x.reshape(1, -1)
             ).relu()

@@ -17,21 +17,20 @@ from posembed.tables.layout import TableLayout
 
 
 class LearnedGridEmbedding(PositionEncoding):
-    """Adds to each patch the trained row of its place in the grid, then applies dropout.
+    """Adds to each patch the trained row of its grid cell, then applies dropout.
 
     The tokens are ``layout.prefix`` special tokens with rows of their own (class, distillation), ``registers``
     tokens without a position (Darcet et al. 2024; or a class token that the model leaves without one), the patches
     row by row, and ``layout.tail`` special tokens.
 
     Args:
-        grid: (height, width), how many patches the table holds each way.
+        grid: (height, width) of the table in patches.
         dim: the width D.
-        factorized: add a row of a table for the height and one of a table for the width, H + W rows instead of
-            H x W (Dehghani et al. 2023, NaViT). The state dict then holds ``height_weight`` (H, D),
-            ``width_weight`` (W, D) and ``special_weight`` (prefix + tail, D); otherwise it holds ``weight``
-            (prefix + H W + tail, D) alone.
+        factorized: add a row of a height table and a row of a width table, H + W rows instead of H x W (Dehghani
+            et al. 2023, NaViT). The state dict then holds ``height_weight`` (H, D), ``width_weight`` (W, D) and
+            ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
         layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
-        registers: how many tokens without a position stand between the prefix and the patches.
+        registers: the number of tokens without a position between the prefix and the patches.
         dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``.
 
     Raises:
@@ -78,7 +77,7 @@ class LearnedGridEmbedding(PositionEncoding):
         self._fill(init)
 
     def reset_parameters(self) -> None:
-        """Draw the tables anew."""
+        """Draws new tables."""
         if self.init == "given":
             raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
@@ -91,17 +90,17 @@ class LearnedGridEmbedding(PositionEncoding):
         offset: int | Tensor = 0,
         grid: tuple[int, int] | None = None,
     ) -> Tensor:
-        """x (B, prefix + registers + H W + tail, D) -> x plus the rows of its places, then dropout.
+        """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
         Args:
-            position_ids: (L,), (1, L) or (B, L): the place of each token among all of an image's tokens, for
-                images of which only some tokens are given. None: all of them, in order.
-            offset: where places are consecutive, how many tokens came before: a number, or (B,).
-            grid: (H, W) of these images where it is not the table's own; patch (r, c) reads the row of (r, c).
+            position_ids: (L,), (1, L) or (B, L): the index of each token among all tokens of its image, for images
+                with only some of their tokens. None means all tokens, in order.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+            grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:
-            PositionError: the images have more patches one way than the table, or a token a place outside them.
-            ArgumentError: the tokens are not as many as the grid and the special tokens. It is never guessed.
+            PositionError: images with more patches than the table in one direction, or an index outside the image.
+            ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
         height, width = self.grid if grid is None else grid
         special = self.layout.prefix + self.registers + self.layout.tail
@@ -122,11 +121,11 @@ class LearnedGridEmbedding(PositionEncoding):
         return F.dropout(x + rows, self.dropout, self.training)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """x (B, L, D), position_ids (L,) or (B, L), places among all of an image's tokens -> (B, L, D)."""
+        """Calls ``forward`` with indices among an image's tokens: x (B, L, D), position_ids (L,) or (B, L)."""
         return self(x, position_ids)
 
     def rows(self, grid: tuple[int, int] | None = None) -> Tensor:
-        """The rows of all tokens of images with this grid: (prefix + registers + H W + tail, D), no dropout."""
+        """Returns the rows of all tokens of images with this grid: (prefix + registers + H W + tail, D)."""
         height, width = self.grid if grid is None else grid
         require_at_least_one(height=height, width=width)
         if height > self.grid[0] or width > self.grid[1]:

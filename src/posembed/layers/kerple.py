@@ -1,8 +1,8 @@
-"""KERPLE (Chi et al. 2022, arXiv:2205.09921): kernels of the distance with two learned numbers a head.
+"""KERPLE (Chi et al. 2022, arXiv:2205.09921): kernels of the distance with two learned numbers per head.
 
 Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and
 r1 fixed. Both kernels are conditionally positive definite, which needs r1, r2 > 0. The authors clamp them at .01
-after each step; here they are a softplus, or twice a sigmoid, of what is learned, whose gradient is never cut off.
+after each step; here they are a softplus, or twice a sigmoid, of learned values, whose gradient is never cut off.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from posembed.layers.parameters import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 SMALLEST = 0.01
-"""Of an initial r: the authors' clamp."""
+"""The smallest initial r: the authors' clamp."""
 
 
 def kerple_log_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
-    """-r1 log(1 + r2 distance), elementwise."""
+    """Returns -r1 log(1 + r2 distance), elementwise."""
     return -r1 * torch.log1p(r2 * distance)
 
 
 def kerple_power_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
-    """-r1 distance^r2, elementwise; 0 at distance 0."""
+    """Returns -r1 distance^r2, elementwise; 0 at distance 0."""
     return -r1 * distance**r2
 
 
 class KerpleLog(ScoreBias):
     """The logarithmic kernel, the better of the two in the paper.
 
-    It starts as the authors' does: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
-    ``r2_weight`` (H,), of which r1 and r2 are the softplus.
+    It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
+    ``r2_weight`` (H,); r1 and r2 are their softplus.
     """
 
     of_distance_alone = True
@@ -49,7 +49,7 @@ class KerpleLog(ScoreBias):
         fill_(self.r2_weight, inverse_softplus(r2.clamp(min=SMALLEST)))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """r1 and r2, (H,) each, positive, float32 or wider."""
+        """Returns r1 and r2, (H,) each, positive, float32 or wider."""
         return F.softplus(wide(self.r1_weight)), F.softplus(wide(self.r2_weight))
 
     def formula(self, device: torch.device) -> Formula:
@@ -60,8 +60,8 @@ class KerpleLog(ScoreBias):
 class KerplePower(ScoreBias):
     """The power kernel.
 
-    It starts as the authors' does: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
-    ``r2_weight`` (H,); r1 is the softplus of the one, r2 twice the sigmoid of the other.
+    It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
+    ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
     """
 
     of_distance_alone = True
@@ -78,7 +78,7 @@ class KerplePower(ScoreBias):
         fill_(self.r2_weight, torch.logit(r2 / 2, eps=SMALLEST / 2))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """r1 positive and r2 between 0 and 2, (H,) each, float32 or wider."""
+        """Returns r1, positive, and r2, between 0 and 2: (H,) each, float32 or wider."""
         return F.softplus(wide(self.r1_weight)), 2 * torch.sigmoid(wide(self.r2_weight))
 
     def formula(self, device: torch.device) -> Formula:
@@ -87,5 +87,5 @@ class KerplePower(ScoreBias):
 
 
 def inverse_softplus(x: Tensor) -> Tensor:
-    """The y with softplus(y) = x > 0."""
+    """Returns the y with softplus(y) = x > 0."""
     return x + torch.log(-torch.expm1(-x))

@@ -1,4 +1,4 @@
-"""A learned table: one trained row a position (Gehring et al. 2017, Radford et al. 2018, Devlin et al. 2019)."""
+"""A learned table: one trained row per position (Gehring et al. 2017, Radford et al. 2018, Devlin et al. 2019)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from posembed.tables.scale import warn_if_far_apart
 
 
 class LearnedPositionalEmbedding(PositionEncoding):
-    """Adds the trained row of its position to each token, then applies dropout.
+    """Adds to each token the trained row of its position, then applies dropout.
 
-    A position without a row is never read: it raises PositionError before the lookup, on CPU and CUDA, and under
-    torch.compile from within the graph. The state dict holds ``weight`` (N, D) and nothing else.
+    A position without a row raises PositionError before the lookup, on CPU and CUDA, and under torch.compile from
+    within the graph. The state dict holds ``weight`` (N, D) and nothing else.
 
     Args:
-        max_len: how many positions the table holds.
+        max_len: the number of positions that the table holds.
         dim: the width D.
-        dropout: applied to the sum, in training.
+        dropout: applied to the sum in training.
         init: "normal", "truncated_normal", "xavier", "sinusoidal", "zero", or a whole table (N, D).
-        std: the scale of a normal, truncated normal or sinusoidal start.
+        std: the scale of normal, truncated normal or sinusoidal initial values.
         layout: which rows hold the positions; for a known model a value such as ``TableLayout.roberta(pad_id=1)``.
-        check_ids: False for those who have checked that every explicit id has a row. On CUDA the check waits for
-            the ids; consecutive positions are checked for nothing, and always.
+        check_ids: False if you have checked that every explicit id has a row. On CUDA the check waits for the ids;
+            checking consecutive positions is free and always done.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -65,22 +65,22 @@ class LearnedPositionalEmbedding(PositionEncoding):
         self._fill(init)
 
     def reset_parameters(self) -> None:
-        """Draw the table anew."""
+        """Draws a new table."""
         if self.init == "given":
             raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """x (B, L, D) -> x plus the rows of its positions, then dropout: (B, L, D).
+        """Adds rows to x (B, L, D), then applies dropout: (B, L, D).
 
-        Integer x (B, L), such as token ids -> the rows alone, (B, L, D), without dropout.
+        For integer x (B, L), such as token ids, returns the rows alone, (B, L, D), without dropout.
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
-            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
 
         Raises:
-            PositionError: a position has no row.
+            PositionError: a position without a row.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
         self._require_input(x)
@@ -95,26 +95,26 @@ class LearnedPositionalEmbedding(PositionEncoding):
         return self._added(x, rows)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D): ``forward`` with explicit ids."""
+        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
 
     def check_scale(self, x: Tensor) -> None:
-        """Warn where x, the tokens, and the table differ so much in scale that the sum drowns one of them."""
+        """Warns if the tokens x and the table differ so much in scale that one drowns the other in the sum."""
         warn_if_far_apart(x, self.weight[self.layout.front :], stacklevel=2)
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """position_ids, integers of any shape (...) -> their rows (..., D): no sum, no dropout.
+        """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
 
-        Where the layout has a row for padding, the position ``PADDING`` (-1) reads it and trains nothing.
+        If the layout has a row for padding, the position ``PADDING`` (-1) reads it and trains nothing.
 
         Raises:
-            PositionError: a position has no row.
-            ArgumentError: the ids are not integers.
+            PositionError: a position without a row.
+            ArgumentError: ids that are not integers.
         """
         return F.embedding(self.row_ids(position_ids), self.weight, padding_idx=self.layout.pad_row)
 
     def row_ids(self, position_ids: Tensor) -> Tensor:
-        """position_ids (...) -> the numbers of their rows, int64 (...). Raises what ``rows`` does."""
+        """Returns the row numbers of position_ids (...), int64 (...). Raises the same errors as ``rows``."""
         if self.check_ids:
             lowest = 0 if self.layout.pad_row is None else PADDING
             position_ids = check_positions(position_ids, self.max_len, lowest=lowest)
@@ -129,15 +129,15 @@ class LearnedPositionalEmbedding(PositionEncoding):
         )
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
-        """The rows of positions offset .. offset + length - 1: (L, D), a copy. No ids are made or checked.
+        """Returns a copy of the rows of positions offset .. offset + length - 1: (L, D). Creates no ids.
 
         Raises:
-            PositionError: a position has no row.
+            PositionError: a position without a row.
         """
         check_offset(offset)
         if offset + length > self.max_len and length > 0:
             if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
-                # An error while tracing would be torch.compile's own; this one is ours, when the graph runs.
+                # torch.compile replaces an error raised while tracing; this one is raised when the graph runs.
                 ids = consecutive(length, offset, device=self.weight.device)
                 return F.embedding(check_positions(ids, self.max_len), self.weight)
             raise no_row(offset + length - 1, self.max_len)
@@ -154,7 +154,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
                 raise ArgumentError(f"integer x must be (B, L); got {tuple(x.shape)}")
 
     def _added(self, x: Tensor, rows: Tensor) -> Tensor:
-        if not x.is_floating_point():  # a copy, for rows may be shared by the batch or belong to a subclass
+        if not x.is_floating_point():  # a copy: rows may be shared by the batch or belong to a subclass
             return rows.expand(*x.shape, self.dim).clone(memory_format=torch.contiguous_format)
         return F.dropout(x + rows, self.dropout, self.training)
 
@@ -176,13 +176,13 @@ class LearnedPositionalEmbedding(PositionEncoding):
 
 
 def require_at_least_one(**sizes: int) -> None:
-    """Raise ArgumentError for a size below 1, under the name that the user knows."""
+    """Raises ArgumentError for a size below 1, under the name that the user knows."""
     for name, size in sizes.items():
         if size < 1:
             raise ArgumentError(f"{name} must be at least 1; got {size}")
 
 
 def require_probability(dropout: float) -> None:
-    """Raise ArgumentError unless it is in [0, 1]."""
+    """Raises ArgumentError unless dropout is in [0, 1]."""
     if not 0 <= dropout <= 1:
         raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")

@@ -1,14 +1,13 @@
-"""Learned rows for what is near, content alone for what is far: a learned table, full attention and no last row.
+"""Learned rows for near tokens, content alone for far ones: a learned table, full attention and no last row.
 
-Some heads look near: under a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as
-``rolling`` does. The others look far: at every token before, with no position at all. What a near head sees it
-has met in training, however long the text; a far head finds a token by what it is, and that includes its
-neighbours, which the near heads of the layers below have written into it. So nearby the order is known, nothing
-is out of reach, and no row is ever read that was not trained. What is left for a longer text to disturb is that
-more tokens share the softmax of a far head.
+Near heads attend within a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as in
+``rolling``. Far heads attend to every earlier token, without any position. A near head sees only what it saw in
+training, whatever the length of the text. A far head finds a token by its content, which includes its neighbours:
+the near heads of lower layers have written them into it. So order is known nearby, nothing is out of reach, and no
+untrained row is ever read. A longer text can disturb only one thing: more tokens share the softmax of a far head.
 
-By layers rather than heads, and with RoPE for the near, this is RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and
-SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719).
+RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) do this by
+layers instead of heads, with RoPE for near tokens.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from posembed.positions.checks import as_int64
 
 
 class NearFarPositionalEmbedding(ScoreBias):
-    """Heads that see a window through a ring of learned rows beside heads that see all without a position.
+    """Near heads that see a window through a ring of learned rows, and far heads that see all without position.
 
-    For a causal model, which hides the future itself and applies no window: the bias on the scores hides from the
-    near heads what is far from them.
+    For causal models, which hide the future themselves and apply no window: the bias on the scores hides distant
+    tokens from the near heads.
 
     Args:
-        window: w, how many tokens a near head attends to, itself included.
+        window: w, the number of tokens that a near head attends to, itself included.
         dim: width D.
-        heads: H of the model; D a multiple of it.
-        near_heads: how many of them, the first ones, look near; None takes half, rounded up.
-        ring: P, the number of rows, at least w; None takes w.
-        std: of the rows at the start, sinusoids whose periods divide the ring.
+        heads: H of the model; D is a multiple of it.
+        near_heads: the number of near heads, the first ones. None means half, rounded up.
+        ring: P, the number of rows, at least w. None means w.
+        std: scale of the initial rows, sinusoids whose periods divide the ring.
 
     Raises:
-        ArgumentError: a size that cannot be, a ring below the window, or no head that looks far.
+        ArgumentError: an impossible size, a ring below the window, or no far head.
     """
 
     of_distance_alone = True
@@ -82,11 +81,11 @@ class NearFarPositionalEmbedding(ScoreBias):
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Ids (B, L), int64: each sequence starts at a phase of its own, so that all rows are trained."""
+        """Returns ids (B, L), int64: each sequence starts at its own phase, so that all rows are trained."""
         return torch.randint(self.ring, (batch, 1), generator=generator) + torch.arange(length)
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
-        """Rows for the queries and keys of the near heads, zeros for those of the others."""
+        """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
         rows = project(self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
         return F.embedding(
@@ -94,14 +93,14 @@ class NearFarPositionalEmbedding(ScoreBias):
         )
 
     def formula(self, device: torch.device) -> Formula:
-        """-inf where a near head would see further than its window."""
+        """Returns the formula of the bias: -inf where a near head would see beyond its window, 0 elsewhere."""
         near_heads, window = self.near_heads, self.near_window
         hidden = torch.tensor(float("-inf"), dtype=torch.float32, device=device)
         seen = torch.zeros((), dtype=torch.float32, device=device)
         return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), hidden, seen)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """There is none: its bias is only half of it. A model calls before_queries_keys and at_scores."""
+        """Raises ArgumentError: a model calls before_queries_keys and at_scores; the bias alone is only half."""
         self._refuse_forward()
 
     def extra_repr(self) -> str:

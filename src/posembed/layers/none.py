@@ -1,6 +1,6 @@
 """No position at all (NoPE, Haviv et al. 2022, arXiv:2203.16634).
 
-A causal decoder can still count: its mask lets each token see how many came before. A baseline, not a mistake.
+A causal decoder can still count: its mask shows each token how many came before. A baseline, not a mistake.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from posembed.layers.base import PositionEncoding
 
 
 class NoPosition(PositionEncoding):
-    """Nothing at any of the three places."""
+    """An encoding that does nothing."""
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """x itself."""
+        """Returns x itself."""
         return x

@@ -8,9 +8,9 @@ from torch import Tensor
 
 @torch.no_grad()
 def fill_(parameter: Tensor, values: Tensor) -> None:
-    """Copy values, of the parameter's whole shape, into it; of a sharded one each process keeps its shard.
+    """Copies values, of the parameter's whole shape, into it. In a sharded one each process keeps its shard.
 
-    Every process computes all values, and those of the first one count, so that random ones agree.
+    Every process computes all values and those of the first process count, so that random values agree.
     """
     values = values.to(parameter.device, parameter.dtype)
     data = parameter.data

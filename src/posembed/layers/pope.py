@@ -1,9 +1,9 @@
 """Polar position embedding (PoPE; Gopalakrishnan et al. 2025, arXiv:2509.10534).
 
-RoPE turns each pair of components by the position and leaves the pair its own angle, so that what a token is and
-where it stands meet in one number. PoPE takes the angle from the position alone: component c of a query or key
-is its magnitude, softplus(x_c), at the angle p theta_c, and the score of query t and key s is
-sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every component has a frequency of its own.
+RoPE turns each pair of components by the position but leaves each pair its own angle, so that content and position
+mix in one number. PoPE takes the angle from the position alone: component c of a query or key has the magnitude
+softplus(x_c) and the angle p theta_c, and the score of query t and key s is
+sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every component has its own frequency.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from posembed.positions.from_layout import given_or_consecutive
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
-    """theta_c = base^(-c/d) in radians a position, c = 0 .. d - 1, float32 (d,)."""
+    """Returns theta_c = base^(-c/d) in radians per position, c = 0 .. d - 1, float32 (d,)."""
     return base ** (-torch.arange(head_dim, dtype=torch.float32, device=device) / head_dim)
 
 
 def polar(x: Tensor, angles: Tensor) -> Tensor:
-    """x (..., L, d) -> (..., L, 2 d), x's dtype: softplus(x) cos(angles) and softplus(x) sin(angles)."""
+    """Returns softplus(x) cos(angles) and softplus(x) sin(angles), x's dtype: (..., L, d) -> (..., L, 2 d)."""
     magnitudes = F.softplus(x.to(torch.promote_types(x.dtype, torch.float32)))
     return torch.cat((magnitudes * angles.cos(), magnitudes * angles.sin()), dim=-1).to(x.dtype)
 
 
 class PolarEmbedding(PositionEncoding):
-    """PoPE: queries and keys (B, H, L, d) become magnitudes and angles, (B, H, L, 2 d).
+    """PoPE turns queries and keys (B, H, L, d) into magnitudes at angles, (B, H, L, 2 d).
 
-    scaled_dot_product_attention divides by the root of the width it is given, 2 d, where PoPE divides by that of
-    d: the queries carry the missing factor sqrt(2). Attention that is told its scale should take 1 / sqrt(2 d).
+    scaled_dot_product_attention divides by the root of the width it sees, sqrt(2 d), and PoPE by sqrt(d): the
+    queries carry the missing factor sqrt(2). Attention with an explicit scale should use 1 / sqrt(2 d).
 
     Args:
         head_dim: d, the width of one head.
-        heads: H, of the keys: each has its learned delta (H, d), used within [-2 pi, 0] as in the paper.
+        heads: H of the keys; each has a learned delta (H, d), clamped to [-2 pi, 0] as in the paper.
         base: 10,000 in the paper.
         delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
 
@@ -62,7 +62,7 @@ class PolarEmbedding(PositionEncoding):
         fill_(self.delta, delta if self.delta_init == "zero" else delta.uniform_(-2 * math.pi, 0.0))
 
     def angles(self, position_ids: Tensor) -> Tensor:
-        """position_ids (L,) -> (1, L, d); (B, L) -> (B, 1, L, d), to broadcast over heads. Float32."""
+        """Returns float32 angles that broadcast over heads: (L,) -> (1, L, d); (B, L) -> (B, 1, L, d)."""
         frequencies = polar_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)
 
@@ -81,7 +81,7 @@ class PolarEmbedding(PositionEncoding):
     def forward(
         self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> tuple[Tensor, Tensor]:
-        """q and k (B, H, L, d) -> (B, H, L, 2 d) each; without positions, those from offset on."""
+        """Turns q and k (B, H, L, d) into (B, H, L, 2 d) each. Without position_ids, positions start at offset."""
         if (
             q.shape[-1] != self.head_dim
             or k.shape[-3::2] != (self.heads, self.head_dim)

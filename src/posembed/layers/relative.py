@@ -1,7 +1,7 @@
-"""T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1): one learned number a head and bucket.
+"""T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1): one learned number per head and bucket.
 
-Distances fall into buckets: near ones have their own, farther ones share, ever more of them, up to a largest
-distance beyond which all are one. The model need not learn anything about lengths that it has not met.
+Each short distance has its own bucket; longer distances share buckets of growing width, up to a largest distance,
+beyond which all share one. So the model need not learn anything about lengths it has not seen.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 def relative_buckets(
     relative: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> Tensor:
-    """Key position minus query position, integers of any shape -> buckets 0 .. buckets - 1, int64.
+    """Returns buckets 0 .. buckets - 1, int64, for key position minus query position, integers of any shape.
 
-    Half of the buckets are exact, the others spaced by the logarithm up to max_distance. Bidirectional: the lower
-    half are for keys before the query, the upper for those after it. Otherwise keys after it share bucket 0.
+    Half of the buckets are exact; the others are spaced logarithmically up to max_distance. If bidirectional, the
+    lower half is for keys before the query and the upper half for keys after it. Otherwise all keys after the
+    query share bucket 0.
     """
     after = torch.zeros_like(relative)
     if bidirectional:
@@ -33,7 +34,7 @@ def relative_buckets(
     else:
         distance = (-relative).clamp(min=0)
     exact = buckets // 2
-    # In float32 and in this order, as T5 computed it: distances at powers of two stand on a bucket's edge.
+    # In float32 and in T5's order of operations: distances at powers of two lie on the edge of a bucket.
     logarithm = torch.log(distance.float() / exact) / math.log(max_distance / exact)
     shared = exact + (logarithm.clamp(min=0) * (buckets - exact)).long()
     return after + torch.where(distance < exact, distance, shared.clamp(max=buckets - 1))
@@ -42,13 +43,13 @@ def relative_buckets(
 class T5Bias(ScoreBias):
     """T5's relative position bias, shared by all layers of a model as in T5.
 
-    T5 adds it to scores that are not divided by sqrt(d), since its initial weights make up for that.
+    T5 adds it to scores that are not divided by sqrt(d); its initial weights make up for that.
 
     Args:
         heads: H.
-        buckets, max_distance: T5's 32 and 128.
+        buckets, max_distance: 32 and 128 in T5.
         bidirectional: True for an encoder; False for a decoder, whose queries see no key after them.
-        std: of the normal start. T5 takes 1 / sqrt(D), D the width of the model.
+        std: of the normal initial values. T5 uses 1 / sqrt(D), D the width of the model.
 
     The state dict holds ``bucket_weight`` (buckets, H): ``relative_attention_bias.weight`` in transformers.
 
@@ -87,9 +88,9 @@ class T5Bias(ScoreBias):
         fill_(self.bucket_weight, torch.empty(self.buckets, self.heads).normal_(std=self.std))
 
     def by_distance(self, device: torch.device) -> Tensor:
-        """The bias of key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.
+        """Returns the bias of key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.
 
-        Nothing changes beyond, so that this is the whole function; looked up, it costs no logarithm a pair.
+        The bias is constant beyond, so this is the whole function. A lookup saves the logarithm for each pair.
         """
         relative = torch.arange(-self.max_distance, self.max_distance + 1, device=device)
         bucket = relative_buckets(

@@ -1,11 +1,11 @@
 """A learned table that never runs out: P rows used in a ring, under a causal window of w <= P tokens.
 
-Token i reads row (i + s) mod P. In training every sequence draws its own phase s, so all rows are trained and
-none means "the start"; at test any s will do. A token sees no further back than w - 1 tokens, and within a
-window of w <= P no row comes twice: the rows tell apart all that can be seen. With n layers an output depends
-on the last n (w - 1) + 1 tokens; where that is at most the training length, every position of any longer text
-is met exactly as in training. Without the window the same row would name two places at once, which is why
-reading an ordinary table modulo its length corrupts it; the window must hold in training and at test.
+Token i reads row (i + s) mod P. In training every sequence draws its own phase s, so all rows are trained and none
+means "the start"; at test time any s works. A token sees no further back than w - 1 tokens, and within a window of
+w <= P no row repeats: the rows distinguish all visible tokens. With n layers an output depends on the last
+n (w - 1) + 1 tokens; if that is at most the training length, every position of any longer text looks exactly as in
+training. Without the window one row would stand for two visible positions, which is why reading an ordinary table
+modulo its length corrupts it. The window must apply in training and at test time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ STD_BY_PLACE: dict[Place, float] = {"queries_keys": 1.0, "input": 0.02}
 
 
 def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
-    """Rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P would be row 0 again.
+    """Returns rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P equals row 0.
 
-    Harmonics 1 .. P/2, spaced geometrically as the original Transformer's wavelengths are; std over all rows.
+    Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths; std is over all rows.
     """
     pairs = (dim + 1) // 2
     highest = max(ring // 2, 1)
@@ -44,18 +44,18 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
 
 
 class RollingPositionalEmbedding(PositionEncoding):
-    """A ring of learned rows under a causal window (see the head of this file).
+    """A ring of learned rows under a causal window (see the top of this file).
 
     Args:
-        window: w, how many tokens a token attends to, itself included. The model must apply it: ``.window``.
+        window: w, the number of tokens that a token attends to, itself included. The model applies ``.window``.
         dim: width D.
-        ring: P, the number of rows, at least w; None takes w, which is all that it needs.
-        place: "queries_keys" adds the rows to what W_q and W_k read, in every layer, and to nothing else; "input"
-            adds them to x, once.
+        ring: P, the number of rows, at least w. None means w, which is enough.
+        place: "queries_keys" adds the rows to the input of W_q and W_k only, in every layer; "input" adds them to
+            x, once.
         init: "sinusoidal" (periods divide the ring) or "normal".
-        std: of the rows at the start; None takes the scale of what they are added to: 1 at queries and keys,
-            which read normalised activations, and .02 at the input, as tokens have it.
-        dropout: after the sum at the input.
+        std: scale of the initial rows. None means the scale of what they are added to: 1 at queries and keys,
+            which read normalised activations, and .02 at the input, the scale of tokens.
+        dropout: applied after the sum at the input.
 
     Raises:
         ArgumentError: a window below 1, a ring below the window, an unknown place or init.
@@ -104,7 +104,7 @@ class RollingPositionalEmbedding(PositionEncoding):
         return phases + torch.arange(length)
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """position_ids of any integers and shape -> their rows, with a last dimension D."""
+        """Returns the rows (..., D) of position_ids, integers (...)."""
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, self.weight)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
@@ -113,16 +113,16 @@ class RollingPositionalEmbedding(PositionEncoding):
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
         if self.place == "input":
             return None
-        # The ring is projected, not the tokens' rows: P products, whatever the length and the batch.
+        # Project the ring, not the tokens' rows: P products, whatever the length and the batch.
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, project(self.weight))
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """x (B, L, D) plus rows, then dropout, wherever the encoding's place is: (B, L, D).
+        """Adds rows to x (B, L, D), whatever ``place`` is, then applies dropout: (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integers. None: consecutive, and in training each sequence
-                draws a phase.
-            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive, from a random phase
+                for each sequence in training.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
 
         Raises:
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.

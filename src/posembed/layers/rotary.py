@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE; Su et al. 2021, arXiv:2104.09864, equation 34).
 
-Pairs of components of q and k turn by the angle p * theta_j, theta_j = base^(-2j/d), so that their product
-depends on the distance between two tokens alone. Two pairings are in use: component j with j + d/2
+Pairs of components of q and k turn by the angle p * theta_j, theta_j = base^(-2j/d), so that the product of q and
+k depends only on the distance between two tokens. Two pairings are in use: component j with j + d/2
 ("half_split": GPT-NeoX, Llama in transformers) and 2j with 2j + 1 ("interleaved": the paper, GPT-J).
 """
 
@@ -23,7 +23,7 @@ Pairing = Literal["half_split", "interleaved"]
 
 
 def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
-    """theta_j = base^(-2j/d) in radians a position, float32 (head_dim / 2,)."""
+    """Returns theta_j = base^(-2j/d) in radians per position, float32 (head_dim / 2,)."""
     if head_dim < 2 or head_dim % 2:
         raise ArgumentError(
             f"RoPE turns pairs of components, so head_dim must be even and positive, got {head_dim}; "
@@ -33,10 +33,10 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split") -> Tensor:
-    """Turn the pairs of x (..., L, d) by the angles whose cos and sin (..., L, d/2) are given; x's dtype back.
+    """Turns the pairs of x (..., L, d) by the angles of cos and sin (..., L, d/2); returns x's dtype.
 
-    Leading dimensions broadcast. ``_turned`` is the definition. On a CPU it is applied to parts of the text, with
-    the turn back as its gradient.
+    Leading dimensions broadcast. ``_turned`` is the definition. A CPU applies it to one part of the text at a
+    time, with the reverse turn as its gradient.
     """
     plain = type(x) is Tensor and not is_being_recorded()
     if not plain or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
@@ -46,7 +46,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split")
 
 
 def _turns_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
-    """Whether the result has x's shape, and every token its own angles."""
+    """Returns whether the result has x's shape and every token has its own angles."""
     if cos.shape != sin.shape or cos.dim() < 2 or cos.shape[-2:] != (x.shape[-2], x.shape[-1] // 2):
         return False
     leading, of_x = cos.shape[:-2], x.shape[:-2]
@@ -63,18 +63,18 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor |
     else:
         first, second = slice(0, None, 2), slice(1, None, 2)
         turned = torch.mul(x, cos.repeat_interleave(2, dim=-1), out=out)
-    # Into the product, which is fresh: halves of their own would cost more memory and time than the arithmetic.
+    # Write into the new product: separate halves would cost more memory and time than the arithmetic.
     turned[..., first].addcmul_(x[..., second], sin, value=-1)
     turned[..., second].addcmul_(x[..., first], sin)
     return turned.to(x.dtype)
 
 
 PIECE = 1 << 19
-"""Elements that a CPU turns at a time, 2 MiB in float32: each is read from memory once."""
+"""Elements that a CPU turns at a time, 2 MiB in float32, so that each is read from memory once."""
 
 
 class _Rotation(torch.autograd.Function):
-    """``_turned``, whose gradient is the turn back: autograd by itself would record each write into a half."""
+    """``_turned`` with the reverse turn as its gradient; plain autograd would record each write into a half."""
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
@@ -115,7 +115,7 @@ class _Rotation(torch.autograd.Function):
         x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
 
         def like_x(t: Tensor, dim: int | None) -> Tensor:
-            """The mapped dimension first, then ones for the dimensions that x has and t has not."""
+            """Puts the mapped dimension first, then ones for the dimensions of x that t lacks."""
             if dim is None:
                 return t
             t = t.movedim(dim, 0)
@@ -126,17 +126,17 @@ class _Rotation(torch.autograd.Function):
 
 
 class RotaryEmbedding(PositionEncoding):
-    """RoPE over all of each head: ``forward(q, k)`` turns both.
+    """RoPE over the whole width of each head; ``forward(q, k)`` turns both.
 
     Args:
         head_dim: width of one head, d = D/H; even.
         base: 10,000 in the paper.
-        pairing: "half_split" or "interleaved" (see the head of this file).
+        pairing: "half_split" or "interleaved" (see the top of this file).
         scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``; see
-            ``layers/rotary_scaling.py``. None: not at all.
+            ``layers/rotary_scaling.py``. None means no change.
 
-    Angles are computed in float32 whatever the model's dtype is: in bfloat16 positions above 256 fall together.
-    Frequencies are computed as they are needed, since a buffer would be cast with the model.
+    Angles are computed in float32 whatever the model's dtype: in bfloat16, adjacent positions above 256 coincide.
+    Frequencies are computed when needed, since a buffer would be cast with the model.
     """
 
     def __init__(
@@ -151,14 +151,14 @@ class RotaryEmbedding(PositionEncoding):
         if pairing not in ("half_split", "interleaved"):
             raise ArgumentError(f'pairing must be "half_split" or "interleaved", got {pairing!r}')
         self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
-        frequencies = rotary_frequencies(head_dim, base=base)  # refuses an odd width here rather than in forward
+        frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
         if scaling is not None:
             scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
 
     def cos_sin(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """position_ids (L,) -> (L, d/2) each; (B, L) -> (B, 1, L, d/2), to broadcast over heads. Float32.
+        """Returns float32 cosines and sines that broadcast over heads: (L, d/2), or (B, 1, L, d/2) for ids (B, L).
 
-        ``text_length`` is read by a scaling alone; see ``text_lengths`` in layers/rotary_scaling.py.
+        Only a scaling reads ``text_length``; see ``text_lengths`` in layers/rotary_scaling.py.
         """
         frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         attention_factor: Factor = 1.0
@@ -184,7 +184,7 @@ class RotaryEmbedding(PositionEncoding):
             cos_sin = self.cos_sin(q_positions, text_length=text_length)
             return rotate(q, *cos_sin, self.pairing), rotate(k, *cos_sin, self.pairing)
         if self.scaling is not None and text_length is None:
-            # Queries and keys of one text must be turned by the same frequencies.
+            # One text needs the same frequencies for its queries and keys.
             text_length = torch.maximum(text_lengths(q_positions), text_lengths(k_positions))
         turned_q = rotate(q, *self.cos_sin(q_positions, text_length=text_length), self.pairing)
         return turned_q, rotate(k, *self.cos_sin(k_positions, text_length=text_length), self.pairing)
@@ -198,15 +198,15 @@ class RotaryEmbedding(PositionEncoding):
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """q (B, H, L, d) and k (B, Hk, L, d) -> both turned.
+        """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
-            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
-            text_length: for a scaling without a fixed factor, how many tokens each text has: a number, (B,), or
-                (B, L) where a sequence packs several texts. None: the largest position of each sequence plus one.
-                Give it wherever this input holds less, or more, than one whole text a sequence: shards, packing,
-                padding with position ids (L,), decoding with a cache.
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+            text_length: for a scaling without a fixed factor, the number of tokens of each text: a number, (B,),
+                or (B, L) for packed texts. None means the largest position of each sequence plus one. Pass it if a
+                sequence of this input is not one whole text: shards, packing, padding with position ids (L,),
+                decoding with a cache.
 
         Raises:
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.

@@ -1,17 +1,16 @@
-"""RoPE's frequencies changed for texts longer than those it was trained on.
+"""Changes of RoPE's frequencies for texts longer than those it was trained on.
 
-Each way is a pure function, frequencies -> frequencies, and a frozen dataclass that RotaryEmbedding takes as
-``scaling=`` and that holds what the function needs. The factor is how many times longer texts become. Given as a
-number it is fixed, as in a checkpoint that was trained on with it. Left out it is the ratio of each text's length
-to the original length, at least 1: short texts are read as in training, and every longer one is scaled by just
-what it needs.
+Each scaling is a pure function from frequencies to frequencies, and a frozen dataclass with that function's
+settings, which RotaryEmbedding takes as ``scaling=``. The factor says how many times longer texts become. A number
+fixes it, as in a checkpoint that was trained with it. By default it is each text's length divided by the original
+length, at least 1: short texts are read as in training, and each longer text is scaled by just what it needs.
 
 The rule for a ratio: every token is turned by the length of its whole text. Without ``text_length`` that is the
-largest position plus one (transformers' dynamic NTK), taken of each sequence where sequences have their own
-position ids, and of all of them where they share ids (L,). Where the input is not one whole text a sequence (a
-shard, packed texts, padding under shared ids, decoding with a cache) only the caller knows the length: pass it.
-As a text grows, all its turns change. Keys kept in a cache must then be kept unturned and turned with each new
-query (``at_queries_keys`` with the positions of both); for a cache of turned keys give a fixed factor.
+largest position plus one (transformers' dynamic NTK): of each sequence if sequences have their own position ids,
+of all sequences if they share ids (L,). If a sequence is not one whole text (a shard, packed texts, padding under
+shared ids, decoding with a cache), only the caller knows the length and must pass it. All turns change as a text
+grows. A cache must then hold unturned keys, to be turned with each new query (``at_queries_keys`` with the
+positions of both); a cache of turned keys needs a fixed factor.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from posembed.errors import ArgumentError
 from posembed.positions.checks import require_integers
 
 Factor = float | Tensor
-"""How many times longer, at least 1: a number, or a tensor that broadcasts with the frequencies, (..., 1)."""
+"""How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
 
 
 def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
-    """How many tokens the text of each token has, broadcasting with position_ids: (), (B, 1) or (B, L).
+    """Returns the number of tokens in each token's text, broadcasting with position_ids: (), (B, 1) or (B, L).
 
     Args:
         position_ids: (L,) or (B, L).
-        text_length: a number or (), (B,), or (B, L). None: the largest position plus one, of each sequence where
-            they have their own ids.
+        text_length: a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence
+            if sequences have their own ids.
 
     Raises:
         ArgumentError: a length that is not a whole number, or a shape that does not fit.
@@ -62,13 +61,13 @@ def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) 
 
 
 def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
-    """Position interpolation (Chen et al. 2023, arXiv:2306.15595): all positions are divided by the factor."""
+    """Divides all positions by the factor: position interpolation (Chen et al. 2023, arXiv:2306.15595)."""
     return frequencies / factor
 
 
 def ntk_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
-    """NTK-aware: the base grows by factor^(d/(d-2)), so that the slowest frequency is divided by the factor and
-    the fastest stays (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
+    """Multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
+    fastest: NTK-aware scaling (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
     pairs = len(frequencies)
     exponents = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device) / max(pairs - 1, 1)
     return frequencies * factor**-exponents
@@ -85,8 +84,8 @@ def yarn_scaling(
 ) -> Tensor:
     """YaRN (Peng et al. 2024, arXiv:2309.00071), "NTK by parts".
 
-    Pairs that turn beta_fast times or more within the original length stay, those that turn beta_slow times or
-    less are interpolated, and a linear ramp over the pairs' indices joins them; its ends are rounded outwards.
+    Pairs that turn beta_fast times or more within the original length stay, pairs that turn beta_slow times or
+    less are interpolated, and a linear ramp over the pairs' indices joins the two; its ends are rounded outwards.
     """
     pairs = len(frequencies)
 
@@ -101,7 +100,7 @@ def yarn_scaling(
 
 
 def yarn_attention_factor(factor: Factor) -> Factor:
-    """0.1 ln s + 1, on both queries and keys (Peng et al. 2024)."""
+    """Returns 0.1 ln s + 1, applied to both queries and keys (Peng et al. 2024)."""
     return 0.1 * _log(factor) + 1.0
 
 
@@ -113,9 +112,9 @@ def llama3_scaling(
     low_frequency_factor: float = 1.0,
     high_frequency_factor: float = 4.0,
 ) -> Tensor:
-    """Llama 3.1's (Llama team 2024, arXiv:2407.21783; the formula is in their code).
+    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783; the formula is in their code).
 
-    Pairs that turn more than high_frequency_factor times within the original length stay, those that turn less
+    Pairs that turn more than high_frequency_factor times within the original length stay, pairs that turn less
     than low_frequency_factor times are interpolated, and between them the weight is linear in the turns.
     """
     turns = original_length * frequencies / (2 * math.pi)
@@ -125,17 +124,17 @@ def llama3_scaling(
 
 
 def longrope_scaling(frequencies: Tensor, factors: Sequence[float]) -> Tensor:
-    """LongRoPE (Ding et al. 2024, arXiv:2402.13753): each frequency is divided by a factor found by search."""
+    """Divides each frequency by a factor found by search: LongRoPE (Ding et al. 2024, arXiv:2402.13753)."""
     return frequencies / torch.tensor(factors, dtype=frequencies.dtype, device=frequencies.device)
 
 
 class RotaryScaling(Protocol):
-    """What RotaryEmbedding takes as ``scaling``."""
+    """The type of RotaryEmbedding's ``scaling``."""
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Frequencies (d/2,) of this base, text lengths (...) -> frequencies (..., d/2), attention factor.
+        """Returns scaled frequencies (..., d/2) and the attention factor, for frequencies (d/2,), lengths (...).
 
-        The cosines and sines of queries and keys are multiplied by the attention factor, a number or (..., 1).
+        The attention factor, a number or (..., 1), multiplies the cosines and sines of queries and keys.
         """
         ...
 
@@ -155,16 +154,16 @@ class _ByFactor:
 
 
 class LinearScaling(_ByFactor):
-    """linear_scaling. Give ``factor``, or ``original_length`` for the ratio of the length at hand to it."""
+    """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``."""
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         return linear_scaling(frequencies, _factor(self.factor, self.original_length, length)), 1.0
 
 
 class NTKScaling(_ByFactor):
-    """ntk_scaling. Give ``factor``, or ``original_length`` for the ratio of the length at hand to it.
+    """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
-    The latter is transformers' "dynamic" with a factor of 1.
+    The ratio is transformers' "dynamic" with a factor of 1.
     """
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
@@ -173,14 +172,14 @@ class NTKScaling(_ByFactor):
 
 @dataclass(frozen=True)
 class YarnScaling:
-    """yarn_scaling with its attention factor. Without ``factor``: the ratio of the length at hand."""
+    """YaRN with its attention factor, by ``factor`` or else by the ratio of the text's length."""
 
     original_length: int
     factor: float | None = None
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    """None: 0.1 ln(factor) + 1."""
+    """None means 0.1 ln(factor) + 1."""
 
     def __post_init__(self) -> None:
         _check(self.factor, self.original_length)
@@ -205,7 +204,7 @@ class YarnScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """llama3_scaling. Without ``factor``: the ratio of the length at hand."""
+    """Llama 3.1's scaling by ``factor``, or else by the ratio of the text's length."""
 
     original_length: int
     factor: float | None = None
@@ -233,10 +232,10 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class LongRopeScaling:
-    """longrope_scaling by the short factors up to the original length, and by the long ones beyond it.
+    """LongRoPE by the short factors up to the original length, and by the long factors beyond it.
 
-    ``factor`` is what the model was extended by as a whole, as Phi-3's max_position_embeddings over its original
-    length; it decides the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
+    ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
+    length. It decides the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
     """
 
     short_factors: tuple[float, ...]

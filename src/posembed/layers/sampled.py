@@ -1,6 +1,6 @@
-"""A learned table trained with positions drawn at random, so that rows are met beyond the sequences it trains on.
+"""A learned table trained with random positions, so that rows beyond the training sequences are trained too.
 
-shifted       one offset a sequence             (SHAPE, Kiyono et al. 2021, arXiv:2109.05644)
+shifted       one offset per sequence           (SHAPE, Kiyono et al. 2021, arXiv:2109.05644)
 randomized    any of the table's positions, in order   (Ruoss et al. 2023, arXiv:2305.16843)
 skipped       two runs with a gap between       (PoSE, Zhu et al. 2023, arXiv:2309.10400)
 """
@@ -34,13 +34,14 @@ SAMPLERS: Mapping[str, Sampler] = {
 
 
 class SampledPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table as long as the longest text it is for, trained on shorter ones by drawing their positions.
+    """A learned table as long as the longest text it is for, trained on shorter texts at random positions.
 
-    ``training_positions`` draws them; at test they are 0, 1, 2, ... as ever. All else is the plain table.
+    ``training_positions`` draws them; at test time positions are 0, 1, 2, ... as usual. All else is as in the
+    plain table.
 
     Args:
-        max_len, dim: of the table.
-        sampler: "shifted", "randomized" or "skipped" (see the head of this file).
+        max_len, dim: size of the table.
+        sampler: "shifted", "randomized" or "skipped" (see the top of this file).
         dropout, init, std: as in ``LearnedPositionalEmbedding``.
 
     Raises:
@@ -63,7 +64,7 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
         self.sampler = sampler
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Ids (B, L), int64, rising along each sequence, none beyond the table.
+        """Draws ids (B, L), int64, that rise along each sequence and stay within the table.
 
         Raises:
             PositionError: sequences longer than the table.

@@ -1,7 +1,7 @@
-"""What all biases on the scores share: one formula of (head, query position, key position), used in two ways.
+"""The base of all biases on the scores: one formula of (head, query position, key position), used in two ways.
 
-Dense, it is evaluated for every pair at once; as a ``score_mod`` FlexAttention evaluates it where it stands,
-inside the kernel, and no (H, Lq, Lk) tensor is ever made.
+The dense bias evaluates it for all pairs at once; as a ``score_mod``, FlexAttention evaluates it inside its kernel
+and no (H, Lq, Lk) tensor is ever created.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def wide(x: Tensor) -> Tensor:
-    """x in float32, or in its own dtype where that is wider: biases are not computed in a model's bfloat16."""
+    """Converts x to float32 unless its dtype is wider: biases are not computed in a model's bfloat16."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class ScoreBias(PositionEncoding):
-    """A bias that is added to the scores q k / sqrt(d) before the softmax. Subclasses give the formula.
+    """A bias added to the scores q k / sqrt(d) before the softmax. Subclasses define the formula.
 
     Args:
-        heads: H, each with a bias of its own.
+        heads: H, each with its own bias.
     """
 
     def __init__(self, heads: int) -> None:
@@ -39,14 +39,14 @@ class ScoreBias(PositionEncoding):
         self.heads = heads
 
     of_distance_alone = False
-    """Whether the formula reads nothing of the positions but their difference: then consecutive ones cost less."""
+    """Whether the formula depends only on the difference of positions; consecutive ones then cost less."""
 
     def formula(self, device: torch.device) -> Formula:
-        """The bias as a function of single heads and positions, its learned values ready on the device."""
+        """Returns the bias as a function of head and positions, with its learned values on the device."""
         raise NotImplementedError
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk), float32."""
+        """Returns the dense bias, float32: positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk)."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
         formula = self.formula(q_positions.device)
@@ -66,7 +66,7 @@ class ScoreBias(PositionEncoding):
         return add_bias
 
     def forward(self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None) -> Tensor:
-        """The bias (H, Lq, Lk), float32, of the last q_length of k_length tokens, as in decoding with a cache."""
+        """Returns the bias (H, Lq, Lk), float32, for the last q_length of k_length tokens, as when decoding."""
         k_length = q_length if k_length is None else k_length
         if q_length > k_length:
             raise ArgumentError(
@@ -80,22 +80,22 @@ class ScoreBias(PositionEncoding):
 
 
 def _are_consecutive(position_ids: Tensor) -> bool:
-    """p, p + 1, p + 2 and so on, where that can be seen without waiting for a device."""
+    """Returns whether the ids are p, p + 1, p + 2 ..., if that can be seen without waiting for a device."""
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
     if is_being_recorded() or type(position_ids) is not Tensor:
         return False
     try:
         return bool((position_ids.diff() == 1).all())
-    except RuntimeError:  # there are no values to look at: vmap
+    except RuntimeError:  # vmap has no values to look at
         return False
 
 
 def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """(H, Lq, Lk) of consecutive positions: each of the Lq + Lk - 1 distances is computed once."""
+    """Returns (H, Lq, Lk) for consecutive positions, computing each of the Lq + Lk - 1 distances once."""
     q_length, k_length = len(q_positions), len(k_positions)
     # From the distance of the last query and the first key down to that of the first query and the last key: row i
-    # of the bias is the k_length of them from the place q_length - 1 - i on.
+    # of the bias is the k_length entries from index q_length - 1 - i.
     descending = torch.arange(q_length - 1, -k_length, -1)
     by_distance = formula(head, q_positions[0] + descending, k_positions[0])
     return by_distance.unfold(-1, k_length, 1).flip(-2)

@@ -1,6 +1,6 @@
 """Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
 
-PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula stands in tables/fill.py.
+PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from posembed.tables.fill import check_even, sinusoids
 
 
 class SinusoidalPositionalEmbedding(PositionEncoding):
-    """Adds to each token the sinusoids of its position, then applies dropout. Nothing is learned, nothing ends.
+    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no end.
 
     Args:
         dim: width D, even.
-        scale: the factor on the rows, whose norm is sqrt(D/2) without it. The paper scales the tokens by sqrt(D)
+        scale: the factor on the rows, whose norm is otherwise sqrt(D/2). The paper scales the tokens by sqrt(D)
             instead; either way neither should drown the other.
         base: 10,000 in the paper.
         interleaved: sines and cosines alternate (the paper), or come in two halves (fairseq, tensor2tensor).
-        dropout: applied after the sum, in training.
+        dropout: applied after the sum in training.
 
-    Rows are computed in float64 as they are needed, since a stored table would be cast with the model.
+    Rows are computed in float64 when needed, since a stored table would be cast with the model.
 
     Raises:
-        ArgumentError: dim is odd.
+        ArgumentError: an odd dim.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class SinusoidalPositionalEmbedding(PositionEncoding):
         self.dropout = nn.Dropout(dropout)
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """position_ids of any shape -> (..., D), float32."""
+        """Returns the rows (..., D), float32, of position_ids (...)."""
         return self.scale * sinusoids(position_ids, self.dim, base=self.base, interleaved=self.interleaved)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D): ``forward`` with explicit ids."""
+        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """x (B, L, D) plus the rows of position_ids, or of offset, offset + 1, ..., then dropout: (B, L, D).
+        """Adds rows to x (B, L, D), then applies dropout: (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
-            offset: where positions are consecutive, how many tokens came before: a number, or (B,).
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
 
         Raises:
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.

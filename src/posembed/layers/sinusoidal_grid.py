@@ -1,7 +1,7 @@
-"""Fixed sinusoids of a grid: half the width tells the column, half the row (He et al. 2022, arXiv:2111.06377).
+"""Fixed sinusoids of a grid: half the width encodes the column, half the row (He et al. 2022, arXiv:2111.06377).
 
-The formula of a half is Vaswani's (tables/fill.py), its sines and cosines alternating; MAE's code has all sines of
-a half first: the same numbers in another order. The token in front of the patches has no position.
+Each half uses Vaswani's formula (tables/fill.py) with alternating sines and cosines. MAE's code puts all sines of
+a half first: the same numbers in another order. Tokens before the patches have no position.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from posembed.tables.fill import sinusoids
 
 
 def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] | None = None) -> Tensor:
-    """Rows (H W, D), float32, row by row.
+    """Returns rows (H W, D), float32, row by row.
 
-    extent: (height, width) over which the grid is stretched, its cells' centres at evenly spaced places; None: its
-    own, so that cell (r, c) stands at (r, c). A finer grid over the same extent places the same picture alike.
+    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centres. None means the
+    grid's own, with cell (r, c) at (r, c). A finer grid over the same extent places the same picture alike.
     """
     if dim % 4:
         raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
@@ -35,18 +35,18 @@ def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] |
 
 
 class SinusoidalGridEmbedding(PositionEncoding):
-    """Adds to each patch the sinusoids of its column and row, then applies dropout. Nothing is learned.
+    """Adds to each patch the sinusoids of its column and row, then applies dropout. It has no weights.
 
     Args:
         grid: (height, width) in patches.
         dim: width D, a multiple of 4.
-        special: how many tokens stand in front of the patches; they get nothing.
+        special: the number of tokens before the patches; nothing is added to them.
         extent: as in grid_sinusoids.
-        scale: the factor on the rows, whose norm is sqrt(D/2) without it.
-        dropout: after the sum, in training.
+        scale: the factor on the rows, whose norm is otherwise sqrt(D/2).
+        dropout: applied after the sum in training.
 
     Raises:
-        ArgumentError: a width that is no multiple of 4.
+        ArgumentError: a width that is not a multiple of 4.
         PositionError: a position past the grid.
     """
 
@@ -64,26 +64,26 @@ class SinusoidalGridEmbedding(PositionEncoding):
         require_probability(dropout)
         self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
         self.dropout = nn.Dropout(dropout)
-        grid_sinusoids((1, 1), dim)  # refuses a width here rather than in forward
+        grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
     def rows(self) -> Tensor:
-        """(special + H W, D), float32: computed as needed, since a stored table would be cast with the model."""
+        """Computes the rows (special + H W, D), float32: a stored table would be cast with the model."""
         rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
         return F.pad(rows, (0, 0, self.special, 0))
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """x (B, L, D), position_ids (L,) or (B, L), places among all of an image's tokens -> (B, L, D)."""
+        """Calls ``forward`` with indices among an image's tokens: x (B, L, D), position_ids (L,) or (B, L)."""
         return self(x, position_ids)
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """x (B, L, D) plus the rows of its places among all of an image's tokens, then dropout: (B, L, D).
+        """Adds rows to x (B, L, D) by the indices of its tokens in the image, then applies dropout: (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None: consecutive.
-            offset: where places are consecutive, how many tokens came before: a number, or (B,).
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
 
         Raises:
-            PositionError: a place past the grid.
+            PositionError: an index past the grid.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
         if x.dim() != 3 or x.shape[-1] != self.dim:

@@ -1,12 +1,12 @@
-"""Where each token stands: position ids, counted from 0, on the device of what they are made from.
+"""Position ids, counted from 0, on the device of their input.
 
-    how the tokens lie     consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids
-    a shard of them        contiguous_shard, zigzag_shard
-    more than the table    keep_first, keep_last, keep_head_and_tail, sliding
+    from the layout        consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids
+    for one shard          contiguous_shard, zigzag_shard
+    for overlong inputs    keep_first, keep_last, keep_head_and_tail, sliding
     drawn for training     shifted, randomized, skipped, augmented, abacus, coupled
 
-Ids are int64 (``augmented`` alone is real) and name positions, not rows: which row holds position 0 is said by the
-table's layout. All work under torch.compile, where a draw takes no torch.Generator.
+Ids are int64 (only ``augmented`` returns floats) and name positions, not rows: the table's layout says which row
+holds position 0. All functions work under torch.compile, where the random ones take no torch.Generator.
 """
 
 from posembed.positions.checks import check_positions as check_positions

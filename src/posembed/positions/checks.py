@@ -1,8 +1,8 @@
-"""What must hold of positions before anything is read by them.
+"""Checks of positions, offsets, masks and packed sequences, made before any row is read.
 
 A check has to look at values, so it is an opaque op under torch.compile and torch.func: it stays in the graph, or
-sees all that is mapped over, and raises there what it raises in eager mode, with the position in its message. On
-CUDA it waits for the values and raises on the host, so the context survives; a lookup out of bounds would end it.
+sees all mapped values, and raises the same error as in eager mode, with the position in the message. On CUDA it
+waits for the values and raises on the host, so that the context survives; an out-of-bounds lookup would end it.
 An exported program has no Python to call and keeps an assertion instead.
 """
 
@@ -19,7 +19,7 @@ from posembed.torch_internals import transforms_are_active
 
 
 def require_integers(values: Tensor, name: str) -> None:
-    """Raise ArgumentError unless the tensor's dtype is an integer one. Bool is not: it is a mask."""
+    """Raises ArgumentError unless the tensor has an integer dtype. A bool tensor is a mask, not integers."""
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(
             f"{name} must be integers; got {values.dtype}. Make them with .long() from the start: half precision "
@@ -28,17 +28,17 @@ def require_integers(values: Tensor, name: str) -> None:
 
 
 def as_int64(values: Tensor, name: str) -> Tensor:
-    """values of any integer dtype as int64, in which sums and differences of positions do not overflow.
+    """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow.
 
     Raises:
-        ArgumentError: they are not integers.
+        ArgumentError: values are not integers.
     """
     require_integers(values, name)
     return values.to(torch.int64)
 
 
 def no_row(position: int, max_len: int) -> PositionError:
-    """The one error for a position that a table does not hold."""
+    """Returns the error for a position that a table does not hold."""
     held = f"position {position} has no row: this table holds positions 0 to {max_len - 1} (max_len={max_len})."
     if position < 0:
         return PositionError(f"{held} Count from 0; posembed.positions.from_mask does it for padded inputs.")
@@ -49,13 +49,13 @@ def no_row(position: int, max_len: int) -> PositionError:
 
 
 def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
-    """A function (values, *limits) that returns values that hold, and raises what ``explain`` makes of others."""
+    """Makes a function (values, *limits) that returns valid values and raises ``explain(values, *limits)``."""
 
     def check(values: Tensor, limits: Sequence[int]) -> None:
         if not holds(values, *limits):
             raise explain(values, *limits)
 
-    # The op returns what it checked, so that whatever reads by it can only run afterwards.
+    # The op returns what it checked, so that every lookup by it runs after the check.
     @torch.library.custom_op(
         f"posembed::{what.replace(' ', '_')}", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,)
     )
@@ -71,7 +71,7 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     def _(
         info: Any, in_dims: tuple[int | None, None], values: Tensor, limits: Sequence[int]
     ) -> tuple[Tensor, int]:
-        assert in_dims[0] is not None  # nothing else can be mapped over
+        assert in_dims[0] is not None  # only values can be mapped over
         return op(values.movedim(in_dims[0], 0), limits), 0
 
     def run(values: Tensor, *limits: int) -> Tensor:
@@ -87,7 +87,7 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     return run
 
 
-# Positions: each in lowest .. max_len - 1, where lowest is below 0 if padding has a row of its own.
+# Positions: each in lowest .. max_len - 1, where lowest is negative if padding has a row.
 
 
 def _are_held(ids: Tensor, max_len: int, lowest: int) -> Tensor:
@@ -103,16 +103,16 @@ _check_positions = _checked("every position has a row", _are_held, _say_which_is
 
 
 def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> Tensor:
-    """position_ids, any integer dtype and shape -> the same as int64, each of them in lowest .. max_len - 1.
+    """Returns position_ids (any integer dtype and shape) as int64, after checking that lowest <= id < max_len.
 
     Raises:
-        ArgumentError: they are not integers.
-        PositionError: one of them is out of range.
+        ArgumentError: ids that are not integers.
+        PositionError: an id out of range.
     """
     return _check_positions(as_int64(position_ids, "position_ids"), max_len, lowest)
 
 
-# Offsets: how many tokens came before.
+# Offsets: the number of earlier tokens.
 
 
 def _are_counts(offset: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ _check_offset = _checked("no offset is negative", _are_counts, _say_which_is_neg
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """A number, or integers () or (B,) of any dtype -> the same, tensors as int64; none of them negative."""
+    """Returns an offset (a number, or integers () or (B,)), checked not to be negative. Tensors become int64."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:
@@ -139,7 +139,7 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
     return offset
 
 
-# Masks: 1 where a token is, 0 where there is padding, and a token in every row.
+# Masks: 1 for a token, 0 for padding, and at least one token in every row.
 
 
 def _is_mask(mask: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ _check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _s
 
 
 def check_mask(mask: Tensor) -> Tensor:
-    """mask (L,) or (B, L) of 0 and 1, any dtype -> bool, with a token in every row."""
+    """Converts a mask (L,) or (B, L) of 0 and 1, any dtype, to bool, after checking that every row has a token."""
     if mask.dim() not in (1, 2):
         raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {_shape(mask)}")
     if mask.shape[-1] == 0:
@@ -171,7 +171,7 @@ def check_mask(mask: Tensor) -> Tensor:
     return _check_mask(mask).bool()
 
 
-# Packed sequences: cu_seqlens (S + 1,), where each sequence starts and the last one ends.
+# Packed sequences: cu_seqlens (S + 1,) holds the start of each sequence and the end of the last.
 
 
 def _are_bounds(bounds: Tensor, length: int) -> Tensor:
@@ -195,7 +195,7 @@ _check_bounds = _checked("cu_seqlens rise from 0 to the length", _are_bounds, _s
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
-    """cu_seqlens (S + 1,), any integer dtype -> the same as int64, rising from 0 to ``length``."""
+    """Returns cu_seqlens (S + 1,), any integer dtype, as int64, after checking that it rises from 0 to length."""
     require_integers(cu_seqlens, "cu_seqlens")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] == 0:
         raise ArgumentError(f"cu_seqlens must be (number of sequences + 1,); got shape {_shape(cu_seqlens)}")

@@ -1,6 +1,6 @@
-"""What to do with an input that is longer than the table: the caller's choice, never made in silence.
+"""Ways to handle an input that is longer than the table. The caller chooses; nothing happens silently.
 
-Positions are never taken modulo the table's length: under full attention that gives two tokens one place.
+Positions are never taken modulo the table's length: under full attention two tokens would share one position.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from posembed.positions.from_layout import consecutive
 
 
 def keep_first(tokens: Tensor, max_len: int) -> Tensor:
-    """tokens (B, L, ...) -> the first ``max_len`` of each sequence, or all where there are fewer."""
+    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all of a shorter one."""
     _require_length(max_len)
     return tokens[:, :max_len]
 
 
 def keep_last(tokens: Tensor, max_len: int) -> Tensor:
-    """tokens (B, L, ...) -> the last ``max_len`` of each sequence, to be numbered from 0."""
+    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...), to be numbered from 0."""
     _require_length(max_len)
     return tokens[:, -max_len:]
 
 
 def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
-    """tokens (B, L, ...) -> the first ``head`` and, up to ``max_len`` in all, the last ones.
+    """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head``, and the last ones.
 
-    Sun et al. 2019 (1905.05583) classify long texts best by 128 tokens of head and 382 of tail.
+    Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
     """
     _require_length(max_len)
     if not 0 <= head <= max_len:
@@ -42,11 +42,11 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
 def sliding(
     length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """The ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len`` tokens.
+    """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len``.
 
-    Up to ``max_len`` tokens they are consecutive. After that the window slides with the stream and the newest
+    The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
     token keeps the last position, as StreamingLLM (2309.17453) counts within its cache: (L,), or (B, L) for
-    offsets (B,). Keys and values in a cache keep the position that they were made with.
+    offsets (B,). Cached keys and values keep the position they were computed with.
     """
     if length > max_len:
         raise ArgumentError(f"{length} tokens do not fit in a window of {max_len}; feed at most {max_len} at once")

@@ -1,7 +1,7 @@
-"""Positions drawn in training, so that a table meets positions that lie beyond the sequences it trains on.
+"""Random positions for training, so that a table also trains positions beyond its training sequences.
 
-Each draws from ``generator`` (None: torch's own), on its device; one seed, one result. At evaluation use
-consecutive ids, or for ``abacus`` and ``coupled`` leave the random start out.
+Each function draws from ``generator`` (None means torch's own) on its device; one seed gives one result. For
+evaluation use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from posembed.positions.checks import require_integers
 
 
 def shifted(batch: int, length: int, *, max_shift: int, generator: torch.Generator | None = None) -> Tensor:
-    """Consecutive ids from a start k ~ U{0 .. max_shift} for each sequence: (B, L). SHAPE, 2109.05644."""
+    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L). SHAPE, 2109.05644."""
     starts = _integers((batch, 1), max_shift, generator)
     return starts + torch.arange(length, device=starts.device)
 
 
 def randomized(batch: int, length: int, *, max_len: int, generator: torch.Generator | None = None) -> Tensor:
-    """For each sequence L of the positions 0 .. max_len - 1, each at most once, sorted: (B, L). 2305.16843."""
+    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L). 2305.16843."""
     _require_room(length, max_len)
     return _distinct(batch, length, max_len, generator)
 
@@ -30,9 +30,9 @@ def randomized(batch: int, length: int, *, max_len: int, generator: torch.Genera
 def skipped(
     batch: int, length: int, *, max_len: int, chunks: int = 2, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Consecutive ids within each of some chunks, with random skips between them: (B, L). PoSE, 2309.10400.
+    """Draws random skips between chunks of consecutive ids: (B, L). PoSE, 2309.10400.
 
-    Chunk i is moved by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. Where the chunks part is drawn uniformly.
+    Chunk i is shifted by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. The chunk boundaries are drawn uniformly.
     """
     _require_room(length, max_len)
     if not 1 <= chunks <= max(length, 1):
@@ -55,10 +55,10 @@ def augmented(
     max_scale: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
+    """Draws real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
 
-    For each sequence d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); for each token
-    e_p ~ U(-max_jitter, max_jitter). For encodings that are functions of the position; a table has no row 1.5.
+    Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
+    e_p ~ U(-max_jitter, max_jitter). Only for encodings that are functions of position: a table has no row 1.5.
     """
     if max_shift < 0 or max_jitter < 0 or max_scale < 1:
         raise ArgumentError(
@@ -74,10 +74,10 @@ def augmented(
 def abacus(
     token_ids: Tensor, digit_ids: Tensor, *, max_shift: int = 0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """A digit's place within its number, from 1, plus one k ~ U{0 .. max_shift}; 0 elsewhere. 2405.17399.
+    """Numbers the digits of each number from 1, plus one shift k ~ U{0 .. max_shift}; 0 elsewhere. 2405.17399.
 
-    token_ids (B, L) with numbers written least significant digit first, digit_ids the tokens of the digits ->
-    (B, L). The paper trains with ``max_shift=99``.
+    Numbers in token_ids (B, L) are written least significant digit first; digit_ids are the tokens of the digits.
+    Returns (B, L). The paper trains with ``max_shift=99``.
     """
     digits = _digits(token_ids, digit_ids)
     shift = _integers((1,), max_shift, generator).to(token_ids.device)
@@ -92,11 +92,12 @@ def coupled(
     max_start: int = 1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Digits of one significance share an id, from a start ~ U{1 .. max_start} a sequence. 2405.20671.
+    """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence. 2405.20671.
 
-    token_ids (B, L) such as ``653+49=207``: operands most significant digit first; the answer, behind
-    ``equals_id``, least significant first. The symbol that closes an operand has the start itself, the digit of
-    10^s the start + 1 + s, every other token 0: (B, L). (The paper counts downwards; mirrored rows, one model.)
+    token_ids (B, L) are such as ``653+49=207``: operands most significant digit first; the answer, after
+    ``equals_id``, least significant first. The symbol that closes an operand gets the start itself, the digit of
+    10^s the start + 1 + s, every other token 0: (B, L). (The paper counts down, which gives the same model with
+    mirrored rows.)
     """
     if max_start < 1:
         raise ArgumentError(f"max_start must be at least 1, since 0 marks what is no number; got {max_start}")
@@ -116,14 +117,14 @@ def _digits(token_ids: Tensor, digit_ids: Tensor) -> Tensor:
 
 
 def _place_in_run(member: Tensor) -> Tensor:
-    """member (..., L), bool -> for each member its place in its run of members, from 1."""
+    """Numbers the members (..., L), bool, of each run from 1."""
     places = torch.arange(1, member.shape[-1] + 1, device=member.device)
     last_outside = torch.where(member, 0, places).cummax(-1).values
     return places - last_outside
 
 
 def _one_later(member: Tensor) -> Tensor:
-    """member (..., L), bool -> whether the token before is a member."""
+    """Returns whether the previous token is a member (..., L), bool."""
     return torch.cat((torch.zeros_like(member[..., :1]), member[..., :-1]), dim=-1)
 
 
@@ -133,7 +134,7 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tenso
 
 
 def _integers(shape: tuple[int, ...], most: int, generator: torch.Generator | None) -> Tensor:
-    """Integers from U{0 .. most}."""
+    """Draws integers from U{0 .. most}."""
     if most < 0:
         raise ArgumentError(f"max_shift must be at least 0; got {most}")
     device = "cpu" if generator is None else generator.device
@@ -141,7 +142,7 @@ def _integers(shape: tuple[int, ...], most: int, generator: torch.Generator | No
 
 
 def _distinct(batch: int, count: int, below: int, generator: torch.Generator | None) -> Tensor:
-    """For each row ``count`` of the integers 0 .. below - 1, each at most once, sorted: (B, count)."""
+    """Draws ``count`` distinct, sorted integers from 0 .. below - 1 for each row: (B, count)."""
     return _uniform((batch, below), generator).argsort(dim=-1)[:, :count].sort(dim=-1).values
 
 

@@ -1,4 +1,4 @@
-"""Which positions one process holds when a sequence is divided over several (context parallelism).
+"""The positions that one process holds when a sequence is divided among several (context parallelism).
 
 The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
 """
@@ -14,16 +14,16 @@ from posembed.errors import ArgumentError
 def contiguous_shard(
     length: int, rank: int, world_size: int, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """The ids of the rank-th of ``world_size`` equal pieces of a sequence of ``length``: (L / world_size,)."""
+    """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,)."""
     piece = _piece(length, rank, world_size, pieces=world_size)
     return torch.arange(rank * piece, (rank + 1) * piece, device=device)
 
 
 def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
-    """As ``contiguous_shard``, but each process holds an early piece and the late one that mirrors it.
+    """Returns the ids of an early piece and of the late piece that mirrors it: (L / world_size,).
 
-    Of 2 W pieces rank r holds the r-th and the (2 W - 1 - r)-th, so that under a causal mask ring attention gives
-    every process the same work.
+    Of 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask gives every
+    process the same work.
     """
     piece = _piece(length, rank, world_size, pieces=2 * world_size)
     mirrored = 2 * world_size - 1 - rank
@@ -33,7 +33,7 @@ def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.devic
 
 
 def _piece(length: int, rank: int, world_size: int, *, pieces: int) -> int:
-    """The length of one of equal pieces."""
+    """Returns the length of each of the equal pieces."""
     if not 0 <= rank < world_size:
         raise ArgumentError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
     if length % pieces:

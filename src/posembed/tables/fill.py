@@ -1,4 +1,4 @@
-"""What a table holds before it is trained: pure functions, (length, dim) -> a new float32 tensor."""
+"""Initial values of a table: pure functions from (length, dim) to a new float32 tensor."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from posembed.tables.layout import TableLayout
 
 
 def normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """N(0, std): the safe default. GPT-2's own code draws with .01, BERT with .02; .5 drowns the tokens."""
+    """Draws from N(0, std), the safe default. GPT-2's own code uses .01, BERT .02; .5 drowns the tokens."""
     return torch.empty(length, dim, dtype=torch.float32).normal_(std=std)
 
 
 def truncated_normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """N(0, std) drawn again outside two standard deviations: BERT's and ViT's start."""
+    """Draws from N(0, std) truncated at two standard deviations, as BERT and ViT do."""
     table = torch.empty(length, dim, dtype=torch.float32)
     return torch.nn.init.trunc_normal_(table, std=std, a=-2 * std, b=2 * std)
 
 
 def xavier_table(length: int, dim: int) -> Tensor:
-    """U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)."""
+    """Draws from U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)."""
     return torch.nn.init.xavier_uniform_(torch.empty(length, dim, dtype=torch.float32))
 
 
 def zero_table(length: int, dim: int) -> Tensor:
-    """All zeros: the model starts without positions and has to find them."""
+    """Returns zeros: the model starts without positions and has to learn them."""
     return torch.zeros(length, dim, dtype=torch.float32)
 
 
 def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
-    """positions of any shape -> their rows (..., dim), float32, of Vaswani et al. 2017, section 3.5.
+    """Returns the sinusoids (..., dim), float32, of positions (...): Vaswani et al. 2017, section 3.5.
 
-    Interleaved, the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
-    fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies that reach
-    1 / base exactly, base^(-i/(dim/2 - 1)). Every row has norm sqrt(dim / 2). Computed in float64.
+    Interleaved is the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
+    the layout is fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies
+    that reach 1 / base exactly, base^(-i/(dim/2 - 1)). Every row has norm sqrt(dim / 2). Computed in float64.
 
     Raises:
-        ArgumentError: dim is odd.
+        ArgumentError: an odd dim.
     """
     check_even(dim)
     pair = torch.arange(dim // 2, dtype=torch.float64, device=positions.device)
@@ -52,26 +52,26 @@ def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved
 
 
 def check_even(dim: int) -> None:
-    """Raise ArgumentError where sines would be left without their cosines."""
+    """Raises ArgumentError for an odd dim, which would leave a sine without its cosine."""
     if dim < 2 or dim % 2:
         raise ArgumentError(f"sines and cosines come in pairs: dim must be even; got {dim}")
 
 
 def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
-    """The sinusoids of positions 0 .. length - 1, (length, dim)."""
+    """Returns the sinusoids of positions 0 .. length - 1, (length, dim)."""
     return sinusoids(torch.arange(length), dim, base=base, interleaved=interleaved)
 
 
 def scaled_sinusoidal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """Sinusoids scaled to the root mean square ``std``, so that at the start they do not drown the tokens.
+    """Returns sinusoids scaled to the root mean square ``std``, so that they do not drown the tokens at first.
 
-    Unscaled their root mean square is sqrt(1/2), 35 times that of tokens drawn from N(0, .02).
+    Their unscaled root mean square is sqrt(1/2), 35 times that of tokens drawn from N(0, .02).
     """
     return sinusoidal_table(length, dim) * (std * math.sqrt(2))
 
 
 def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """The fill of this name. ``std`` scales the normal, truncated_normal and sinusoidal ones."""
+    """Fills a table by name. ``std`` scales "normal", "truncated_normal" and "sinusoidal"."""
     if std < 0:
         raise ArgumentError(f"std is a scale and cannot be negative; got {std}")
     match init:
@@ -91,7 +91,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Ten
 
 
 def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """A whole table (N, dim) for ``length`` positions in this layout: from a name, or the given table, checked.
+    """Returns a table (N, dim) for ``length`` positions in this layout: filled by name, or given and checked.
 
     Reserved rows are zero, since no position reads them; the others are filled as one sequence.
     """

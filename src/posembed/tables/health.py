@@ -1,4 +1,4 @@
-"""What is wrong with a table, in words: the suspects of ``suspects.py`` as findings that a person can act on."""
+"""Problems of a table in words: the suspects of ``suspects.py`` as findings that a person can act on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from posembed.tables.suspects import (
 )
 
 TOKEN_RATIO = 3.0
-"""At three times the tokens' norm, nine tenths of the variance of token + position is position."""
+"""At three times the tokens' norm, position makes up nine tenths of the variance of token + position."""
 
 SHOWN = 4
-"""A figure lists this many rows' values and no more."""
+"""The largest number of rows whose values a figure lists."""
 
 UNTRAINED = "Train the table, or look whether its key was found when the checkpoint was loaded."
 UNREACHED = "If inputs reach them, train on such, or cut the table before them and lengthen it from there."
@@ -33,12 +33,12 @@ UNREACHED = "If inputs reach them, train on such, or cut the table before them a
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a table: the rows for a program, the rest for a person."""
+    """One problem of a table: the rows for a program, the rest for a person."""
 
     what: str
     """"not finite", "dead", "never trained", "repeated", "outlying" or "scale"."""
     rows: tuple[int, ...]
-    """As the table is indexed, rising."""
+    """Row numbers of the table, ascending."""
     figure: str
     meaning: str
     remedy: str
@@ -48,7 +48,7 @@ class Finding:
 
 
 def describe_rows(rows: tuple[int, ...]) -> str:
-    """(0, 127, 510, 511) -> "rows 0, 127, 510-511"."""
+    """Formats row numbers: (0, 127, 510, 511) -> "rows 0, 127, 510-511"."""
     runs: list[tuple[int, int]] = []
     for row in rows:
         if runs and row == runs[-1][1] + 1:
@@ -65,13 +65,13 @@ def check_table(
     layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
     token_norm: float | None = None,
 ) -> tuple[Finding, ...]:
-    """What is wrong with a table, the worst first; empty for a sound one.
+    """Lists a table's problems, the worst first; empty for a sound table.
 
     Args:
         table: (N, D) or (1, N, D), floating.
         layout: how its rows are read. Only the rows of positions are judged; NaN and infinity are found in all.
         token_norm: the mean norm of the token rows that these are added to, times the model's own factor if it has
-            one (sqrt(D) in the original Transformer). None leaves the scale unjudged.
+            one (sqrt(D) in the original Transformer). None skips the check of the scale.
 
     Raises:
         ArgumentError: a table, layout or norm that cannot be used.
@@ -97,7 +97,7 @@ def _not_finite(broken: Tensor) -> Iterator[Finding]:
 
 
 def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterator[Finding]:
-    """rows (n, D): those of positions that are finite; places (n,): where in the table they stand."""
+    """Yields the problems of finite position rows (n, D); places (n,) are their row numbers in the table."""
     dead = dead_rows(rows)
     if dead.any():
         largest = rows[dead].norm(dim=1).max().item()

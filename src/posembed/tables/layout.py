@@ -1,9 +1,9 @@
-"""How the rows of a table are read: which belong to positions, and which stand in front of or behind them.
+"""Layouts of a table: which rows belong to positions, and which come before or after them.
 
     row      0 ... reserved-1 | ... prefix ... | position 0 ... position length-1 | ... tail ...
 
-BERT's row 0 is position 0; RoBERTa's row ``pad_token_id + 1`` is; a ViT's table starts with the class token's row
-and goes on as a grid. That is data, and here it is data.
+Position 0 is row 0 in BERT and row ``pad_token_id + 1`` in RoBERTa; a ViT's table starts with the class token's
+row and continues as a grid.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 
 PADDING = -1
-"""The position of a token that is not there. A table with a pad row reads that row for it; others refuse it."""
+"""The position of a padding token. A table with a pad row reads that row for it; others reject it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableLayout:
-    """Which rows of a table (N, D) are read for what. The default: row i is position i.
+    """The roles of the rows of a table (N, D). By default row i is position i.
 
     Args:
-        reserved: rows in front that no position reads (fairseq counts positions from ``pad_id + 1``).
-        pad_row: the reserved row that padded positions read, or None where the model has none.
-        prefix: rows of special tokens that stand before the positions (class, distillation).
-        grid: (height, width) where the positions are the cells of a grid, row by row; None for a sequence,
-            and for a grid whose sides are not known.
-        tail: rows of special tokens that stand after the positions.
+        reserved: the number of leading rows that no position reads (fairseq counts positions from ``pad_id + 1``).
+        pad_row: the reserved row that padded positions read, or None if the model has none.
+        prefix: the number of rows of special tokens before the positions (class, distillation).
+        grid: (height, width) if the positions are the cells of a grid, row by row; None for a sequence and for a
+            grid of unknown sides.
+        tail: the number of rows of special tokens after the positions.
 
-    "Length" is always the usable one: how many positions the table holds.
+    "Length" always means the number of positions that the table holds.
     """
 
     reserved: int = 0
@@ -65,25 +65,25 @@ class TableLayout:
 
     @classmethod
     def roberta(cls, pad_id: int = 1) -> TableLayout:
-        """RoBERTa, XLM-R, CamemBERT, Longformer: position 0 in row ``pad_id + 1``, padding in row ``pad_id``."""
+        """The layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, then position 0."""
         return cls(reserved=pad_id + 1, pad_row=pad_id)
 
     def on_grid(self, height: int, width: int) -> TableLayout:
-        """The same layout over a grid of these sides."""
+        """Returns the same layout over a grid of these sides."""
         return replace(self, grid=(height, width))
 
     def __str__(self) -> str:
-        """The call that makes it, with what differs from the default."""
+        """Formats the constructor call, without default arguments."""
         given = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
         return f"TableLayout({', '.join(f'{name}={value}' for name, value in given)})"
 
     @property
     def front(self) -> int:
-        """How many rows stand before position 0, which is therefore the row of position 0."""
+        """The number of rows before position 0, and hence the row of position 0."""
         return self.reserved + self.prefix
 
     def rows(self, length: int) -> int:
-        """How many rows a table needs to hold this many positions."""
+        """Returns the number of rows that a table needs to hold this many positions."""
         if self.grid is not None and length != self.grid[0] * self.grid[1]:
             raise ArgumentError(
                 f"a grid of {self.grid[0]} x {self.grid[1]} holds {self.grid[0] * self.grid[1]} positions; "
@@ -92,7 +92,7 @@ class TableLayout:
         return self.front + length + self.tail
 
     def length(self, rows: int) -> int:
-        """How many positions a table of this many rows holds."""
+        """Returns the number of positions that a table of this many rows holds."""
         length = rows - self.front - self.tail
         if length < 1:
             raise ArgumentError(
@@ -103,13 +103,13 @@ class TableLayout:
         return length
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """table (N, D) -> the rows in front, the rows of the positions, the rows behind; views of the table."""
+        """Splits a table (N, D) into three views: the rows before, of and after the positions."""
         length = self.length(table.shape[0])
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 
     def rows_of(self, position_ids: Tensor) -> Tensor:
-        """position_ids, integers of any shape -> the rows that hold them. ``PADDING`` becomes the pad row."""
-        position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row's number, or PADDING
+        """Returns the row numbers of position_ids, integers (...). ``PADDING`` becomes the pad row."""
+        position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row number, or PADDING
         rows = position_ids + self.front
         if self.pad_row is None:
             return rows

@@ -1,7 +1,7 @@
-"""What a linear reader can tell about position from a table's rows (Wang and Chen 2020, arXiv:2010.04903).
+"""Linear probes of the position in a table's rows (Wang and Chen 2020, arXiv:2010.04903).
 
-Five folds over the positions, shuffled with a fixed seed: a row is always judged by a reader that never saw it.
-Matrices this small are worked on by one thread: several wait for each other longer than they work.
+Five folds over the positions, shuffled with a fixed seed: every row is judged by a probe that never saw it.
+One thread works on these small matrices: several threads would wait for each other longer than they work.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from posembed.tables.rows import float64_rows
 if TYPE_CHECKING:
     from sklearn.model_selection import KFold
 
-# scikit-learn takes a second to import, so it is imported by who asks for a probe.
+# scikit-learn takes a second to import, so it is imported only when a probe runs.
 
-FEWEST_ROWS = 10  # two a fold, or there is no pair to order in one
-PAIRS = 4096  # a fold: enough that the error rate is known to a percent
+FEWEST_ROWS = 10  # two per fold, or a fold has no pair to order
+PAIRS = 4096  # per fold: enough to know the error rate to a percent
 
 
 def _folds() -> KFold:
@@ -29,16 +29,16 @@ def _folds() -> KFold:
 
 
 def _features(table: Tensor) -> np.ndarray:
-    """Rows (N, D) with a root mean square of 1, so that a penalty means the same for every table."""
+    """Scales rows (N, D) to a root mean square of 1, so that a penalty means the same for every table."""
     rows = float64_rows(table, at_least=FEWEST_ROWS).numpy()
     return rows / max(np.sqrt(np.mean(rows**2)), np.finfo(np.float64).tiny)
 
 
 def position_error(table: Tensor) -> float:
-    """Rows (N, D) -> by how many positions linear regression from a row to its position is wrong, on average.
+    """Returns the mean error, in positions, of a linear regression from held-out rows (N, D) to their positions.
 
-    Rows that know nothing give N / 4. The regression is ridge, its penalty chosen in each fold by leave-one-out:
-    least squares alone fits noise where rows and dimensions are about as many, and is then worse than a guess.
+    Uninformative rows give N / 4. The regression is ridge, its penalty chosen in each fold by leave-one-out: least
+    squares fits noise if rows and dimensions are about as many, and is then worse than a guess.
     """
     from sklearn.linear_model import RidgeCV
     from sklearn.model_selection import cross_val_predict
@@ -52,7 +52,7 @@ def position_error(table: Tensor) -> float:
 
 
 def order_error(table: Tensor) -> float:
-    """Rows (N, D) -> how often logistic regression on [p_i; p_j] is wrong about whether j > i. A guess gives 0.5.
+    """Returns the error rate of a logistic regression on [p_i; p_j] for whether j > i. A guess gives 0.5.
 
     Both positions of a test pair are held out.
     """

@@ -1,4 +1,4 @@
-"""A table with more, fewer or re-gridded positions: which method, which rows it touches, in which dtype."""
+"""Resizing of a table to more, fewer or re-gridded positions: which method, which rows, in which dtype."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = "tile"
 WHY_TEXT_METHOD = "it keeps every old row, and in a sentence encoder linear interpolation was worse at all lengths"
-"""As measured by benchmarks/resize_quality.py, where random rows did as well. In Longformer, lengthened by tiling
-and then tuned, random rows were far worse (arXiv:2004.05150)."""
+"""Measured by benchmarks/resize_quality.py, where random rows did as well. In Longformer, lengthened by tiling and
+then fine-tuned, random rows were far worse (arXiv:2004.05150)."""
 DEFAULT_GRID_METHOD = "bicubic-antialias"
 
 Method = Callable[[Tensor, Any], Tensor]
@@ -31,24 +31,24 @@ def resize_table(
     method: str | Method | None = None,
     layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
 ) -> Tensor:
-    """The same table for another number of positions. The input is never changed.
+    """Resizes a table to another number of positions. The input is never changed.
 
     Rows that are not positions (reserved, prefix, tail) are copied bit for bit. The others are computed in float32
     (float64 for a float64 table) and rounded once. Differentiable in ``table``.
 
     Args:
         table: (N, D) or (1, N, D), floating.
-        length: how many positions the new table holds; for positions in a line.
-        grid: the new (height, width); for a layout with a grid.
-        method: a name in ``TEXT_METHODS`` (default "tile", which truncates where the table gets shorter) or in
+        length: the new number of positions, for positions in a line.
+        grid: the new (height, width), for a layout with a grid.
+        method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter) or in
             ``GRID_METHODS`` (default "bicubic-antialias"); or a function from (rows (n, D), length) to
             (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as
             ``partial(hierarchical, alpha=0.3)``.
-        layout: how the rows of ``table`` are read, with the grid it has now.
+        layout: how the rows of ``table`` are read, with its current grid.
 
     Returns:
-        A new tensor, (M, D) or (1, M, D), of the table's dtype and device. Asked for the size that it has, any
-        method gives a copy.
+        A new tensor, (M, D) or (1, M, D), of the table's dtype and device. For the table's own size, any method
+        returns a copy.
 
     Raises:
         ArgumentError: a table, size or method that cannot be used, or that do not fit each other.
@@ -66,10 +66,10 @@ def resize_table(
 
 
 def leading_rows_kept(old: Tensor, new: Tensor) -> int:
-    """How many rows from the first on are the same in both tables, bit for bit: what a resize left as it was.
+    """Counts the leading rows that are the same in both tables, bit for bit: those that a resize kept.
 
     Raises:
-        ArgumentError: what is not a table, or two tables of different widths or dtypes.
+        ArgumentError: an argument that is not a table, or tables of different widths or dtypes.
     """
     if (old.dtype, old.shape[-1:]) != (new.dtype, new.shape[-1:]):
         raise ArgumentError(

@@ -1,7 +1,7 @@
-"""Another grid for the rows of an image table: one call to PyTorch's interpolation, in the field's variants.
+"""Methods that resize the grid of an image table: PyTorch's interpolation in the variants that the field uses.
 
-Every method takes rows laid out as their grid, (H, W, D) of a floating dtype, and the new grid, and returns
-(new H, new W, D) in the same dtype, leaving its input alone. Neither grid need be square.
+Every method takes rows (H, W, D) of a floating dtype and the new grid, and returns (new H, new W, D) in the same
+dtype. It leaves its input alone, and neither grid need be square.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ GridMethod = Callable[[Tensor, tuple[int, int]], Tensor]
 
 
 def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
-    """mode "bicubic" or "bilinear", pixel edges aligned (align_corners False).
+    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges (align_corners False).
 
-    antialias widens the kernel where the grid shrinks. For bicubic it changes the result where the grid grows too:
+    antialias widens the kernel if the grid shrinks. For bicubic it also changes the result if the grid grows:
     PyTorch's cubic constant is -.75 without it and -.5 with it.
     """
     if grid[1] == 1 != grid[0]:
-        # With antialias and an output one wide, PyTorch (2.13, CPU) repeats its first row; one high it does not.
+        # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; not so of height 1.
         turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
         return turned.transpose(0, 1)
     picture = rows.permute(2, 0, 1)[None]
@@ -31,10 +31,10 @@ def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialia
 
 
 def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> Tensor:
-    """Bicubic at the scale factor (new + offset) / old, as DINO and DINOv2 do (their ``interpolate_offset``).
+    """Interpolates bicubically at the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
 
-    The offset was put in so that the floor of old * factor is never one too few. It also moves the places that are
-    sampled, and the backbones were trained with it, so their tables want it.
+    The offset keeps the floor of old * factor from being one too few. It also moves the sampled points, and DINO's
+    and DINOv2's backbones were trained with it, so their tables need it.
     """
     factors = tuple((new + offset) / old for new, old in zip(grid, rows.shape[:2], strict=True))
     resized = F.interpolate(rows.permute(2, 0, 1)[None], scale_factor=factors, mode="bicubic", align_corners=False)
@@ -52,10 +52,10 @@ GRID_METHODS: Mapping[str, GridMethod] = {
     "bilinear": _BILINEAR,
     "bilinear-antialias": _BILINEAR_ANTIALIAS,
     "dinov2": dinov2_grid,
-    # The same under the names that people know: timm and OpenCLIP, transformers' ViT, SigLIP 2.
+    # The same under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
     "timm": _BICUBIC_ANTIALIAS,
     "open-clip": _BICUBIC_ANTIALIAS,
     "vit": _BICUBIC,
     "siglip2": _BILINEAR_ANTIALIAS,
 }
-"""What ``method=`` may name for a table whose rows are a grid."""
+"""The names of ``method=`` for a table whose rows are a grid."""

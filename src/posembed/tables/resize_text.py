@@ -1,8 +1,8 @@
-"""More or fewer rows for positions in a line: the ways that the field has found, each a pure function.
+"""Methods that resize a table of positions in a line, as published or in use, each a pure function.
 
 Every method takes the rows of a table, (N, D) of a floating dtype, and a length, and returns (length, D) in the
-same dtype, leaving its input alone. Reserved, prefix and tail rows are not its business: ``posembed.resize_table``
-takes them off first and puts them back.
+same dtype, leaving its input alone. ``posembed.resize_table`` removes reserved, prefix and tail rows first and
+puts them back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TextMethod = Callable[[Tensor, int], Tensor]
 
 
 def truncate(rows: Tensor, length: int) -> Tensor:
-    """The first ``length`` rows. Makes a table shorter and never longer."""
+    """Returns the first ``length`` rows. It never makes a table longer."""
     if length > len(rows):
         raise ArgumentError(
             f"truncate keeps some of the {len(rows)} rows there are; got a length of {length}. "
@@ -30,15 +30,15 @@ def truncate(rows: Tensor, length: int) -> Tensor:
 
 
 def tile(rows: Tensor, length: int) -> Tensor:
-    """The table over and over: new[k] = old[k mod N] (Longformer, arXiv:2004.05150, section 5).
+    """Repeats the table: new[k] = old[k mod N] (Longformer, arXiv:2004.05150, section 5).
 
-    Between two seams everything looks as it did in training.
+    Between two seams everything looks as in training.
     """
     return rows[torch.arange(length, device=rows.device) % len(rows)]
 
 
 def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corners: bool = False) -> Tensor:
-    """The table stretched or squeezed as a whole, each dimension on its own.
+    """Stretches or shrinks the whole table, each dimension on its own.
 
     mode: "linear", or "cubic" (PyTorch's bicubic in one dimension, constant -.75).
     align_corners: True puts the first and last new rows on the first and last old ones: new row k is read at
@@ -53,10 +53,10 @@ def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corner
 
 
 def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
-    """The first ``keep`` rows as they are, the others stretched linearly (Long-CLIP, arXiv:2403.15378).
+    """Keeps the first ``keep`` rows and stretches the others linearly (Long-CLIP, arXiv:2403.15378).
 
-    New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). Past the last old row the line
-    through the last two goes on, as in Long-CLIP's code, where 77 rows with 20 kept become 248: four for one.
+    New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). The line through the last two old
+    rows continues past the last one, as in Long-CLIP's code, where 77 rows with 20 kept become 248: four for one.
     """
     if not 0 <= keep <= len(rows) - 2:
         raise ArgumentError(
@@ -68,7 +68,7 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
             f"stretch makes more rows than the {keep} it keeps; got a length of {length}. "
             "Pass a smaller keep, or method='truncate'"
         )
-    # Place = left + weight, from whole numbers, so that a place on an old row gives that very row.
+    # Coordinate = left + weight, from whole numbers, so that the coordinate of an old row gives exactly that row.
     numerator = torch.arange(length - keep, device=rows.device) * (len(rows) - keep)
     left = (numerator // (length - keep)).clamp(max=len(rows) - keep - 2)
     weight = (numerator - left * (length - keep)).to(rows.dtype) / (length - keep)
@@ -77,11 +77,11 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
 
 
 def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
-    """Row a N + b from rows a and b, like a number of two digits (Su 2020, kexue.fm/archives/7947; bert4keras).
+    """Makes row a N + b from rows a and b, like a two-digit number (Su 2020, kexue.fm/archives/7947; bert4keras).
 
-    With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula gives the
-    first N rows back, and here they are copied, bit for bit. There are N^2 numbers of two digits, and no more.
-    alpha is above 0 and below .5: at .5, (a, b) and (b, a) would be the same row.
+    With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula reproduces
+    the first N rows, which are copied here, bit for bit. Only N^2 two-digit numbers exist. alpha is above 0 and
+    below .5: at .5, (a, b) and (b, a) would be the same row.
     """
     if not 0 < alpha < 0.5:
         raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")
@@ -96,15 +96,15 @@ def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
 
 
 def two_digit_rows(rows: Tensor, positions: Tensor, *, alpha: float = 0.4) -> Tensor:
-    """The formula of ``hierarchical`` for positions (...) below N^2 -> (..., D)."""
+    """Applies the formula of ``hierarchical`` to positions (...) below N^2: (..., D)."""
     u = (rows - alpha * rows[:1]) / (1 - alpha)
     return alpha * u[positions // len(rows)] + (1 - alpha) * u[positions % len(rows)]
 
 
 def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: int = 0) -> Tensor:
-    """Old rows kept, new ones drawn from N(0, std^2): the floor that every other method must beat.
+    """Keeps the old rows and draws new ones from N(0, std^2): the baseline that every other method must beat.
 
-    std defaults to that of the table's own entries, so that the draw is random in direction and not also in scale.
+    std defaults to that of the table's own entries, so that the draw is random in direction but not in scale.
     """
     spread = rows.detach().std(correction=0).item() if std is None else std
     # Drawn on the CPU, so that a seed gives the same rows on every device.
@@ -114,7 +114,7 @@ def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: in
 
 
 def mean_row(rows: Tensor, length: int) -> Tensor:
-    """Old rows kept, every new one their mean: a floor that says nothing of position, at the right scale."""
+    """Keeps the old rows and adds their mean: a baseline without position information, at the right scale."""
     new = rows.mean(dim=0).expand(max(length - len(rows), 0), -1)
     return torch.cat([rows[:length], new])
 
@@ -130,10 +130,10 @@ TEXT_METHODS: Mapping[str, TextMethod] = {
     "hierarchical": hierarchical,
     "random": random_rows,
     "mean": mean_row,
-    # The same under the names that people know.
+    # The same under common names.
     "longformer": tile,
     "long-clip": partial(stretch, keep=20),
     "bert4keras": partial(hierarchical, alpha=0.4),
     "open-clip": partial(interpolate, mode="linear", align_corners=False),
 }
-"""What ``method=`` may name for a table of positions in a line."""
+"""The names of ``method=`` for a table of positions in a line."""

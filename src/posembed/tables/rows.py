@@ -1,4 +1,4 @@
-"""The rows of a table, however a model stores them: what every function on tables reads first."""
+"""The rows of a table, however a model stores them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from posembed.errors import ArgumentError
 
 
 def table_rows(table: Tensor) -> Tensor:
-    """A table (N, D) or (1, N, D) of a floating dtype -> a view of its rows (N, D).
+    """Returns a view of the rows (N, D) of a table (N, D) or (1, N, D) of a floating dtype.
 
     Raises:
         ArgumentError: another shape or dtype, or no rows at all.
@@ -24,10 +24,10 @@ def table_rows(table: Tensor) -> Tensor:
 
 
 def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
-    """A table (N, D) or (1, N, D) -> its rows (N, D) in float64 on the CPU, without a gradient.
+    """Returns the rows (N, D) of a table (N, D) or (1, N, D) in float64 on the CPU, detached.
 
     Raises:
-        ArgumentError: what ``table_rows`` refuses, fewer rows than ``at_least``, NaN or infinity.
+        ArgumentError: a table that ``table_rows`` rejects, fewer rows than ``at_least``, NaN or infinity.
     """
     rows = table_rows(table).detach().to("cpu", torch.float64)
     if len(rows) < at_least:

@@ -1,4 +1,4 @@
-"""How large tokens and positions are beside each other: of two summands far apart in scale one is lost."""
+"""The scales of tokens and positions: if they differ too much, one of the two is lost in the sum."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import warnings
 from torch import Tensor
 
 FAR_APART = 20
-"""The ratio of scales above which one summand is taken to drown the other: N(0, 1) tokens and N(0, .02) rows."""
+"""The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
 
 
 def root_mean_square(values: Tensor) -> float:
-    """The scale of a tensor of any shape, computed in float32."""
+    """Returns the scale of a tensor of any shape, computed in float32."""
     return float(values.detach().float().square().mean().sqrt())
 
 
 def warn_if_far_apart(tokens: Tensor, rows: Tensor, *, stacklevel: int = 1) -> None:
-    """Warn where tokens and the rows added to them differ in scale more than ``FAR_APART``, unless one is zero."""
+    """Warns if the scales of tokens and their position rows differ by more than ``FAR_APART`` and none is zero."""
     try:
         token_scale, row_scale = root_mean_square(tokens), root_mean_square(rows)
-    except RuntimeError:  # there are no values to look at: vmap, fake tensors
+    except RuntimeError:  # vmap and fake tensors have no values to look at
         return
     if token_scale > FAR_APART * row_scale > 0:
         lost = "positions"

@@ -1,7 +1,7 @@
-"""How alike the rows of a table are, and whether that depends on their distance alone.
+"""The similarity of a table's rows, and whether it depends on their distance alone.
 
-With P the rows (N, D), these are averages over the diagonals of P P^T. Only ``cosine_matrix`` makes the (N, N)
-matrix; the others get their averages from the autocorrelation of P's columns, so 100,000 rows are no trouble.
+With P the rows (N, D), these are averages over the diagonals of P P^T. Only ``cosine_matrix`` builds the (N, N)
+matrix; the others use the autocorrelation of P's columns, which handles 100,000 rows.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from posembed.tables.rows import float64_rows
 
 
 def _unit_rows(table: Tensor) -> Tensor:
-    """(N, D) -> the same rows at length 1, float64 on the CPU. A row of zeros stays one, and is like nothing."""
+    """Normalizes rows (N, D) to length 1, float64 on the CPU. A row of zeros stays zero, with cosine 0 to all."""
     return F.normalize(float64_rows(table), dim=1, eps=torch.finfo(torch.float64).tiny)
 
 
 def _diagonal_means(rows: Tensor) -> Tensor:
-    """(N, D) -> (N,): entry k is the mean over i of <row i, row i + k>, the k-th diagonal of P P^T."""
+    """Returns the mean of each diagonal of P P^T, (N,): entry k is the mean over i of <row i, row i + k>."""
     n = len(rows)
-    # Zeros behind the rows keep the circular correlation of the FFT from wrapping round.
+    # Zeros after the rows keep the circular correlation of the FFT from wrapping round.
     power = (torch.fft.rfft(rows, n=2 * n, dim=0).abs() ** 2).sum(dim=1)
     return torch.fft.irfft(power, n=2 * n)[:n] / torch.arange(n, 0, -1)
 
 
 def cosine_matrix(table: Tensor) -> Tensor:
-    """Rows (N, D) -> (N, N) float64: the cosine of every pair."""
+    """Returns the cosine of every pair of rows (N, D): (N, N) float64."""
     rows = _unit_rows(table)
     return rows @ rows.T
 
 
 def neighbour_cosine(table: Tensor) -> Tensor:
-    """Rows (N, D) -> (N - 1,) float64: the cosine of row i and row i + 1."""
+    """Returns the cosine of rows i and i + 1 of (N, D): (N - 1,) float64."""
     rows = _unit_rows(table)
     return (rows[:-1] * rows[1:]).sum(dim=1)
 
 
 def cosine_by_distance(table: Tensor) -> Tensor:
-    """Rows (N, D) -> (N,) float64: entry k is the mean cosine of rows k apart, over N - k pairs."""
+    """Returns the mean cosine by distance of rows (N, D): (N,) float64. Entry k averages N - k pairs k apart."""
     return _diagonal_means(_unit_rows(table))
 
 
 def toeplitz_residual(table: Tensor) -> float:
-    """How far the rows' products are from depending on the distance alone: 0 where they do (sinusoids), at most 1.
+    """Returns how far the rows' products are from depending on distance alone: 0 (sinusoids) to 1.
 
-    1 - |T|^2 / |G|^2 for G = P P^T less the mean of its entries, and T the closest Toeplitz matrix, which holds
+    1 - |T|^2 / |G|^2 for G = P P^T minus the mean of its entries, and T the closest Toeplitz matrix, which holds
     G's diagonal means (translation invariance: Wang et al., ICLR 2021, "On Position Embeddings in BERT").
     N rows drawn independently in D dimensions give about N / (N + D): only their diagonal is regular.
     """
@@ -57,7 +57,7 @@ def toeplitz_residual(table: Tensor) -> float:
     pairs = 2 * torch.arange(n, 0, -1, dtype=torch.float64)
     pairs[0] = n
     toeplitz_norm = (pairs * (_diagonal_means(rows) - mean) ** 2).sum()
-    # All rows alike: only rounding is left once the constant is taken off, and a shift changes nothing.
+    # If all rows are equal, only rounding is left after the constant is removed, and a shift changes nothing.
     if gram_norm <= n * torch.finfo(torch.float64).eps * (n * mean) ** 2:
         return 0.0
     return (1 - toeplitz_norm / gram_norm).clamp(0, 1).item()

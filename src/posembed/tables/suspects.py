@@ -1,7 +1,7 @@
-"""Which rows of a table look wrong: one test a function, rows (N, D) in float64 -> (N,).
+"""Tests for rows of a table that look wrong, one per function: rows (N, D) in float64 -> (N,).
 
 The thresholds are wide on purpose: a finding should be worth a person's time, and a sound table has none. Those
-that come from real tables were read off all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked.
+from real tables were read off all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from torch import Tensor
 from posembed.tables.similarity import neighbour_cosine
 
 WINDOW = 8
-"""A row is compared with this many on either side: few enough to follow a drift along the table, and so many that
-the marks of a few rows cannot move their median."""
+"""The number of rows on either side that a row is compared with: few enough to follow a drift along the table, and
+enough that the marks of a few rows cannot move their median."""
 
 FEWEST_DIMENSIONS = 32
-"""Below, chance alone makes rows look alike (two random rows have cosines around 1/sqrt(32) = .18) and their norms
-differ, and no row is called outlying or never trained."""
+"""With fewer dimensions no row is called outlying or never trained: chance alone makes rows look alike (two random
+rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
 
 SIGMAS = 6
-"""Normal noise passes six standard deviations twice in 10^9: not once in a table of a million rows."""
+"""Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""
 
 DEAD = 2.0**-8
-"""A row this small beside the others is rounded away in bfloat16's eight bits when it is added to a token."""
+"""bfloat16's eight bits round a row this small relative to the others away when it is added to a token."""
 
 NORM_CHANGE = 0.25
-"""MiniLM's norms lie within 14 % of the median around them, but those of the marked rows 47 % or more above."""
+"""MiniLM's norms lie within 14% of the median around them, those of the marked rows are at least 47% above it."""
 
 COSINE_DROP = 0.2
-"""MiniLM's cosines to the nearer neighbour lie within .08 of the median around them, but three marked rows'
-.29 or more below it (and row 510's .14; its norm gives it away)."""
+"""MiniLM's cosines to the nearer neighbour lie within .08 of the median around them, those of three marked rows
+are at least .29 below it (row 510's is only .14 below; its norm gives it away)."""
 
 FRESH = 4.0
-"""D cos^2 of two random rows is 1 on average, and its mean over a window's 16 neighbours passes 4 once in 10^7.
+"""D cos^2 of two random rows is 1 on average, and its mean over a window's 16 neighbours exceeds 4 once in 10^7.
 MiniLM's lowest is 35; in a small language model the median was 8 after 100 steps of training, 43 after 600."""
 
 
 def dead_rows(rows: Tensor) -> Tensor:
-    """True where a row is zero, or nothing beside the typical row that is not zero."""
+    """Flags rows that are zero, or negligible compared with the median norm of the nonzero rows."""
     norms = rows.norm(dim=1)
     return norms <= DEAD * norms[norms > 0].median() if norms.any() else torch.ones_like(norms, dtype=torch.bool)
 
 
 def fresh_rows(rows: Tensor) -> Tensor:
-    """True where rows look as drawn at initialisation: as unlike their neighbours as chance, and of equal norm.
+    """Flags rows that look newly initialised: as unlike their neighbours as chance makes them, and of equal norm.
 
-    Weight decay shrinks rows that are never read, all by one factor, and so leaves both signs standing. A few rows
-    may be unlike their neighbours for a reason, so only runs of 2 WINDOW rows or more count.
+    Weight decay shrinks all unread rows by one factor and so preserves both signs. A few rows may be unlike their
+    neighbours for a reason, so only runs of 2 WINDOW rows or more count.
     """
     n, dim = rows.shape
     if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:
@@ -62,22 +62,23 @@ def fresh_rows(rows: Tensor) -> Tensor:
             pairs[side] += 1
     unlike = dim * likeness / pairs < FRESH
     norms = rows.norm(dim=1)
-    # A normal draw's norm has the relative standard deviation 1/sqrt(2 D); truncated and uniform ones have less.
+    # The norm of a normal draw has the relative standard deviation 1/sqrt(2 D); truncated and uniform have less.
     alike = (norms / norms[unlike].median() - 1).abs() < SIGMAS / (2 * dim) ** 0.5 if unlike.any() else unlike
     return _runs(unlike & alike, 2 * WINDOW)
 
 
 def first_equal_row(rows: Tensor) -> Tensor:
-    """Entry i is the first row that equals row i: i itself where there is none before it."""
+    """Returns for each row i the first row equal to it: i itself if no earlier row is."""
     _, group = torch.unique(rows, dim=0, return_inverse=True)
     places = torch.arange(len(rows))
     return torch.full_like(places, len(rows)).scatter_reduce(0, group, places, "amin")[group]
 
 
 def outlying_rows(rows: Tensor) -> Tensor:
-    """True where a row's norm, or its cosine to the nearer neighbour, leaves the median around it.
+    """Flags rows whose norm, or cosine to the nearer neighbour, is far from the median around them.
 
-    The nearer of two neighbours, because a marked row makes each of its neighbours look unlike one of theirs.
+    It uses the nearer of two neighbours because a marked row makes each of its neighbours look unlike one of
+    theirs.
     """
     n, dim = rows.shape
     if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:
@@ -85,37 +86,37 @@ def outlying_rows(rows: Tensor) -> Tensor:
     change = norm_over_median(rows) - 1
     cosine = nearer_cosine(rows)
     drop = local_median(cosine) - cosine
-    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): four of them are chance.
+    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): a drop of four is still chance.
     least_drop = max(COSINE_DROP, 4 / dim**0.5)
     return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, least_drop))
 
 
 def norm_over_median(rows: Tensor) -> Tensor:
-    """Each row's norm as a multiple of the median around it. N > 2 WINDOW, and no dead rows."""
+    """Returns each row's norm as a multiple of the median around it. Needs N > 2 WINDOW and no dead rows."""
     norms = rows.norm(dim=1)
     return norms / local_median(norms)
 
 
 def nearer_cosine(rows: Tensor) -> Tensor:
-    """Each row's cosine to the more alike of its two neighbours. The first and last have one."""
+    """Returns each row's cosine to the more similar of its neighbours. The first and last row have only one."""
     cosine = neighbour_cosine(rows)
     return torch.maximum(F.pad(cosine, (1, 0), value=-1), F.pad(cosine, (0, 1), value=-1))
 
 
 def local_median(values: Tensor) -> Tensor:
-    """values (N,), N > 2 WINDOW -> (N,): the median of the 2 WINDOW + 1 values around each, inside the table."""
+    """Returns the median of the 2 WINDOW + 1 values around each value, within the table: (N,), N > 2 WINDOW."""
     n = len(values)
     medians = values.unfold(0, 2 * WINDOW + 1, 1).median(dim=1).values
     return medians[(torch.arange(n) - WINDOW).clamp(0, n - 2 * WINDOW - 1)]
 
 
 def _runs(flags: Tensor, shortest: int) -> Tensor:
-    """The flags that stand in an unbroken run of at least ``shortest``."""
+    """Keeps the flags that belong to an unbroken run of at least ``shortest``."""
     starts = flags.unfold(0, shortest, 1).all(dim=1)
     return torch.stack([F.pad(starts, (k, shortest - 1 - k)) for k in range(shortest)]).any(dim=0)
 
 
 def _limit(deviations: Tensor, floor: float) -> float:
-    """``floor``, or six standard deviations of the bulk (by the median deviation, which outliers cannot move)."""
+    """Returns six standard deviations of the bulk, estimated by the median deviation, or ``floor`` if larger."""
     bulk = 1.4826 * (deviations - deviations.median()).abs().median()
     return max(floor, SIGMAS * bulk.item())
