@@ -30,7 +30,7 @@ class Embeddings(BertInput):
         past_key_values_length: int = 0,
     ) -> Tensor:
         offset = past_key_values_length if position_ids is None else 0
-        return super().forward(input_ids, position_ids, offset=offset, token_type_ids=token_type_ids)
+        return super().forward(input_ids, position_ids=position_ids, offset=offset, token_type_ids=token_type_ids)
 
 
 def main(checkpoint: str | None = None) -> None:

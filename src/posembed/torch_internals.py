@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 
 def transforms_are_active() -> bool:
@@ -19,6 +21,11 @@ def transforms_are_active() -> bool:
 def forward_mode_is_active() -> bool:
     """Returns whether forward-mode derivatives (torch.autograd.forward_ad) are being computed."""
     return forward_ad._current_level >= 0
+
+
+def a_function_mode_watches() -> bool:
+    """Returns whether a TorchFunctionMode sees the calls of PyTorch's functions, a default device aside."""
+    return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
 def is_being_recorded() -> bool:
@@ -46,9 +53,17 @@ def runs_forward_alone(module: nn.Module) -> bool:
     return (
         not any(hooks)
         and module._compiled_call_impl is None
-        and kind.__call__ is _CALL
+        and (kind.__call__, kind._call_impl) == _CALLS
         and not any(callable(getattr(kind, name, None)) for name in vars(module))
     )
 
 
-_CALL = nn.Module.__call__
+def is_as_written(kind: type, name: str) -> bool:
+    """Returns whether a method comes from the file that defines its class, and not from a patch."""
+    owner = next(c for c in kind.__mro__ if name in vars(c))
+    written, beside = (getattr(getattr(owner, n), "__code__", None) for n in (name, "extra_repr"))
+    return written is not None and beside is not None and written.co_filename == beside.co_filename
+
+
+_UNPATCHED = is_as_written(nn.Module, "__call__") and is_as_written(nn.Module, "_call_impl")
+_CALLS = (nn.Module.__call__, nn.Module._call_impl) if _UNPATCHED else ()

@@ -89,7 +89,7 @@ def test_one_offset_or_one_a_row(name: str) -> None:
 def test_packing_changes_nothing(name: str) -> None:
     layer = LAYERS[name]().eval()
     ids = torch.randint(5, 50, (1, 12))
-    packed = layer(ids, from_cu_seqlens(torch.tensor([0, 3, 4, 12]), 12))
+    packed = layer(ids, position_ids=from_cu_seqlens(torch.tensor([0, 3, 4, 12]), 12))
     assert torch.equal(packed, torch.cat([layer(piece) for piece in ids.split([3, 1, 8], dim=1)], dim=1))
 
 
@@ -98,7 +98,7 @@ def test_ids_from_a_mask_are_the_mask(name: str) -> None:
     layer = LAYERS[name]().eval()
     ids = torch.tensor([[PAD, PAD, 7, 8], [6, 7, 8, 9]])
     mask = ids != PAD
-    assert torch.equal(layer(ids, from_mask(mask))[mask], layer(ids, mask=mask)[mask])
+    assert torch.equal(layer(ids, position_ids=from_mask(mask))[mask], layer(ids, mask=mask)[mask])
 
 
 @pytest.mark.parametrize("name", ["roberta", "transformer, counting", "convs2s"])
@@ -154,7 +154,7 @@ def test_compiled(name: str) -> None:
     for arguments in ({}, {"offset": 3}, {"mask": ids != PAD}, {"position_ids": torch.tensor([3, 1, 2, 0])}):
         assert torch.equal(compiled(ids, **arguments), layer(ids, **arguments))
     with pytest.raises(PositionError, match=r"position 24 has no row"):
-        compiled(ids, torch.tensor([0, 1, 2, 24]))
+        compiled(ids, position_ids=torch.tensor([0, 1, 2, 24]))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])

@@ -78,9 +78,9 @@ def test_explicit_ids(case: Case) -> None:
     positions = torch.tensor([[4, 0, 2, 2, 6, 1, 1, 5], [0, 1, POSITIONS - 1, 3, 3, 7, 9, 8]])
     if case.peer.first_id is None:  # the model takes none: tokens that move with their ids move the output
         order = positions[0].argsort()
-        assert_same(case.layer(ids[:, order], order), case.peer.embed(case.model, ids)[:, order])
+        assert_same(case.layer(ids[:, order], position_ids=order), case.peer.embed(case.model, ids)[:, order])
         return
-    ours = case.layer(ids, positions)
+    ours = case.layer(ids, position_ids=positions)
     theirs = case.peer.embed(case.model, ids, position_ids=positions + case.peer.first_id)
     assert_same(ours, theirs)
     assert_same_gradients(case, ours, theirs)

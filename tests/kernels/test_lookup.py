@@ -308,7 +308,11 @@ def test_forward_mode_derivatives_go_through_the_definition() -> None:
 
 def test_norm_of_a_module() -> None:
     x, ids = torch.randn(9, 6), torch.arange(9)[None]
-    for module in (torch.nn.LayerNorm(6, eps=1e-3), torch.nn.LayerNorm(6, bias=False), torch.nn.RMSNorm(6)):
+    for module in (
+        torch.nn.LayerNorm(6, eps=1e-3),
+        torch.nn.LayerNorm(6, bias=False),
+        torch.nn.RMSNorm(6, eps=1e-6),
+    ):
         torch.nn.init.normal_(module.weight)
         assert torch.equal(lookup(ids, x, norm=Norm.of(module))[0], module(x))
 

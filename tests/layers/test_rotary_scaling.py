@@ -281,9 +281,9 @@ def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> N
     ("length", "message"),
     [
         (0, "text_length counts the tokens of a text, from 1; got 0"),
-        (2.5, "text_length counts the tokens of a text, from 1; got 2.5"),
+        (2.5, "text_length must be a whole number; got 2.5"),
         (torch.ones(2), "text_length must be integers"),
-        (torch.ones(3, dtype=torch.int64), r"\(B,\)=\(2,\) or \(B, L\) for these queries; got \(3,\)"),
+        (torch.ones(3, dtype=torch.int64), r"\(B,\)=\(2,\) or \(B, L\) for this input; got \(3,\)"),
         (torch.ones(2, 4, dtype=torch.int64), r"or \(B, L\) with L=5; got \(2, 4\)"),
     ],
 )

@@ -59,8 +59,8 @@ class BartInput(nn.Module):
     def forward(
         self,
         token_ids: Tensor,
-        position_ids: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
@@ -130,8 +130,8 @@ class OPTInput(nn.Module):
     def forward(
         self,
         token_ids: Tensor,
-        position_ids: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:

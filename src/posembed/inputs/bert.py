@@ -66,8 +66,8 @@ class BertInput(nn.Module):
     def forward(
         self,
         token_ids: Tensor,
-        position_ids: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,

@@ -34,8 +34,8 @@ class CLIPTextInput(nn.Module):
     def forward(
         self,
         token_ids: Tensor,
-        position_ids: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:

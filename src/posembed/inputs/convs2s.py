@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.inputs.embed import TokenEmbedding, embed
+from posembed.inputs.embed import TokenEmbedding, checked_token_ids, embed
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, open_fairseq
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.layout import TableLayout
@@ -45,12 +45,13 @@ class ConvS2SInput(nn.Module):
     def forward(
         self,
         token_ids: Tensor,
-        position_ids: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Embeds token_ids (B, L): (B, L, D)."""
+        token_ids = checked_token_ids(token_ids)
         x = embed(
             token_ids,
             self.embed_tokens,

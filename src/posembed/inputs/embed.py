@@ -12,7 +12,7 @@ from posembed.layers.parameters import fill_
 from posembed.positions.checks import check_mask, check_offset, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
 from posembed.tables.layout import PADDING
-from posembed.torch_internals import runs_forward_alone
+from posembed.torch_internals import is_as_written, runs_forward_alone
 
 
 class TokenEmbedding(nn.Embedding):
@@ -65,9 +65,10 @@ def embed(
     if token_type_ids is not None:
         _require_types(token_types, token_type_ids, token_ids)
     place = _place(positions, token_ids, position_ids, offset=offset, mask=mask, pad_id=pad_id)
-    final_dropout = _probability(positions, norm, dropout)
     modules = [m for m in (tokens, positions, token_types, norm, dropout) if m is not None]
-    if final_dropout is not None and all(map(_only_computes, modules)) and _are_only_read(tokens, token_types):
+    plain = all(map(_only_computes, modules)) and _are_plain(tokens, token_types, norm)
+    final_dropout = _probability(positions, norm, dropout) if plain else None
+    if final_dropout is not None:
         rows, row_ids = _position_rows(positions, token_ids, *place)
         return lookup(
             token_ids,
@@ -135,6 +136,8 @@ def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_i
         # A sequence needs a token, but a finished one in a batch that is still decoding continues as padding.
         return check_mask(present) if starts_here else present
     batch, length = token_ids.shape
+    if not isinstance(mask, Tensor):
+        return check_mask(mask)
     if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < length:
         raise ArgumentError(
             f"mask must be (B, L)=({batch}, {length}), or longer where it covers earlier tokens; "
@@ -186,7 +189,7 @@ def _place(
                 f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
             )
         earlier = earlier[:, None]
-    padding = 0 if positions.layout.pad_row is None else PADDING
+    padding = 0 if _table(positions).layout.pad_row is None else PADDING
     counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
     return counted[:, counted.shape[1] - token_ids.shape[1] :], 0
 
@@ -207,6 +210,7 @@ def _position_rows(
 _METHODS = {
     kind: {name: getattr(kind, name) for name in ("forward", "rows", "consecutive_rows") if hasattr(kind, name)}
     for kind in (nn.Embedding, TokenEmbedding, LearnedPositionalEmbedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout)
+    if is_as_written(kind, "forward")
 }
 """The modules that ``lookup`` can replace, with the methods that define them."""
 
@@ -221,11 +225,15 @@ def _only_computes(module: nn.Module) -> bool:
     )
 
 
-def _are_only_read(tokens: nn.Embedding, token_types: nn.Embedding | None) -> bool:
-    """Returns whether these tables have no option that writes to the table or changes its gradient."""
+def _are_plain(tokens: nn.Embedding, token_types: nn.Embedding | None, norm: nn.Module | None) -> bool:
+    """Returns whether no option writes to a table, changes its gradient, or makes a norm another than lookup's."""
     tables = [tokens] if token_types is None else [tokens, token_types]
-    return all(table.max_norm is None and not table.scale_grad_by_freq for table in tables) and (
-        token_types is None or (token_types.padding_idx is None and not token_types.sparse)
+    if any(table.max_norm is not None or table.scale_grad_by_freq for table in tables):
+        return False
+    if token_types is not None and (token_types.padding_idx is not None or token_types.sparse):
+        return False
+    return not isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) or (
+        norm.normalized_shape == (tokens.embedding_dim,) and norm.eps is not None
     )
 
 
@@ -238,3 +246,8 @@ def _probability(
     if inner and (outer or norm is not None):
         return None
     return inner or outer
+
+
+def _table(positions: nn.Module) -> LearnedPositionalEmbedding:
+    """Returns the position table, which a user may have wrapped in a module of their own."""
+    return next(module for module in positions.modules() if isinstance(module, LearnedPositionalEmbedding))

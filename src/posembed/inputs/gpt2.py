@@ -33,8 +33,8 @@ class GPT2Input(nn.Module):
     def forward(
         self,
         token_ids: Tensor,
-        position_ids: Tensor | None = None,
         *,
+        position_ids: Tensor | None = None,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
     ) -> Tensor:

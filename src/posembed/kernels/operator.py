@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.kernels import pieces
 from posembed.kernels.dropout import rounded
 from posembed.kernels.plain import Norm, Request, plain
-from posembed.torch_internals import forward_mode_is_active, transforms_are_active
+from posembed.torch_internals import a_function_mode_watches, forward_mode_is_active, transforms_are_active
 
 
 def lookup(
@@ -51,6 +52,12 @@ def lookup(
     Raises:
         ArgumentError: ids that are not integers, shapes that do not fit, or a padding row outside its table.
     """
+    if isinstance(scale, Tensor):
+        raise ArgumentError(
+            "scale must be a number; a tensor, such as a learned one, multiplies the tokens instead"
+        )
+    if not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
     token_ids = _int64(token_ids, "token_ids")
     position_ids = None if position_ids is None else _int64(position_ids, "position_ids")
     type_ids = None if type_ids is None else _int64(type_ids, "type_ids")
@@ -106,17 +113,18 @@ def _needs_the_definition(request: Request) -> bool:
     to pay for calling Python from the dispatcher.
     """
     tokens = request.tokens
-    if torch.compiler.is_exporting() or request.token_ids.numel() * tokens.shape[1] <= pieces.PIECE:
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        return True
+    if request.token_ids.numel() * tokens.shape[1] <= pieces.PIECE:
         return True
     if not (tokens.is_cpu or _has_triton(request)) or torch.is_autocast_enabled(tokens.device.type):
         return True
-    if torch.compiler.is_compiling():
-        return False
     tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     return (
         transforms_are_active()
         or forward_mode_is_active()
         or any(type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None)
+        or (not torch.compiler.is_compiling() and a_function_mode_watches())
     )
 
 
@@ -152,8 +160,6 @@ def _require_shapes(r: Request) -> None:
             raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
     if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
-    if not 0 <= r.dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {r.dropout}")
 
 
 # The rest is PyTorch's view of it: an operator takes tensors and numbers, one by one.
@@ -296,7 +302,15 @@ def _differentiable_gradients(
             seed=request.seed, dropout=request.dropout,
         )  # fmt: skip
         keep = (_body_for(ones).forward(ones) != 0).to(request.dtype)
-    inputs = [table for table, want in zip(tables, wanted, strict=True) if want and table is not None]
+    # Aliases: one table may be another, or be computed from it, and each has a gradient of its own.
+    aliases = [
+        table.view_as(table) if want and table is not None else table
+        for table, want in zip(tables, wanted, strict=True)
+    ]
+    tokens, positions, types, weight, bias = aliases
+    assert tokens is not None
+    request = replace(request, tokens=tokens, positions=positions, types=types, weight=weight, bias=bias)
+    inputs = [alias for alias, want in zip(aliases, wanted, strict=True) if want and alias is not None]
     found = iter(torch.autograd.grad(plain(request, keep), inputs, grad, create_graph=True))
     return [next(found) if want else None for want in wanted]
 

@@ -90,7 +90,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: 
 
 
 def _zeros(like: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if like is None else torch.zeros_like(like, dtype=dtype)
+    return None if like is None else like.new_zeros(like.shape, dtype=dtype)
 
 
 def _through_norm(dy: Tensor, piece: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.errors import ArgumentError
+
 
 @dataclass(frozen=True)
 class Norm:
@@ -30,9 +32,11 @@ class Norm:
         """Makes a Norm with the settings of a PyTorch norm module."""
         if isinstance(module, nn.LayerNorm):
             return cls("layer", module.weight, module.bias, module.eps)
-        return cls(
-            "rms", module.weight, None, torch.finfo(torch.float32).eps if module.eps is None else module.eps
-        )
+        if not isinstance(module, nn.RMSNorm) or module.eps is None:
+            raise ArgumentError(
+                f"a Norm is made of an nn.LayerNorm, or of an nn.RMSNorm with an eps; got {module}"
+            )
+        return cls("rms", module.weight, None, module.eps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, projected
 from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, wide
@@ -116,7 +116,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
         fill_(self.weight, ring_sinusoids(2 * self.max_len, self.dim, std=self.std)[: self.max_len])
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
-        rows = wide(project(self.weight)).unflatten(-1, (2, self.heads, -1))
+        rows = wide(projected(project, self.weight)).unflatten(-1, (2, self.heads, -1))
         by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1])
         with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
         bias = DistanceBias(by_distance * with_position.unsqueeze(-1))

@@ -17,6 +17,17 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
 
 
+def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Returns the rows (N, D) projected to (N, 2 D). Raises ArgumentError for a projection of another width."""
+    both: Tensor = project(rows)
+    if both.shape != (rows.shape[0], 2 * rows.shape[1]):
+        raise ArgumentError(
+            f"project must map rows {tuple(rows.shape)} to {(rows.shape[0], 2 * rows.shape[1])}, W_q and W_k "
+            f"side by side without W_v; got {tuple(both.shape)}"
+        )
+    return both
+
+
 class PositionEncoding(nn.Module):
     """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
@@ -55,7 +66,7 @@ class PositionEncoding(nn.Module):
 
         They count from 0 unless the encoding learns from random positions.
         """
-        return torch.arange(length)
+        return torch.arange(length, device="cpu")
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
         """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D)."""
@@ -65,7 +76,7 @@ class PositionEncoding(nn.Module):
         """Returns what rows P add to the queries and keys when added to the input h of W_q and W_k, not of W_v.
 
         Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the products
-        with W_q and W_k side by side. Returns (L, 2 D) or (B, L, 2 D), or None for nothing.
+        with W_q and W_k side by side, without their biases. Returns (L, 2 D) or (B, L, 2 D), or None for nothing.
         """
         return None
 

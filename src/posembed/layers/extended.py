@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.rotary_scaling import text_lengths
-from posembed.positions.checks import check_offset, check_positions
+from posembed.layers.rotary_scaling import require_text_length, text_lengths
+from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, given_or_consecutive
 from posembed.tables.resize_text import two_digit_rows
 
@@ -130,6 +130,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             return super().forward(x, position_ids, offset=offset)
         self._require_input(x)
         batch, length = x.shape[:2]
+        require_text_length(text_length, batch)
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
         return self._added(x, self.rows(ids, text_length=text_length))
 
@@ -145,9 +146,12 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         if self.method == "hierarchical":
             ids = check_positions(position_ids, self.max_len**2)
         else:  # only negative positions have no row
-            within = check_positions(position_ids.clamp(max=self.max_len - 1), self.max_len)
-            ids = torch.maximum(position_ids.to(torch.int64), within)
-        return extended_rows(self.weight, ids, text_lengths(ids, text_length), method=self.method)
+            ids = as_int64(position_ids, "position_ids")
+            ids = torch.maximum(ids, check_positions(ids.clamp(max=self.max_len - 1), self.max_len))
+        lengths = text_lengths(ids, text_length)
+        if text_length is not None and not isinstance(text_length, Tensor):
+            ids = check_within(ids, lengths)  # in a batch with lengths of its own, what lies beyond is padding
+        return extended_rows(self.weight, ids, lengths, method=self.method)
 
     def extra_repr(self) -> str:
         return (

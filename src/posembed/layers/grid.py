@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -52,6 +54,9 @@ class LearnedGridEmbedding(PositionEncoding):
         super().__init__()
         require_at_least_one(dim=dim)
         require_probability(dropout)
+        if not isinstance(grid, Sequence) or len(grid) != 2:
+            raise ArgumentError(f"grid must be (height, width); got {grid!r}")
+        grid = (grid[0], grid[1])
         if layout.reserved or layout.grid not in (None, grid):
             raise ArgumentError(
                 f"the layout of a {grid} grid has no reserved rows and no other grid; got {layout}"

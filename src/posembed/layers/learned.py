@@ -86,7 +86,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
         self._require_input(x)
         batch, length = x.shape[:2]
         require_fit(batch, length, position_ids, offset)
-        if position_ids is None and not isinstance(offset, Tensor):
+        if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
             rows = self.consecutive_rows(length, offset)
         else:
             rows = self.rows(
@@ -144,6 +144,12 @@ class LearnedPositionalEmbedding(PositionEncoding):
         start = self.layout.front + offset
         return self.weight[start : start + length].clone()
 
+    def _slices_rows(self) -> bool:
+        """Returns whether ``consecutive_rows`` gives what ``rows`` does; a subclass may have changed only one."""
+        kind = type(self)
+        changed = kind.consecutive_rows is not LearnedPositionalEmbedding.consecutive_rows
+        return changed or kind.rows is LearnedPositionalEmbedding.rows
+
     def _require_input(self, x: Tensor) -> None:
         if x.is_floating_point():
             if x.dim() != 3 or x.shape[-1] != self.dim:
@@ -164,15 +170,17 @@ class LearnedPositionalEmbedding(PositionEncoding):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *lists: list[str]
     ) -> None:
-        loaded = state_dict.get(f"{prefix}weight")
-        if loaded is None or loaded.shape == self.weight.shape:
-            return super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
         *_, errors = lists
-        errors.append(
+        before = len(errors)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
+        loaded = state_dict.get(f"{prefix}weight")  # after the hooks, which may change it
+        if len(errors) == before or not isinstance(loaded, Tensor) or loaded.shape == self.weight.shape:
+            return
+        errors[before:] = [
             f"{prefix}weight is {tuple(loaded.shape)}, and this layer holds {tuple(self.weight.shape)}: "
             f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
             f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
-        )
+        ]
 
 
 def require_at_least_one(**sizes: int) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.layers.base import projected
 from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias
@@ -82,11 +83,13 @@ class NearFarPositionalEmbedding(ScoreBias):
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """Returns ids (B, L), int64: each sequence starts at its own phase, so that all rows are trained."""
-        return torch.randint(self.ring, (batch, 1), generator=generator) + torch.arange(length)
+        return torch.randint(self.ring, (batch, 1), generator=generator, device="cpu") + torch.arange(
+            length, device="cpu"
+        )
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
         """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
-        rows = project(self.weight).unflatten(-1, (2, self.heads, -1))
+        rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
         return F.embedding(
             as_int64(position_ids, "position_ids") % self.ring, (rows * near.unsqueeze(-1)).flatten(-3)

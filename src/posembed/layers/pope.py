@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.parameters import fill_
-from posembed.positions.from_layout import given_or_consecutive
+from posembed.positions.from_layout import given_or_consecutive, require_heads_fit
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
@@ -75,6 +75,8 @@ class PolarEmbedding(PositionEncoding):
         *,
         text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        require_heads_fit(q, q_positions)
+        require_heads_fit(k, k_positions)
         delta = self.delta.float().clamp(-2 * math.pi, 0.0).unsqueeze(-2)
         return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, projected
 from posembed.layers.learned import require_probability
 from posembed.layers.parameters import fill_
 from posembed.positions.checks import as_int64
@@ -100,8 +100,8 @@ class RollingPositionalEmbedding(PositionEncoding):
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        phases = torch.randint(self.ring, (batch, 1), generator=generator)
-        return phases + torch.arange(length)
+        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
+        return phases + torch.arange(length, device="cpu")
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...)."""
@@ -114,7 +114,7 @@ class RollingPositionalEmbedding(PositionEncoding):
         if self.place == "input":
             return None
         # Project the ring, not the tokens' rows: P products, whatever the length and the batch.
-        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, project(self.weight))
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, projected(project, self.weight))
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
         """Adds rows to x (B, L, D), whatever ``place`` is, then applies dropout: (B, L, D).

@@ -15,9 +15,9 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 from posembed.kernels.memory import on_large_pages
 from posembed.layers.base import PositionEncoding
-from posembed.layers.rotary_scaling import Factor, RotaryScaling, text_lengths
-from posembed.positions.from_layout import given_or_consecutive
-from posembed.torch_internals import is_being_recorded
+from posembed.layers.rotary_scaling import Factor, RotaryScaling, require_text_length, text_lengths
+from posembed.positions.from_layout import given_or_consecutive, require_heads_fit
+from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
 
 Pairing = Literal["half_split", "interleaved"]
 
@@ -38,8 +38,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split")
     Leading dimensions broadcast. ``_turned`` is the definition. A CPU applies it to one part of the text at a
     time, with the reverse turn as its gradient.
     """
-    plain = type(x) is Tensor and not is_being_recorded()
-    if not plain or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
+    plain = is_being_recorded() or transforms_are_active() or forward_mode_is_active()
+    if (
+        plain
+        or type(x) is not Tensor
+        or cos.requires_grad
+        or sin.requires_grad
+        or not _turns_in_place(x, cos, sin)
+    ):
         return _turned(x, cos, sin, pairing)
     turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
     return turned
@@ -63,9 +69,9 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor |
     else:
         first, second = slice(0, None, 2), slice(1, None, 2)
         turned = torch.mul(x, cos.repeat_interleave(2, dim=-1), out=out)
-    # Write into the new product: separate halves would cost more memory and time than the arithmetic.
-    turned[..., first].addcmul_(x[..., second], sin, value=-1)
-    turned[..., second].addcmul_(x[..., first], sin)
+    # Write into the new product: putting halves together would cost more memory and time than the arithmetic.
+    turned[..., first].sub_(x[..., second] * sin)
+    turned[..., second].add_(x[..., first] * sin)
     return turned.to(x.dtype)
 
 
@@ -96,33 +102,11 @@ class _Rotation(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Pairing], output: Tensor) -> None:
         _, cos, sin, ctx.pairing = inputs
         ctx.save_for_backward(cos, sin)
-        ctx.save_for_forward(cos, sin)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         cos, sin = ctx.saved_tensors
         return rotate(gradient, cos, -sin, ctx.pairing), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        cos, sin = ctx.saved_tensors
-        return rotate(tangent, cos, sin, ctx.pairing)
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing
-    ) -> tuple[Tensor, int]:
-        x = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
-
-        def like_x(t: Tensor, dim: int | None) -> Tensor:
-            """Puts the mapped dimension first, then ones for the dimensions of x that t lacks."""
-            if dim is None:
-                return t
-            t = t.movedim(dim, 0)
-            return t.reshape(len(t), *[1] * (x.dim() - t.dim()), *t.shape[1:])
-
-        cos, sin = like_x(cos, in_dims[1]), like_x(sin, in_dims[2])
-        return rotate(x, cos, sin, pairing), 0
 
 
 class RotaryEmbedding(PositionEncoding):
@@ -180,6 +164,8 @@ class RotaryEmbedding(PositionEncoding):
         *,
         text_length: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        require_heads_fit(q, q_positions)
+        require_heads_fit(k, k_positions)
         if k_positions is q_positions:
             cos_sin = self.cos_sin(q_positions, text_length=text_length)
             return rotate(q, *cos_sin, self.pairing), rotate(k, *cos_sin, self.pairing)
@@ -217,11 +203,7 @@ class RotaryEmbedding(PositionEncoding):
                 f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
             )
         batch = q.size(0) if q.dim() == 4 else 1
-        if isinstance(text_length, Tensor) and text_length.dim() and text_length.size(0) not in (1, batch):
-            raise ArgumentError(
-                f"text_length must be a number, (B,)=({batch},) or (B, L) for these queries; "
-                f"got {tuple(text_length.shape)}"
-            )
+        require_text_length(text_length, batch)
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.size(-2), device=q.device)
         return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import require_integers
+from posembed.positions.checks import as_int64, require_integers, require_whole
 
 Factor = float | Tensor
 """How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
@@ -44,10 +44,12 @@ def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) 
     if text_length is None:
         if position_ids.numel() == 0:
             return torch.ones((), dtype=torch.int64, device=position_ids.device)
+        position_ids = as_int64(position_ids, "position_ids")
         largest = position_ids.amax(-1, keepdim=True) if position_ids.dim() > 1 else position_ids.amax()
-        return largest.to(torch.int64) + 1
+        return largest + 1
     if not isinstance(text_length, Tensor):
-        if isinstance(text_length, float) or text_length < 1:
+        require_whole(text_length, "text_length")
+        if text_length < 1:
             raise ArgumentError(f"text_length counts the tokens of a text, from 1; got {text_length}")
         return torch.full((), text_length, dtype=torch.int64, device=position_ids.device)
     require_integers(text_length, "text_length")
@@ -58,6 +60,15 @@ def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) 
         )
     lengths = text_length.to(position_ids.device, torch.int64)
     return lengths.unsqueeze(-1) if lengths.dim() == 1 else lengths
+
+
+def require_text_length(text_length: int | Tensor | None, batch: int) -> None:
+    """Raises ArgumentError unless a text length fits an input of ``batch`` sequences."""
+    if isinstance(text_length, Tensor) and text_length.dim() and text_length.size(0) not in (batch, 1):
+        raise ArgumentError(
+            f"text_length must be a number, (B,)=({batch},) or (B, L) for this input; "
+            f"got {tuple(text_length.shape)}"
+        )
 
 
 def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
@@ -280,5 +291,7 @@ def _log(factor: Factor) -> Factor:
 def _check(factor: float | None, original_length: int | None) -> None:
     if factor is not None and factor < 1:
         raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {factor:g}")
+    if original_length is not None:
+        require_whole(original_length, "original_length, which comes before the factor,")
     if original_length is not None and original_length < 2:
         raise ArgumentError(f"original_length is the length of training, at least 2; got {original_length}")

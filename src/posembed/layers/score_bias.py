@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
-from posembed.positions.checks import as_int64
+from posembed.positions.checks import as_int64, require_whole
 from posembed.torch_internals import is_being_recorded
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -34,6 +34,7 @@ class ScoreBias(PositionEncoding):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
+        require_whole(heads, "heads")
         if heads < 1:
             raise ArgumentError(f"{type(self).__name__} needs at least one head, got {heads}")
         self.heads = heads
@@ -55,7 +56,11 @@ class ScoreBias(PositionEncoding):
         return formula(head, q_positions[..., None, :, None], k_positions[..., None, None, :])
 
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod:
-        q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
+        q_positions, k_positions = (
+            # One row of positions is shared by all sequences.
+            as_int64(ids.squeeze(0) if ids.dim() == 2 and ids.size(0) == 1 else ids, "positions")
+            for ids in (q_positions, k_positions)
+        )
         formula = self.formula(q_positions.device)
 
         def add_bias(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -68,10 +73,17 @@ class ScoreBias(PositionEncoding):
     def forward(self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None) -> Tensor:
         """Returns the bias (H, Lq, Lk), float32, for the last q_length of k_length tokens, as when decoding."""
         k_length = q_length if k_length is None else k_length
+        require_whole(q_length, "q_length")
+        require_whole(k_length, "k_length")
+        if q_length < 0:
+            raise ArgumentError(f"q_length counts tokens and cannot be negative; got {q_length}")
         if q_length > k_length:
             raise ArgumentError(
                 f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}"
             )
+        learned = next(self.parameters(), None)
+        if device is None and learned is not None:
+            device = learned.device
         positions = torch.arange(k_length, device=device)
         return self.at_scores(positions[k_length - q_length :], positions)
 
@@ -96,6 +108,6 @@ def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_posi
     q_length, k_length = len(q_positions), len(k_positions)
     # From the distance of the last query and the first key down to that of the first query and the last key: row i
     # of the bias is the k_length entries from index q_length - 1 - i.
-    descending = torch.arange(q_length - 1, -k_length, -1)
+    descending = torch.arange(q_length - 1, -k_length, -1, device=q_positions.device)
     by_distance = formula(head, q_positions[0] + descending, k_positions[0])
     return by_distance.unfold(-1, k_length, 1).flip(-2)

@@ -27,7 +27,7 @@ def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] |
     if dim % 4:
         raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
     rows, columns = (
-        (torch.arange(count, dtype=torch.float64) + 0.5) * (wide / count) - 0.5
+        (torch.arange(count, dtype=torch.float64, device="cpu") + 0.5) * (wide / count) - 0.5
         for count, wide in zip(grid, extent or grid, strict=True)
     )
     places = torch.cartesian_prod(rows, columns)
@@ -62,6 +62,11 @@ class SinusoidalGridEmbedding(PositionEncoding):
     ) -> None:
         super().__init__()
         require_probability(dropout)
+        if min(grid) < 1 or special < 0 or (extent is not None and min(extent) <= 0):
+            raise ArgumentError(
+                "grid must be (height, width), each at least 1, special at least 0 and extent above 0; got "
+                f"{grid}, {special} and {extent}"
+            )
         self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
         self.dropout = nn.Dropout(dropout)
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
@@ -91,6 +96,11 @@ class SinusoidalGridEmbedding(PositionEncoding):
         batch, length = x.shape[:2]
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
         rows = self.rows().to(x.device, x.dtype)
+        if position_ids is None and not isinstance(offset, Tensor) and offset == 0 and length != len(rows):
+            raise ArgumentError(
+                f"x must be (B, {len(rows)}, D={self.dim}), {self.special} special tokens and {self.grid[0]} x "
+                f"{self.grid[1]} patches; got {tuple(x.shape)}. Build another layer, or pass position_ids"
+            )
         return self.dropout(x + F.embedding(check_positions(ids, len(rows)), rows))
 
     def extra_repr(self) -> str:

@@ -9,6 +9,7 @@ An exported program has no Python to call and keeps an assertion instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from posembed.torch_internals import transforms_are_active
 
 def require_integers(values: Tensor, name: str) -> None:
     """Raises ArgumentError unless the tensor has an integer dtype. A bool tensor is a mask, not integers."""
+    if not isinstance(values, Tensor):
+        raise ArgumentError(f"{name} must be a tensor of integers; got {values!r}")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(
             f"{name} must be integers; got {values.dtype}. Make them with .long() from the start: half precision "
@@ -35,6 +38,12 @@ def as_int64(values: Tensor, name: str) -> Tensor:
     """
     require_integers(values, name)
     return values.to(torch.int64)
+
+
+def require_whole(number: object, name: str) -> None:
+    """Raises ArgumentError unless the number is a whole one."""
+    if not isinstance(number, (int, Integral, torch.SymInt)):
+        raise ArgumentError(f"{name} must be a whole number; got {number!r}")
 
 
 def no_row(position: int, max_len: int) -> PositionError:
@@ -134,9 +143,32 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
         if offset.dim() > 1:
             raise ArgumentError(f"offset must be a number or (B,), one a sequence; got shape {_shape(offset)}")
         return _check_offset(offset.to(torch.int64))
-    if isinstance(offset, float) or offset < 0:
+    require_whole(offset, "offset")
+    if offset < 0:
         raise _say_which_is_negative(offset)
     return offset
+
+
+# Texts: each position stands within its own text.
+
+
+def _are_within(excess: Tensor) -> Tensor:
+    return (excess < 0).all()
+
+
+def _say_how_far_beyond(excess: Tensor) -> Exception:
+    return ArgumentError(
+        f"text_length counts all tokens of a text, so it is above every position; got one {int(excess.max()) + 1} "
+        "too small"
+    )
+
+
+_check_within = _checked("every position is within its text", _are_within, _say_how_far_beyond)
+
+
+def check_within(position_ids: Tensor, lengths: Tensor) -> Tensor:
+    """Returns position_ids (int64), each of them checked to be below its text's length, which broadcasts."""
+    return _check_within(position_ids - lengths) + lengths
 
 
 # Masks: 1 for a token, 0 for padding, and at least one token in every row.
@@ -164,6 +196,8 @@ _check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _s
 
 def check_mask(mask: Tensor) -> Tensor:
     """Converts a mask (L,) or (B, L) of 0 and 1, any dtype, to bool, after checking that every row has a token."""
+    if not isinstance(mask, Tensor):
+        raise ArgumentError(f"a mask must be a tensor of 0 and 1; got {mask!r}")
     if mask.dim() not in (1, 2):
         raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {_shape(mask)}")
     if mask.shape[-1] == 0:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import check_cu_seqlens, check_mask, check_offset, require_integers
+from posembed.positions.checks import as_int64, check_cu_seqlens, check_mask, check_offset, require_integers
 
 
 def consecutive(length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None) -> Tensor:
@@ -35,8 +35,6 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
         return
     if isinstance(offset, Tensor) or offset:
         raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
-    if not isinstance(position_ids, Tensor):
-        raise ArgumentError(f"position_ids must be a tensor of integers; got {position_ids!r}")
     require_integers(position_ids, "position_ids")
     shape = tuple(position_ids.shape)
     # Compare with the batch before 1: an exported program would otherwise specialize on whether the batch is 1.
@@ -58,6 +56,13 @@ def given_or_consecutive(
     return consecutive(length, offset, device=device) if position_ids is None else position_ids
 
 
+def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
+    """Raises ArgumentError unless positions (L,) or (B, L) fit queries or keys (B, H, L, d)."""
+    if x.dim() < 3 or (x.dim() == 3 and position_ids.dim() > 1):
+        raise ArgumentError(f"queries and keys must be (B, H, L, d) for these positions; got {tuple(x.shape)}")
+    require_fit(x.shape[0] if x.dim() == 4 else 1, x.shape[-2], position_ids, 0)
+
+
 def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:
     """Numbers the tokens of each row from 0: mask (L,) or (B, L), 1 for a token -> ids of the same shape.
 
@@ -74,8 +79,7 @@ def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:
 
 def from_token_ids(token_ids: Tensor, pad_id: int, *, padding: int = 0) -> Tensor:
     """Numbers the tokens other than ``pad_id``, (L,) or (B, L), from 0, as fairseq and RoBERTa do."""
-    require_integers(token_ids, "token_ids")
-    return from_mask(token_ids != pad_id, padding=padding)
+    return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
 
 def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
