@@ -70,8 +70,12 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor |
         first, second = slice(0, None, 2), slice(1, None, 2)
         turned = torch.mul(x, cos.repeat_interleave(2, dim=-1), out=out)
     # Write into the new product: putting halves together would cost more memory and time than the arithmetic.
-    turned[..., first].sub_(x[..., second] * sin)
-    turned[..., second].add_(x[..., first] * sin)
+    if transforms_are_active():  # vmap has no rule for addcmul_
+        turned[..., first].sub_(x[..., second] * sin)
+        turned[..., second].add_(x[..., first] * sin)
+    else:
+        turned[..., first].addcmul_(x[..., second], sin, value=-1)
+        turned[..., second].addcmul_(x[..., first], sin)
     return turned.to(x.dtype)
 
 
