@@ -15,6 +15,7 @@ from typing import Any
 from posembed.errors import DataError
 from posembed.lab.data.documents import NOT_SOURCE, load_hugging_face
 from posembed.lab.data.labelled import Example, Labelled, labelled
+from posembed.lab.data.split import same_words
 
 TEXT_COLUMNS = (
     "text",
@@ -158,7 +159,7 @@ def _examples(
     examples, blank = [], 0
     for number, row in rows:
         text = "\n".join(str(row.get(column) or "") for column in texts)
-        words = " ".join(text.split())
+        words = same_words(text)
         if not words:
             blank += 1
             continue
