@@ -42,7 +42,7 @@ WRITTEN_OTHERWISE = {
 @pytest.mark.parametrize("how", WRITTEN_OTHERWISE)
 @pytest.mark.parametrize("copies", [0, 1, 9])
 def test_copies_do_not_change_what_is_held_out(count: int, how: str, copies: int) -> None:
-    """A tenth of the different texts is held out, each once, and no text is on both sides however it is written."""
+    """A tenth of the different texts is held out, each once, and none is on both sides however it is written."""
     texts = [f"déjà vu {i}\n" * (5 + i % 7) for i in range(count)]
     once = split([Document(str(i), text.encode()) for i, text in enumerate(texts)])
     written = [WRITTEN_OTHERWISE[how](text).encode() for text in texts]

@@ -25,8 +25,8 @@ class Split:
 
 
 def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
-    """Hold out about a tenth of the different texts: whole documents, drawn by the hash of their text, if there are
-    enough of them and none is too large; otherwise the end of each document. The order of the documents does not
+    """Hold out about a tenth of the different texts: whole documents, drawn by the hash of their text, if there
+    are enough of them and none is too large; otherwise the end of each document. The order of documents does not
     matter, and their names only ``by_name``, which draws by them: the names of a library outlive its versions."""
     ordered = sorted(documents, key=_name_first if by_name else _text_first)
     once = list({same_text(document.text): document for document in reversed(ordered)}.values())
