@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from posembed._version import __version__
 from posembed.cli import advise, compare, encodings, evaluate, inspect, report, resize
 from posembed.errors import PosEmbedError
+from posembed.files import reason
 
 app = typer.Typer(
     name="posembed",
@@ -51,11 +53,19 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # else a full disk shows when it is too late to say so
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
         print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is not None or "--debug" in sys.argv:  # no stream has a name
+            raise
+        print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
+        os._exit(1)  # Python would try to write the rest again, and complain
     except KeyboardInterrupt:
         sys.exit(130)

@@ -217,3 +217,19 @@ def test_texts_without_a_token_do_not_make_a_run_fail(
     assert result.failure is None
     assert result.measurements is not None
     assert sum(result.measurements.examples) == len(ordered.held_out)
+
+
+WITHOUT_UNKNOWN = {
+    "unigram": models.Unigram([("a", -1.0), ("b", -2.0)], None, False),
+    "word level": models.WordLevel({"a": 0}, "[UNK]"),
+    "word piece": models.WordPiece({"a": 0}, unk_token="[UNK]"),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_UNKNOWN)
+def test_a_text_that_a_tokenizer_has_no_token_for(kind: str, folder: Path) -> None:
+    tokenizer = Tokenizer(WITHOUT_UNKNOWN[kind])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "t.json"))
+    with pytest.raises(DataError, match=r"the tokenizer cannot encode the text: .*; use another"):
+        load_corpus(str(folder / "text"), tokenizer=str(folder / "t.json"))

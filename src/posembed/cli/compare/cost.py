@@ -33,7 +33,7 @@ def cost(
     from posembed.cli.compare.print_cost import print_cost
     from posembed.cli.evaluate import Bar
     from posembed.lab.cost.measure import cost_spec, measure_cost
-    from posembed.lab.cost.results import refuse_folder, save
+    from posembed.lab.cost.results import prepare, save
 
     spec = cost_spec(
         None if encodings is None else tuple(options.names(encodings)),
@@ -48,7 +48,7 @@ def cost(
         seconds=seconds,
         device=device,
     )
-    refuse_folder(out)
+    prepare(out, spec)
     with Bar() as bar:
         result = measure_cost(spec, bar.update)
     save(result, out)
