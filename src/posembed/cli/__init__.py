@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -13,6 +14,8 @@ from posembed._version import __version__
 from posembed.cli import advise, compare, encodings, evaluate, inspect, report, resize
 from posembed.errors import PosEmbedError
 from posembed.files import reason
+
+IN_ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "∞": "inf", "“": '"', "”": '"', "…": "..."})
 
 app = typer.Typer(
     name="posembed",
@@ -47,11 +50,21 @@ def options(
     """Options of every command."""
 
 
+def plainer(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for streams: what their encoding lacks is written in ASCII, or else as an escape."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(IN_ASCII)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("posembed.plainer", plainer)
+
+
 def main() -> None:
     """Run the command. A mistake that posembed understands is one line on stderr and exit code 1."""
     for stream in (sys.stdout, sys.stderr):  # a file's name may be no UTF-8, and is printed all the same
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="posembed.plainer")
     try:
         try:
             app()
