@@ -79,7 +79,7 @@ def run(
                 gap: None if same[lengths[-1]] is None and gap > GAPS[0] else gain
                 for gap, gain in zip(GAPS, gains, strict=True)
             },
-            bytes_per_token=1.0,
+            bytes_per_token=dict.fromkeys(lengths, 1.0),
         )
     last = 700 if failure is None else 84
     return RunResult(

@@ -36,3 +36,17 @@ def test_one_run_of_each_and_a_failure() -> None:
     text = " ".join(printed(summarise_inits([*init_runs_of({"zero": 1.4}), failed])))
     assert "normal-0.5, seed 0: the loss was nan at step 3 of 600" in text
     assert "95%" not in text
+
+
+def test_what_failed_and_what_is_unknown_is_said_as_it_is() -> None:
+    """Two seeds of most; of one start a run failed, of another both, of a third only one was run."""
+    failure = "the loss was nan at step 3 of 600"
+    runs = init_runs_of({"normal-0.02": 1.4, "zero": 1.5, "xavier": 1.6}, seeds=2)
+    runs = [run for run in runs if (run.spec.init, run.spec.seed) != ("xavier", 1)]
+    runs += [init_run("normal-0.5", 1.7), init_run("normal-0.5", 0, seed=1, failure=failure)]
+    runs += [init_run("sinusoidal", 0, seed=seed, failure=failure) for seed in range(2)]
+    text = " ".join(printed(summarise_inits(runs)))
+    assert "Training failed from normal-0.5 in 1 of 2 runs and sinusoidal." in text
+    assert "of xavier and normal-0.5 no interval is known, from one shared seed" in text
+    only = [run for run in runs if run.spec.init != "zero"]
+    assert "a single run of each" not in " ".join(printed(summarise_inits(only)))

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import cost_spec
 from posembed.lab.cost.places import Writes
-from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, refuse_folder, save
+from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, prepare, save
 from posembed.lab.cost.turns import spread
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.tasks.language import LanguageModelling
 from posembed.report.cost.report import render, write_report
 from posembed.report.cost.tables import cost_tables
 from posembed.report.cost.words import MINUS, answer, between, in_bytes, milliseconds, percent
@@ -167,7 +170,7 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"aws": 3}', "\0"])
 def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(content)
-    for refuse in (refuse_folder, lambda folder: save(RESULT, folder)):
+    for refuse in (lambda folder: prepare(folder, RESULT.spec), lambda folder: save(RESULT, folder)):
         with pytest.raises(RunFolderError, match="not a result of posembed compare cost; choose another --out"):
             refuse(tmp_path)
     assert (tmp_path / FILE).read_text() == content
@@ -175,6 +178,33 @@ def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
 
 def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
-        refuse_folder(tmp_path)
+        prepare(tmp_path, RESULT.spec)
         save(RESULT, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RESULT.spec)])
+def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
+    save(RESULT, tmp_path)
+    value = getattr(RESULT.spec, name)
+    other = {name: (*value, "none") if name == "encodings" else f"{value}1"}
+    with pytest.raises(RunFolderError, match=f"it was measured with other settings \\({name}: .* now\\)"):
+        prepare(tmp_path, dataclasses.replace(RESULT.spec, **other))
+
+
+def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
+    save(RESULT, tmp_path / "cost")
+    with pytest.raises(RunFolderError, match="keeps a result of posembed compare cost"):
+        RunFolder(tmp_path / "cost", LanguageModelling).prepare(spec("rope"))
+    assert [path.name for path in (tmp_path / "cost").iterdir()] == [FILE]
+    RunFolder(tmp_path / "runs", LanguageModelling).prepare(spec("rope"))
+    with pytest.raises(RunFolderError, match="keeps runs of another question"):
+        prepare(tmp_path / "runs", RESULT.spec)
+
+
+def test_an_out_that_cannot_be_made_is_found_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop", tmp_path / ("n" * 300)):
+        with pytest.raises(RunFolderError, match="cannot be written"):
+            prepare(out, RESULT.spec)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -11,6 +13,9 @@ import typer
 from posembed._version import __version__
 from posembed.cli import advise, compare, encodings, evaluate, inspect, report, resize
 from posembed.errors import PosEmbedError
+from posembed.files import reason
+
+IN_ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "∞": "inf", "“": '"', "”": '"', "…": "..."})
 
 app = typer.Typer(
     name="posembed",
@@ -45,17 +50,35 @@ def options(
     """Options of every command."""
 
 
+def plainer(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for streams: what their encoding lacks is written in ASCII, or else as an escape."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(IN_ASCII)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("posembed.plainer", plainer)
+
+
 def main() -> None:
     """Run the command. A mistake that posembed understands is one line on stderr and exit code 1."""
     for stream in (sys.stdout, sys.stderr):  # a file's name may be no UTF-8, and is printed all the same
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="posembed.plainer")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # else a full disk shows when it is too late to say so
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
         print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is not None or "--debug" in sys.argv:  # no stream has a name
+            raise
+        print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
+        os._exit(1)  # Python would try to write the rest again, and complain
     except KeyboardInterrupt:
         sys.exit(130)

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+NARROWEST = 72
+"""Columns. In fewer, names and addresses would be cut; a terminal that has fewer breaks the lines itself."""
+
 
 def encodings(
     width: Annotated[int, typer.Option(help="Width of the model.")] = 768,
@@ -43,15 +46,18 @@ def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from posembed.cli.console import plain_console
+    from posembed.cli.console import plain_console, table_console
 
-    table = Table("encoding", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("encoding", no_wrap=True)
     table.add_column("parameters", justify="right", no_wrap=True)
     table.add_column("what it is")
     table.add_column("paper")
     for row in rows:
         table.add_row(row["name"], f"{row['parameters']:,}", row["line"], row["paper"])
-    console = plain_console()
+    console = table_console()
+    if console.width < NARROWEST:
+        console = plain_console(width=NARROWEST)
     console.print(table)
     console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling window.")
     console.print("NAME+logn lets the logits of any of them grow with the length of the text.")

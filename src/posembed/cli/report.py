@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def report(
     from posembed.lab.cost.results import FILE
     from posembed.lab.runs.results import read_settings
 
-    question = "cost" if (folder / FILE).exists() else read_settings(folder).get("question")
+    question = "cost" if os.path.exists(folder / FILE) else read_settings(folder).get("question")
     if question not in PAGES:
         raise RunFolderError(
             f"{folder} holds runs of the question {question!r}, of which this version has no page"

@@ -39,7 +39,7 @@ class Measurements:
     """Of the same tokens as ``same_tokens``, fed likewise."""
     repeat_gain: dict[int, float | None]
     """By the number of tokens between: how much lower the loss of a passage is for having been seen before."""
-    bytes_per_token: float | None
+    bytes_per_token: dict[int, float | None]
     """Of the tokens of ``nonoverlapping``; None if the tokenizer loses text, so that bits per byte are unknown."""
 
 
@@ -69,7 +69,7 @@ def everything(
         chopped[length] = in_pieces(loss, shorter, train_length).mean().item()
         chopped_same_tokens[length] = last_tokens_in_pieces(loss, last, train_length, count).mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
-    bytes_each = bytes_per_token(held_out_bytes, max(test_lengths), tokens)
+    bytes_each = {n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths}
     return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_each)
 
 
@@ -109,11 +109,11 @@ def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
     return held_out[starts.unsqueeze(1) + torch.arange(length + 1)].long()
 
 
-def bytes_per_token(held_out_bytes: Tensor | None, length: int, tokens: int) -> float | None:
-    """The mean over the tokens that the ``windows`` of these sizes predict."""
+def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
+    """The mean over the tokens that a model predicts in windows of a length, cut from the longest ``windows``."""
     if held_out_bytes is None:
         return None
-    return windows(held_out_bytes, length, tokens)[:, 1:].double().mean().item()
+    return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
 
 
 @torch.no_grad()

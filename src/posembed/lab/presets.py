@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,7 +67,7 @@ def settings(preset: str, *, data_sha256: str, **overrides: Any) -> LanguageSpec
     """
     if preset not in PRESETS:
         raise ArgumentError(f"unknown preset {preset!r}; known are {', '.join(PRESETS)}")
-    chosen = COMMON | PRESETS[preset] | {name: value for name, value in overrides.items() if value is not None}
+    chosen = merged(COMMON | PRESETS[preset], overrides)
     chosen["test_lengths"] = tuple(sorted(set(chosen["test_lengths"])))
     require_trainable(chosen, "train_length", "layers", "width", "heads", "steps", "batch", "test_tokens")
     if not chosen["test_lengths"] or min(chosen["test_lengths"]) < 2:
@@ -78,16 +79,35 @@ def settings(preset: str, *, data_sha256: str, **overrides: Any) -> LanguageSpec
     return LanguageSpec(encoding="", seed=0, data_sha256=data_sha256, **chosen)
 
 
+def merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults under overrides that are not None. A warm-up that nobody asked for ends with the steps."""
+    given = {name: value for name, value in overrides.items() if value is not None}
+    steps = given.get("steps", defaults["steps"])
+    return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
+
+
 def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
-    """Raise ArgumentError for one of the counts below 1, or a learning rate or dropout that no run can have."""
-    for name in counts:
+    """Raise ArgumentError for one of the counts, the window or the ring below 1, or another number that no run can
+    have."""
+    for name in (*counts, *({"window", "ring"} & values.keys())):
         if values[name] < 1:
             raise ArgumentError(f"{name} must be at least 1, got {values[name]}")
-    if values["learning_rate"] <= 0 or not 0 <= values["dropout"] < 1:
+    if not 0 < values["learning_rate"] < math.inf or not 0 <= values["dropout"] < 1:
         raise ArgumentError(
             f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
             f"{values['learning_rate']} and {values['dropout']}"
         )
+    if not 0 <= values["weight_decay"] < math.inf or not 0 < values["clip"] < math.inf:
+        raise ArgumentError(
+            f"expected a weight decay of at least 0 and a clip above 0, got {values['weight_decay']} and "
+            f"{values['clip']}"
+        )
+    if not 0 <= values["warmup"] <= values["steps"]:
+        raise ArgumentError(
+            f"warmup is a part of the steps: expected 0 to {values['steps']:,}, got {values['warmup']:,}"
+        )
+    if not all(0 < factor < math.inf for factor in values.get("rope_factors", ())):
+        raise ArgumentError(f"rope_factors must be numbers above 0, got {list(values['rope_factors'])}")
 
 
 def default_window(layers: int, train_length: int) -> int:

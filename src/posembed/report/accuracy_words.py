@@ -23,16 +23,21 @@ def points(share: float) -> str:
     return "0.0" if float(written) == 0 else written.replace("-", "\N{MINUS SIGN}")
 
 
+def share_interval(estimate: Estimate | None) -> str:
+    """The interval of a share in percent, without what Student's t adds beyond 0 and 100."""
+    return interval(estimate, lambda share: percent(min(max(share, 0.0), 1.0)))
+
+
 def accuracy(estimate: Estimate) -> str:
     """ "97.4%", with its interval where one is known."""
-    known = interval(estimate, percent)
+    known = share_interval(estimate)
     return f"{percent(estimate.mean)}%" + (f" ({known})" if known else "")
 
 
 def compared(name: str, difference: Difference, reference: str, documents: str) -> str:
     """A sentence: is one encoding better than the reference? documents: what was held out, such as "images"."""
     gained, against = difference.over_seeds.mean, called(reference)
-    over_documents = f"{interval(difference.over_documents, points)} over {documents}"
+    over_documents = f"{interval(difference.over_documents, points) or 'unknown'} over {documents}"
     if difference.over_seeds.low is None:
         return (
             f"{called(name)} against {against}: {points(gained)} points in a single run of each (95% interval "

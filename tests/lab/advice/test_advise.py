@@ -228,3 +228,21 @@ def test_any_numbers(trained: int, times: float | None, far: bool, vocabulary: i
     advice: Advice = advise(needs, committed_studies())
     assert can(advice.recommendation, needs)
     assert BY_NAME[advice.recommendation].cannot(needs) is None
+
+
+@pytest.mark.parametrize("noise", [(3.9, 1.0, 7.0), (3.0, 2.0, 9.0), (3.95, None, None), (4.5, 4.0, 5.0)])
+def test_a_noisy_third_hides_no_clear_rival(noise: tuple[float, float | None, float | None]) -> None:
+    def measured(**means: tuple[float, float | None, float | None]) -> Study:
+        rows = (Measured(name, None, 3, ((512, Interval(*mean)),)) for name, mean in means.items())
+        return Study("own", "x", 512, tuple(rows), own=True)
+
+    needs = Needs(train_length=512, longest=512)
+    clear = {"learned": (5.0, 4.9, 5.1), "rope": (4.0, 3.9, 4.1)}
+    assert advise(needs, [measured(**clear)]).recommendation == "rope"
+    assert advise(needs, [measured(**clear, sinusoidal=noise)]).recommendation == "rope"
+
+
+def test_a_length_that_was_not_measured_is_not_called_impossible() -> None:
+    rows = (Measured("rope", None, 1, ((32, Interval(4.0)), (48, None))),)
+    found = advise(Needs(train_length=16, longest=16), [Study("own", "x", 16, rows, own=True)]).figures
+    assert found[0].lines == ("rope: not measured at 16, no position at 48 (1 run)",)

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed import DataError
+from posembed.cli import app
+from posembed.lab.cost.measure import cost_spec, measure_cost
+from posembed.lab.cost.results import CostResult
+from posembed.lab.cost.results import save as save_cost
 from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
 
@@ -38,7 +43,8 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
     folder = load_corpus(str(tmp_path))
     files = load_corpus(f"{tmp_path / 'b.md'},{tmp_path / 'deep' / 'a.txt'}")
-    assert decoded(folder.train) == decoded(files.train) == b"b" * 90 + b"\0" + "ä".encode() * 90 + b"\0"
+    assert decoded(folder.train) == decoded(files.train)
+    assert sorted(decoded(files.train).split(b"\0")) == [b"", b"b" * 90, "ä".encode() * 90]
     assert folder.sha256 == files.sha256
     assert "2 files; 1 passed over: empty, not text, or of a run folder" in folder.description
     assert "2 files" in files.description
@@ -73,6 +79,43 @@ def test_run_folders_are_not_read(tmp_path: Path) -> None:
     before = load_corpus(str(tmp_path)).sha256
     write_runs(tmp_path / "runs" / "first", made_up_runs())
     assert load_corpus(str(tmp_path)).sha256 == before
+
+
+@pytest.fixture(scope="module")
+def cost() -> CostResult:
+    sizes = {"length": 16, "width": 32, "heads": 4, "layers": 2, "longest": 512, "seconds": 0}
+    return measure_cost(cost_spec(("alibi",), **sizes))
+
+
+@pytest.mark.parametrize("out", [".", "deep", "deep/er", "new"])
+@pytest.mark.parametrize("question", ["lengths", "cost"])
+def test_what_the_lab_writes_is_not_read_wherever_it_is(
+    question: str, out: str, cost: CostResult, tmp_path: Path
+) -> None:
+    """`--data X --out X` goes on: text beside what the lab writes stays text, and what it writes is none."""
+    for name in ("a.txt", "deep/b.txt", "deep/er/results/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"some text of {name}\n" * 30)
+    before, folder = load_corpus(str(tmp_path)).sha256, tmp_path / out
+    if question == "cost":
+        save_cost(cost, folder)
+    else:
+        write_runs(folder, made_up_runs())
+        (folder / "tracking" / "wandb").mkdir(parents=True)
+        (folder / "tracking" / "wandb" / "output.log").write_text("a log\n")
+        (folder / "results" / ".KEY.json.0123.tmp").write_text("half a resu")
+    assert CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False).exit_code == 0
+    assert load_corpus(str(tmp_path)).sha256 == before
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string"])
+def test_columns_of_text_by_every_name_that_arrow_has(kind: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"text": datasets.Value(kind), "id": datasets.Value("int64")})
+    rows = {"text": [f"row {i} of text" for i in range(30)], "id": list(range(30))}
+    (tmp_path / "set").mkdir()
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "set" / "train.parquet")
+    assert load_corpus(f"hf:{tmp_path / 'set'}").description.startswith(f"{tmp_path / 'set'} (30 rows)")
 
 
 def test_the_hash_does_not_depend_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,3 +197,57 @@ def test_bad_files(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes(b"text,label\ncaf\xe9,x\n")
     with pytest.raises(DataError, match=r"latin\.csv is not UTF-8 at offset 14"):
         load_labelled(str(tmp_path / "latin.csv"))
+
+
+REFUSED = {
+    "a text that is a number": ({"text": 0, "label": "a"}, "has no text: column 'text' holds 0 there"),
+    "a text that is false": ({"text": False, "label": "a"}, "has no text: column 'text' holds False"),
+    "a text that is a list": ({"text": ["a"], "label": "a"}, "has no text: column 'text' holds"),
+    "a text that is an object": ({"text": {"a": 1}, "label": "a"}, "has no text: column 'text' holds"),
+    "half a character in a text": ({"text": "\ud800", "label": "a"}, "half of a UTF-16 pair"),
+    "half a character in a label": ({"text": "t", "label": "\ud800"}, "half of a UTF-16 pair"),
+    "no label": ({"text": "t"}, "has no label"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_rows_that_are_refused(what: str, tmp_path: Path) -> None:
+    row, message = REFUSED[what]
+    rows = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(20)]
+    data = written(tmp_path, "a.jsonl", "".join(json.dumps(one) + "\n" for one in (*rows, row)))
+    with pytest.raises(DataError, match=f"row 21 of a.jsonl .*{message}|row 21 of a.jsonl {message}"):
+        load_labelled(data)
+
+
+def test_a_row_that_is_nested_too_deep(tmp_path: Path) -> None:
+    row = '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    with pytest.raises(DataError, match=r"line 1 of .* is not JSON"):
+        load_labelled(written(tmp_path, "a.jsonl", row))
+
+
+def test_a_class_has_one_name_however_its_number_is_written(tmp_path: Path) -> None:
+    rows = [{"text": f"text {i}", "label": (1, 1.0, 2, "2.0", "1")[i % 5]} for i in range(40)]
+    there = load_labelled(written(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert there.labels == ("1", "2")
+
+
+@pytest.mark.parametrize("wanted", ["label", "text,label", "label,text"])
+def test_the_label_is_no_text(wanted: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"column 'label' of a\.csv cannot be the label and in the text"):
+        load_labelled(written(tmp_path, "a.csv", csv_of(ROWS)), text_column=wanted)
+
+
+@pytest.mark.parametrize("head", ["text,text,label", "text,label,label"])
+def test_two_columns_of_a_name_are_refused(head: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has more than one column named"):
+        load_labelled(written(tmp_path, "a.csv", f"{head}\na,b,c\n"))
+
+
+@pytest.mark.parametrize("before", [0, 1, 9000, 300_000])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_an_error_of_encoding_is_counted_in_the_file(name: str, before: int, tmp_path: Path) -> None:
+    start = csv_of(ROWS).encode() if name == "a.csv" else b"\n" * 50
+    start += b" " * before
+    (tmp_path / name).write_bytes(start + b"\xff,a\n")
+    with pytest.raises(DataError, match=f"is not UTF-8 at offset {len(start):,}; convert it"):
+        load_labelled(str(tmp_path / name))

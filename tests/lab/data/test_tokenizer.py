@@ -138,8 +138,29 @@ def test_bits_per_byte_are_of_the_tokens_that_were_scored() -> None:
     found = measure.everything(
         loss, held_out, train_length=4, test_lengths=(4, 16), tokens=16, held_out_bytes=held_out_bytes
     )
-    assert found.bytes_per_token == 8
-    assert bits_per_byte(found.nonoverlapping[16], found) == pytest.approx(1 / 8)
+    assert found.bytes_per_token == {4: 8, 16: 8}
+    assert bits_per_byte(found.nonoverlapping[16], found.bytes_per_token[16]) == pytest.approx(1 / 8)
+
+
+@settings(deadline=None, max_examples=50, derandomize=True)
+@given(st.integers(2, 40), st.integers(2, 40), st.integers(40, 500), st.integers(1, 9))
+def test_a_bit_per_byte_is_a_bit_at_every_length(a: int, b: int, tokens: int, train_length: int) -> None:
+    """A model that needs one bit for every byte of every token needs that at lengths that do not divide others."""
+    held_out_bytes = torch.randint(1, 20, (1000,), generator=torch.Generator().manual_seed(a * b))
+
+    def loss(ids: torch.Tensor) -> torch.Tensor:
+        return held_out_bytes[ids[:, 1:]].double() * math.log(2)
+
+    found = measure.everything(
+        loss,
+        torch.arange(1000),
+        train_length=train_length,
+        test_lengths=tuple(sorted({a, b})),
+        tokens=tokens,
+        held_out_bytes=held_out_bytes,
+    )
+    for length in {a, b}:
+        assert bits_per_byte(found.nonoverlapping[length], found.bytes_per_token[length]) == pytest.approx(1)
 
 
 def test_text_that_a_tokenizer_loses_has_no_bits_per_byte(folder: Path) -> None:
@@ -196,3 +217,19 @@ def test_texts_without_a_token_do_not_make_a_run_fail(
     assert result.failure is None
     assert result.measurements is not None
     assert sum(result.measurements.examples) == len(ordered.held_out)
+
+
+WITHOUT_UNKNOWN = {
+    "unigram": models.Unigram([("a", -1.0), ("b", -2.0)], None, False),
+    "word level": models.WordLevel({"a": 0}, "[UNK]"),
+    "word piece": models.WordPiece({"a": 0}, unk_token="[UNK]"),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_UNKNOWN)
+def test_a_text_that_a_tokenizer_has_no_token_for(kind: str, folder: Path) -> None:
+    tokenizer = Tokenizer(WITHOUT_UNKNOWN[kind])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "t.json"))
+    with pytest.raises(DataError, match=r"the tokenizer cannot encode the text: .*; use another"):
+        load_corpus(str(folder / "text"), tokenizer=str(folder / "t.json"))

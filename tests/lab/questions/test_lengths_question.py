@@ -16,7 +16,7 @@ from posembed.lab.tasks.language import LanguageSpec
 def result(spec: LanguageSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
     spec = dataclasses.replace(spec, encoding=encoding, seed=seed)
     chopped = dict.fromkeys(losses, 1.0)
-    measured = Measurements(losses, losses, chopped, chopped, {8: 0.25, 16: None}, 2.0)
+    measured = Measurements(losses, losses, chopped, chopped, {8: 0.25, 16: None}, dict.fromkeys(losses, 2.0))
     return RunResult(spec, 100, 10, None, ((12, 1.0),), measured, None, 1.0, 1.0)
 
 

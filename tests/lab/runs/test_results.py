@@ -14,7 +14,14 @@ from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
 
 def result(spec: LanguageSpec, loss: float = 1.5) -> RunResult:
     by_length = dict.fromkeys(spec.test_lengths, loss)
-    measured = Measurements(by_length, {**by_length, 40: None}, by_length, by_length, {8: 0.1, 16: None}, 1.25)
+    measured = Measurements(
+        by_length,
+        {**by_length, 40: None},
+        by_length,
+        by_length,
+        {8: 0.1, 16: None},
+        dict.fromkeys(by_length, 1.25),
+    )
     return RunResult(spec, 100, 10, None, ((1, 2.5), (12, loss)), measured, None, 3.5, 120.0, {"torch": "2"})
 
 

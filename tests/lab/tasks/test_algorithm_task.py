@@ -155,7 +155,7 @@ def test_the_plan_counts_the_rows_of_the_ids(accelerator: Accelerator) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_problem_trains_and_is_measured(problem: str, accelerator: Accelerator) -> None:
-    spec = tiny(problem, "rolling", steps=1)
+    spec = tiny(problem, "rolling", steps=1, warmup=1)
     measured = run(spec, Algorithm(problem), accelerator).measurements
     assert measured is not None
     assert list(measured.exact_match) == [2, 5]

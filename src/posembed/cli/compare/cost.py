@@ -24,7 +24,7 @@ def cost(
     longest: Annotated[int, typer.Option(help="How far growth is followed, doubling from 512.")] = 131_072,
     seconds: Annotated[float, typer.Option(help="How long encodings take turns, at least.")] = 30.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path, typer.Option(help="Where cost.json is kept, for posembed report.")] = Path("runs/cost"),
+    out: Annotated[Path, options.out("Where cost.json is kept, for posembed report.")] = Path("runs/cost"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")] = False,
 ) -> None:
     """What does each encoding cost? Parameters, time beside attention, memory, and growth with length."""
@@ -33,7 +33,7 @@ def cost(
     from posembed.cli.compare.print_cost import print_cost
     from posembed.cli.evaluate import Bar
     from posembed.lab.cost.measure import cost_spec, measure_cost
-    from posembed.lab.cost.results import refuse_folder, save
+    from posembed.lab.cost.results import prepare, save
 
     spec = cost_spec(
         None if encodings is None else tuple(options.names(encodings)),
@@ -48,7 +48,7 @@ def cost(
         seconds=seconds,
         device=device,
     )
-    refuse_folder(out)
+    prepare(out, spec)
     with Bar() as bar:
         result = measure_cost(spec, bar.update)
     save(result, out)

@@ -20,7 +20,7 @@ def inits(
     ] = "normal-0.02,normal-0.01,normal-0.05,xavier,sinusoidal,sinusoidal-0.02,zero",
     data: options.Data = "stdlib",
     tokenizer: options.Tokenizer = "bytes",
-    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path(
+    out: Annotated[Path, options.out("The run folder; the same command goes on where it stopped.")] = Path(
         "runs/inits"
     ),
     seeds: Annotated[int, option("How many runs of each start.")] = 1,
@@ -79,7 +79,7 @@ def inits(
         test_tokens=test_tokens,
         precision=precision,
     )
-    specs = init_runs(settings, options.names(inits), seeds, reference=reference)
+    specs = init_runs(settings, options.names(inits), seeds, reference=reference, loss=loss)
     how = How(device=device, dry_run=dry_run, on=on, cpus_per_run=cpus_per_run, track=track)
     results = answers(specs, InitialValues(corpus), out, how)
     summary = summarise_inits(results, reference=reference, loss=loss)

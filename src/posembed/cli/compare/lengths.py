@@ -16,7 +16,7 @@ def lengths(
     ] = "learned,rolling,sinusoidal,rope,alibi",
     data: options.Data = "stdlib",
     tokenizer: options.Tokenizer = "bytes",
-    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path(
+    out: Annotated[Path, options.out("The run folder; the same command goes on where it stopped.")] = Path(
         "runs/lengths"
     ),
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,

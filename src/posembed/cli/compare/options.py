@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,18 @@ import typer
 
 def option(text: str, panel: str | None = None) -> Any:
     return typer.Option(help=text, rich_help_panel=panel)
+
+
+def folder(path: str | Path) -> Path:
+    """The folder that an option names; an empty name, as of a variable that is not set, is none."""
+    if not str(path):
+        raise typer.BadParameter("expected a folder, got an empty name; write . for the current one")
+    return Path(path)
+
+
+def out(text: str) -> Any:
+    """The option --out."""
+    return typer.Option(help=text, parser=folder, metavar="PATH")
 
 
 MODEL, TRAINING = "Model (a preset sets these)", "Training (a preset sets these)"

@@ -53,31 +53,37 @@ def figures(chosen: Choice, needs: Needs, studies: Sequence[Study]) -> list[Figu
 
 
 def best_rival(study: Study, chosen: Choice, needs: Needs) -> Rival | None:
-    """The best choice in a study that has the chosen one, if it is another: at the training length where nothing
-    longer is needed, else at the longest length of the study."""
+    """The best choice that did better in a study than the chosen one: of those whose intervals do not meet its,
+    if there are any. At the training length where nothing longer is needed, else at the longest of the study."""
     ours = _measured(study, chosen, needs)
     if ours is None:
         return None
-    there = [
-        (value, choice)
+    better = [
+        (not _apart(value, ours), value.mean, value, choice)
         for choice in CHOICES
         if choice.encoding is not None and choice.cannot(needs) is None
-        if (value := _measured(study, choice, needs)) is not None
+        if (value := _measured(study, choice, needs)) is not None and value.mean < ours.mean
     ]
-    value, choice = min(there, key=lambda pair: pair[0].mean)
-    if choice == chosen or value.mean >= ours.mean:
+    if not better:
         return None
-    apart = value.high is not None and ours.low is not None and value.high < ours.low
+    meets, _, value, choice = min(better, key=lambda found: found[:2])
     text = (
         f"{choice.encoding} has a perplexity of {_written(value)} at {_length(study, needs):,} tokens and "
         f"{chosen.encoding} of {_written(ours)}"
     )
-    return Rival(choice, apart, text)
+    return Rival(choice, not meets, text)
+
+
+def _apart(lower: Interval, higher: Interval) -> bool:
+    return lower.high is not None and higher.low is not None and lower.high < higher.low
 
 
 def _line(study: Study, row: Measured) -> str:
     ends = dict.fromkeys((study.train_length, study.longest))
-    parts = [f"{_written(row.at(length))} at {length:,}" for length in ends]
+    measured = dict(row.by_length)
+    parts = [
+        f"{_written(measured[length]) if length in measured else 'not measured'} at {length:,}" for length in ends
+    ]
     window = "" if row.window is None else f", window {row.window:,}"
     return f"{row.encoding}{window}: {', '.join(parts)} ({row.seeds} run{'s' * (row.seeds > 1)})"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -63,7 +64,7 @@ def cost_spec(
         raise ArgumentError("length must be at least 2: a single token has no order")
     if longest < GROWTH_SHAPE.length:
         raise ArgumentError(f"growth starts at {GROWTH_SHAPE.length} tokens, so longest={longest} is too short")
-    if not seconds >= 0:
+    if not 0 <= seconds < math.inf:
         raise ArgumentError(f"seconds must be at least 0, got {seconds}")
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise ArgumentError(f"there is no device {device!r} here to measure on; use cpu or cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from posembed.errors import RunFolderError
 from posembed.files import reason, write_whole
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.turns import Spread
+from posembed.lab.runs.results import OF_COST
+from posembed.lab.runs.whole_files import json_object
 
-FILE = "cost.json"
+FILE = OF_COST
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class CostResult:
     @staticmethod
     def from_json(text: str) -> CostResult:
         """Raises ValueError, KeyError or TypeError where the text is none."""
-        values: dict[str, Any] = json.loads(text)
+        values = json_object(text)
         spec = values.pop("spec")
         spec["encodings"] = tuple(spec["encodings"])
         rows = tuple(_row(row) for row in values.pop("rows"))
@@ -119,14 +122,32 @@ def save(result: CostResult, folder: Path) -> None:
         ) from error
 
 
-def refuse_folder(folder: Path) -> None:
-    """Raise the RunFolderError of ``save`` before anything is measured."""
-    if (folder / FILE).exists() and (why := why_not_replaced(folder / FILE)) is not None:
-        raise RunFolderError(f"{folder / FILE} cannot be written: {why}; choose another --out")
+def prepare(folder: Path, spec: CostSpec) -> None:
+    """Make the folder, or raise the RunFolderError of ``save`` before anything is measured; also where the folder
+    keeps runs, which its page would hide, or a result at other sizes, which this one would replace."""
+    file, why = folder / FILE, None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = reason(error)
+    if why is None and not os.access(folder, os.W_OK):
+        why = "permission denied"
+    if os.path.lexists(folder / "settings.json"):
+        why = "the folder keeps runs of another question"
+    if why is None and os.path.lexists(file) and (why := why_not_replaced(file)) is None:
+        there, asked = dataclasses.asdict(load(folder).spec), dataclasses.asdict(spec)
+        differ = [
+            f"{name}: {there[name]} there, {asked[name]} now" for name in asked if there[name] != asked[name]
+        ]
+        why = f"it was measured with other settings ({'; '.join(differ)})" if differ else None
+    if why is not None:
+        raise RunFolderError(f"{file} cannot be written: {why}; choose another --out")
 
 
 def why_not_replaced(path: Path) -> str | None:
     """Why a result may not be written over this file; None if it is an earlier result."""
+    if path.is_symlink():
+        return "it is a link"
     try:
         CostResult.from_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,8 +18,15 @@ NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "e
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
 
 
+RUNS_WRITE = re.compile(r"(settings|cost)\.json|report\.html|results/[^/]*\.(json|tmp)|tracking/.*", re.DOTALL)
+"""The text among what the lab writes into a folder of runs."""
+
 SIZE_OF_A_LOOK = 1 << 20
 """Bytes: a larger file is read whole only if it begins as text does."""
+
+
+STRINGS = ("string", "large_string", "string_view")
+"""How Arrow calls a column of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +80,32 @@ def read_documents(data: str) -> Collection:
 
 
 def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """The files that hold text, sorted by name, and the number of the others. Run folders are not read: the runs
-    that learn from this text would change it."""
+    """The files that hold text, sorted by name, and the number of the others. What the lab writes is not read: the
+    runs that learn from this text would change it."""
     files = sorted(files)
-    runs = {path.parent for path in files if path.name == "settings.json" and _is_of_runs(path)}
+    runs = {path.parent for path in files if path.name in ("settings.json", "cost.json") and _is_of_lab(path)}
+
+    def written_by_lab(path: Path) -> bool:
+        within = (path.relative_to(folder).as_posix() for folder in runs.intersection(path.parents))
+        return any(RUNS_WRITE.fullmatch(name) for name in within)
+
     documents, others = [], 0
     for path in files:
         text = _read_bytes(path, most=SIZE_OF_A_LOOK)
         if len(text) == SIZE_OF_A_LOOK and b"\0" not in text:
             text = _read_bytes(path)
-        if text.strip() and not _not_text(text) and runs.isdisjoint(path.parents):
+        if text.strip() and not _not_text(text) and not written_by_lab(path):
             documents.append(Document(path.relative_to(root).as_posix(), text))
         else:
             others += 1
     return documents, others
 
 
-def _is_of_runs(settings: Path) -> bool:
+def _is_of_lab(file: Path) -> bool:
+    of_lab = {"question", "steps", "batch"} if file.name == "settings.json" else {"spec", "attention", "rows"}
     try:
-        return {"question", "steps", "batch"} <= json.loads(settings.read_bytes()).keys()
-    except (OSError, ValueError, AttributeError):
+        return of_lab <= json.loads(file.read_bytes()).keys()
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 
@@ -156,7 +170,7 @@ def load_hugging_face(name: str) -> Any:
 
 
 def _rows(rows: Any, name: str) -> list[Document]:
-    columns = [column for column, feature in rows.features.items() if getattr(feature, "dtype", "") == "string"]
+    columns = [column for column, feature in rows.features.items() if getattr(feature, "dtype", "") in STRINGS]
     if "text" in columns:
         columns = ["text"]
     if len(columns) != 1:

@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import sysconfig
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from posembed.errors import DataError
 from posembed.lab.data.documents import NOT_SOURCE, load_hugging_face
 from posembed.lab.data.labelled import Example, Labelled, labelled
+from posembed.lab.data.split import same_words
 
 TEXT_COLUMNS = (
     "text",
@@ -70,8 +71,7 @@ def load_labelled(
         if first is None:
             raise DataError(f"{path} has no rows; expected a text and a label in each")
         columns = list(first[1])
-        texts = _text_columns(columns, text_column, name)
-        label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
+        texts, label = _columns(columns, text_column, label_column, name)
         examples, blank = _examples(chain([first], rows), texts, label, name)
     except OSError as error:
         raise DataError(
@@ -79,8 +79,17 @@ def load_labelled(
             "hf:NAME[:CONFIG]"
         ) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 at offset {error.start:,}; convert it") from error
+        raise DataError(f"{path} is not UTF-8 at offset {_not_utf8_at(path, error):,}; convert it") from error
     return labelled(examples, None, name=name, column=f"column {label!r}", blank=blank)
+
+
+def _not_utf8_at(path: Path, error: UnicodeDecodeError) -> int:
+    """The error's own offset is of the part that was decoded at once."""
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as of_file:
+        error = of_file
+    return error.start
 
 
 def _rows(path: Path) -> Numbered:
@@ -100,11 +109,14 @@ def _separated(path: Path, *, tabs: bool) -> Numbered:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, **format_)
         try:
+            names = reader.fieldnames or ()
+            if twice := [name for name, count in Counter(names).items() if count > 1]:
+                raise DataError(f"{path} has more than one column named {twice[0]!r}; rename or remove one")
             for row in reader:
                 if None in row or None in row.values():
                     raise DataError(
                         f"line {reader.line_num} of {path} does not have the "
-                        f"{len(reader.fieldnames or ())} columns of the first line; mend it"
+                        f"{len(names)} columns of the first line; mend it"
                     )
                 yield reader.line_num, row
         except csv.Error as error:
@@ -118,11 +130,22 @@ def _json_lines(path: Path) -> Numbered:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"line {number} of {path} is not JSON: {error}; mend it") from error
             if not isinstance(row, dict):
                 raise DataError(f'line {number} of {path} is not an object with names, such as {{"text": ...}}')
             yield number, row
+
+
+def _columns(
+    columns: Sequence[str], text_column: str | None, label_column: str | None, name: str
+) -> tuple[list[str], str]:
+    """(those of the text, that of the label)."""
+    texts = _text_columns(columns, text_column, name)
+    label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
+    if label in texts:
+        raise DataError(f"column {label!r} of {name} cannot be the label and in the text; name another for one")
+    return texts, label
 
 
 def _text_columns(columns: Sequence[str], wanted: str | None, name: str) -> list[str]:
@@ -157,16 +180,22 @@ def _examples(
     """
     examples, blank = [], 0
     for number, row in rows:
-        text = "\n".join(str(row.get(column) or "") for column in texts)
-        words = " ".join(text.split())
+        text = "\n".join(_text(row.get(column), f"row {number} of {name}", column) for column in texts)
+        words = same_words(text)
         if not words:
             blank += 1
             continue
-        if not words.isascii() and LONE_SURROGATE.search(words):
-            raise DataError(f"row {number} of {name} is not text: it holds half of a UTF-16 pair; mend it")
         found = _label(row.get(label), names, f"row {number} of {name}", label)
+        if LONE_SURROGATE.search(words + found):
+            raise DataError(f"row {number} of {name} is not text: it holds half of a UTF-16 pair; mend it")
         examples.append(Example(text, found, text if text == words else words))
     return examples, blank
+
+
+def _text(value: Any, where: str, column: str) -> str:
+    if value is not None and not isinstance(value, str):
+        raise DataError(f"{where} has no text: column {column!r} holds {value!r} there; expected a string")
+    return value or ""
 
 
 def _label(value: Any, names: Sequence[str] | None, where: str, column: str) -> str:
@@ -175,15 +204,15 @@ def _label(value: Any, names: Sequence[str] | None, where: str, column: str) -> 
             f"{where} has no label: column {column!r} holds {value!r} there, and a class needs a name or a whole "
             "number. Label the row, or leave it out"
         )
-    return names[value] if names else str(value).strip()
+    label = names[value] if names else str(value).strip()
+    return label.partition(".")[0] if re.fullmatch(r"-?\d+\.0+", label) else label  # 1.0 is the class 1
 
 
 def _hugging_face(name: str, text_column: str | None, label_column: str | None) -> Labelled:
     """The dataset's own split where it has one, else ours."""
     parts = load_hugging_face(name)
     columns = list(parts["train"].features)
-    texts = _text_columns(columns, text_column, name)
-    label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
+    texts, label = _columns(columns, text_column, label_column, name)
     names = getattr(parts["train"].features[label], "names", None)
 
     def read(part: str) -> tuple[list[Example], int]:

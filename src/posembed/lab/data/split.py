@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,34 +24,43 @@ class Split:
     """How many documents are not trained on since the same text is held out, under whatever name."""
 
 
-def split(documents: Sequence[Document]) -> Split:
-    """About a tenth is held out: whole documents, drawn by the hash of their names, if there are enough of them
-    and none is too large; otherwise the end of each document."""
-    if len(documents) >= DOCUMENTS_TO_SPLIT_BY and (sides := _whole_documents(documents)):
-        return apart(*sides)
-    once = list({same_text(document.text): document for document in reversed(documents)}.values())[::-1]
-    return Split(*_ends(once), left_out=len(documents) - len(once))
+def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
+    """Hold out about a tenth of the different texts: whole documents, drawn by the hash of their text, if there
+    are enough of them and none is too large; otherwise the end of each document. The order of documents does not
+    matter, and their names only ``by_name``, which draws by them: the names of a library outlive its versions."""
+    ordered = sorted(documents, key=_name_first if by_name else _text_first)
+    once = list({same_text(document.text): document for document in reversed(ordered)}.values())
+    if len(once) >= DOCUMENTS_TO_SPLIT_BY and (held_out := _whole_documents(once)):
+        sides = apart(ordered, held_out)
+        return Split(sides.train, held_out, left_out=sides.left_out - len(held_out))
+    return Split(*_ends(once[::-1]), left_out=len(documents) - len(once))
 
 
 def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
-    """Keep two existing sides, and leave out the documents to train on whose text is held out too."""
+    """Leave out the documents to train on whose text is held out."""
     texts = {same_text(document.text) for document in held_out}
     kept = [document for document in train if same_text(document.text) not in texts]
     return Split(kept, held_out, left_out=len(train) - len(kept))
 
 
-def _whole_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]] | None:
-    """(train, held out), or None if some documents are too large to hold out half to twice the share."""
-    train, held_out, size = [], [], 0
+def _name_first(document: Document) -> tuple[bytes, bytes]:
+    return hashlib.sha256(_encoded(document.name)).digest(), document.text
+
+
+def _text_first(document: Document) -> tuple[bytes, int, bytes]:
+    return same_text(document.text), len(document.text), document.text
+
+
+def _whole_documents(documents: Sequence[Document]) -> list[Document] | None:
+    """The first documents that make up the share to hold out, or None if some are too large to hold out half to
+    twice the share."""
+    held_out, size = [], 0
     wanted = HELD_OUT_SHARE * sum(len(document.text) for document in documents)
-    drawn = sorted(documents, key=lambda document: hashlib.sha256(_encoded(document.name)).digest())
-    for document in reversed(drawn):
+    for document in documents:
         if size < wanted and size + len(document.text) <= 2 * wanted:
             held_out.append(document)
             size += len(document.text)
-        else:
-            train.append(document)
-    return (train[::-1], held_out) if size >= wanted / 2 else None
+    return held_out if size >= wanted / 2 else None
 
 
 def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
@@ -74,8 +84,14 @@ def _where_the_end_begins(text: bytes) -> int:
 
 
 def same_text(text: bytes) -> bytes:
-    """A digest that is equal for texts that differ only in white space."""
-    return hashlib.sha256(b" ".join(text.split())).digest()
+    """A digest that is equal for texts that have the ``same_words``."""
+    return hashlib.sha256(same_words(text.decode()).encode()).digest()
+
+
+def same_words(text: str) -> str:
+    """Equal for texts that differ only in white space, a byte order mark, or how accents are encoded."""
+    words = " ".join(text.replace("\ufeff", " ").split())
+    return words if words.isascii() else unicodedata.normalize("NFC", words)
 
 
 def share_of_known_lines(train: Iterable[Document], held_out: Sequence[Document]) -> float:

@@ -44,7 +44,8 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
         DataError: nothing there, nothing that is text, or a tokenizer that cannot be loaded or finds no token.
     """
     read = read_documents(data)
-    sides = split(read.documents) if read.held_out is None else apart(read.documents, read.held_out)
+    own = read.held_out
+    sides = split(read.documents, by_name=data == "stdlib") if own is None else apart(read.documents, own)
     train, held_out = sides.train, sides.held_out
     chosen = read_tokenizer(tokenizer)
     train_ids, held_out_ids = _in_a_row(train, chosen), _in_a_row(held_out, chosen)

@@ -13,7 +13,7 @@ import numpy as np
 from posembed.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 PAIRS = "bpe:"
 TEXTS_AT_ONCE = 1000
@@ -61,8 +61,16 @@ class Loaded:
         """The ids of each text."""
         texts = iter(texts)
         while some := list(islice(texts, TEXTS_AT_ONCE)):
-            for encoding in self.tokenizer.encode_batch(some, add_special_tokens=False):
+            for encoding in self._encoded(some):
                 yield np.asarray(encoding.ids, dtype=self.dtype)
+
+    def _encoded(self, texts: list[str]) -> list[Encoding]:
+        try:
+            return self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        except (
+            Exception
+        ) as error:  # the library raises bare Exception: a character without a token, and none for it
+            raise DataError(f"the tokenizer cannot encode the text: {error}; use another") from error
 
     def bytes_of(self, text: str) -> np.ndarray | None:
         """The number of bytes of the text that each token stands for, and one more entry for the end.
@@ -70,7 +78,7 @@ class Loaded:
         Each byte counts once, at the first token that reaches it; what is left, and one for the separator, counts
         at the end. None if the tokens do not decode to the text: who predicts them has not predicted its bytes.
         """
-        encoding = self.tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._encoded([text])[0]
         decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
         if decoded.lstrip() != text.lstrip():  # many put a space before the first word
             return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
@@ -57,7 +57,7 @@ def save_attention(path: Path, weights: Tensor) -> None:
 def load_attention(path: Path) -> Tensor:
     """(layers, H, L) float32. Raises RunFolderError where the file cannot be read."""
     try:
-        return load_file(path)["by distance"]
+        return load(path.read_bytes())["by distance"]  # a name need not be UTF-8
     except (SafetensorError, KeyError, OSError) as error:
         raise RunFolderError(
             f"{path} cannot be read ({error}); delete it to have the page without its picture"

@@ -14,6 +14,9 @@ from posembed.errors import ArgumentError
 from posembed.lab.tasks.task import SpecT
 from posembed.statistics import Estimate, estimate, paired_difference, shares
 
+FEWEST_ALIKE = 6
+"""Fewer documents with one and the same difference tell nothing: n equal signs have a chance of 2^(1 - n)."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -57,6 +60,8 @@ def difference(ours: Mapping[int, Told], theirs: Mapping[int, Told]) -> Differen
         for i in range(len(examples))
     ]
     over_documents = dataclasses.replace(estimate(shares(gained, examples)), values=())
+    if over_documents.low == over_documents.high and len(examples) < FEWEST_ALIKE:
+        over_documents = dataclasses.replace(over_documents, low=None, high=None)
     return Difference(over_seeds, over_documents)
 
 

@@ -30,14 +30,22 @@ InitResult: TypeAlias = RunResult[InitSpec, InitMeasurements]
 
 
 def init_runs(
-    settings: LanguageSpec, inits: Sequence[str], seeds: int, *, reference: str | None = None
+    settings: LanguageSpec,
+    inits: Sequence[str],
+    seeds: int,
+    *,
+    reference: str | None = None,
+    loss: float | None = None,
 ) -> list[InitSpec]:
     """A run for every start and seed of a learned table as long as the training; all of a seed first. The
     encoding, seed and test lengths of ``settings`` do not matter.
 
     Raises:
-        ArgumentError: unknown initial values, none at all, no seed, or a reference that is not among them.
+        ArgumentError: unknown initial values, none at all, no seed, a reference that is not among them, or a loss
+            to count the steps to that no run can have.
     """
+    if loss is not None and not 0 < loss < math.inf:
+        raise ArgumentError(f"expected a training loss above 0, in nats, to count the steps to; got {loss}")
     for name in inits:
         start_of(name, 1, 2)
     if reference not in (None, *inits):

@@ -136,7 +136,9 @@ def _row(results: Sequence[LengthResult], reference: Sequence[LengthResult]) -> 
         parameters=results[0].parameters,
         position_parameters=results[0].position_parameters,
         perplexity=perplexities("nonoverlapping"),
-        bits_per_byte=over_seeds(lambda m, length: bits_per_byte(m.nonoverlapping[length], m)),
+        bits_per_byte=over_seeds(
+            lambda m, length: bits_per_byte(m.nonoverlapping[length], m.bytes_per_token[length])
+        ),
         same_tokens=perplexities("same_tokens"),
         chopped=perplexities("chopped"),
         chopped_same_tokens=perplexities("chopped_same_tokens"),
@@ -155,11 +157,11 @@ def _present(values: dict[int, float | None]) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def bits_per_byte(loss: float | None, measurements: Measurements) -> float | None:
+def bits_per_byte(loss: float | None, bytes_per_token: float | None) -> float | None:
     """A loss in nats a token, as bits a byte of text."""
-    if loss is None or measurements.bytes_per_token is None:
+    if loss is None or bytes_per_token is None:
         return None
-    return loss / math.log(2) / measurements.bytes_per_token
+    return loss / math.log(2) / bytes_per_token
 
 
 def base_length(tested: LanguageSpec | LengthSummary) -> int | None:

@@ -68,6 +68,8 @@ class Interrupt:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if kind is None:  # a block that was left in another way than by an error has not looked
+            self.stop_if_it_came()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.came:

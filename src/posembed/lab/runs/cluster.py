@@ -181,12 +181,12 @@ def knock(address: str) -> None:
     """Raises ArgumentError, in less than 20 seconds, where no cluster answers: ray.init may wait for minutes."""
     import grpc
 
-    parts = urlsplit(address if "//" in address else f"//{address}")
     try:
-        host, port = parts.hostname, parts.port
+        parts = urlsplit(address if "//" in address else f"//{address}")
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError:
-        host, port = None, None
-    if parts.scheme not in ("ray", "") or not host or not port:
+        scheme, host, port = "", None, None
+    if scheme not in ("ray", "") or not host or not port or not host.isprintable():
         raise ArgumentError(f"expected --on here, ray or ray://HOST:PORT, got {address!r}")
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         try:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
+from posembed.files import reason
 from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.whole_files import remove_leftovers, write_whole
+from posembed.lab.runs.whole_files import json_object, remove_leftovers, write_whole
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
+
+OF_COST = "cost.json"
+"""The file of posembed compare cost, whose folder holds no runs."""
 
 SpecT = TypeVar("SpecT", bound=TrainingSpec)
 MeasuredT = TypeVar("MeasuredT")
@@ -63,7 +69,7 @@ def measured_values(measurements: Any) -> dict[str, float]:
 
 def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
     """Raises ValueError, KeyError or TypeError where the text is not a run of this task."""
-    values: dict[str, Any] = json.loads(text)
+    values = json_object(text)
     spec = restored(task.Spec, values.pop("spec"))
     measured = values.pop("measurements")
     if measured is not None:
@@ -119,6 +125,8 @@ class RunFolder(Generic[SpecT, MeasuredT]):
 
     def prepare(self, spec: SpecT) -> None:
         """Make the folder, or check that it was made for runs like this one."""
+        if os.path.lexists(self.path / OF_COST):
+            raise RunFolderError(f"{self.path} keeps a result of posembed compare cost; choose another --out")
         asked = {"question": spec.QUESTION, **spec.shared_settings()}
         settings = json.loads(json.dumps(asked))
         try:
@@ -127,9 +135,10 @@ class RunFolder(Generic[SpecT, MeasuredT]):
             if not self.settings_file.exists():
                 write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
             remove_leftovers(self.path)
+            self._remove_checkpoints()
         except OSError as error:
             raise RunFolderError(
-                f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out"
+                f"the run folder {self.path} cannot be written: {reason(error)}; choose another --out"
             ) from error
         made_with = self.settings()
         differ = [
@@ -142,6 +151,11 @@ class RunFolder(Generic[SpecT, MeasuredT]):
                 f"{self.path} holds runs made with other settings ({'; '.join(differ)}); "
                 "use the same settings to go on, or another --out"
             )
+
+    def _remove_checkpoints(self) -> None:
+        """Those of finished runs, which a kill in the moment after may have left."""
+        for file in (self.path / "results").glob("[!.]*.json"):
+            (self.path / "checkpoints" / f"{file.stem}.pt").unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:
         return read_settings(self.path)
@@ -165,6 +179,11 @@ class RunFolder(Generic[SpecT, MeasuredT]):
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         write_whole(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
 
+    def forget(self, spec: SpecT) -> None:
+        """Remove the checkpoint of a finished run. One that stays is removed by ``prepare``."""
+        with suppress(OSError):
+            self.checkpoint(spec).unlink()
+
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """What the runs of a folder share; "question" among it says of what task they are.
@@ -174,12 +193,14 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """
     file = folder / "settings.json"
     try:
-        settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        settings = json_object(file.read_text(encoding="utf-8"))
+        if not isinstance(settings.get("question"), str):
+            raise ValueError("it has no question")
+    except (FileNotFoundError, NotADirectoryError):
         raise RunFolderError(
             f"{folder} is not a run folder (it has no settings.json); "
             "make one with: posembed compare lengths --out FOLDER"
         ) from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise RunFolderError(f"{file} is broken ({error}); restore it, or use another --out") from error
     return settings

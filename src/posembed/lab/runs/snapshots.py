@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from posembed.errors import RunFolderError
@@ -37,7 +37,7 @@ def load_tables(path: Path, *, steps: int) -> dict[int, Tensor]:
         RunFolderError: the file cannot be read.
     """
     try:
-        tables = load_file(path)
+        tables = load(path.read_bytes())  # a name need not be UTF-8
         rows = {0: tables.pop("initial"), steps: tables.pop("final")}
         rows |= {int(name.removeprefix("step ")): kept for name, kept in tables.items()}
     except (SafetensorError, KeyError, ValueError, OSError) as error:

@@ -65,6 +65,6 @@ def sweep(
         done[spec] = run(spec, task, accelerator, folder, partial(watcher.stepped, spec))
         if accelerator.is_main_process:
             folder.add(done[spec])
-            folder.checkpoint(spec).unlink(missing_ok=True)
+            folder.forget(spec)
         watcher.finished(done[spec])
     return [done[spec] for spec in specs]

@@ -6,6 +6,7 @@ one machine and on NFS, and a killed process holds nothing that others wait for.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -13,8 +14,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from posembed.files import flush_one, renamed
+from safetensors import SafetensorError
+
+from posembed.errors import RunFolderError
+from posembed.files import flush_one, reason, renamed
 
 SECONDS_UNTIL_STALE = 3600.0
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp")
@@ -25,6 +30,9 @@ def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end of the block, rename it to ``path``.
 
     replace: False keeps an existing file, and one that another process writes in the meantime.
+
+    Raises:
+        RunFolderError: the file cannot be written, whatever the block writes it with.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -34,14 +42,31 @@ def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
             os.replace(temporary, path)
         else:
             renamed(temporary, path)
+    except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: torch.save
+        why = reason(error) if isinstance(error, OSError) else error
+        raise RunFolderError(
+            f"{path} cannot be written: {why}; once it can be, the same command goes on from the finished runs"
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def write_whole(path: Path, text: str, *, replace: bool = True) -> None:
     """Write a text in UTF-8, as ``written_whole`` does."""
     with written_whole(path, replace=replace) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Raises ValueError where the text is no JSON object."""
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(values, dict):
+        raise ValueError("expected an object with names")
+    return values
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -16,7 +16,7 @@ from posembed.lab.data.text_ids import encode, text_tokenizer
 from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
-from posembed.lab.presets import require_trainable
+from posembed.lab.presets import merged, require_trainable
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
 
@@ -180,7 +180,7 @@ def classification_settings(task: Classification, **overrides: Any) -> Classific
     Raises:
         ArgumentError: values that no run can have.
     """
-    chosen = DEFAULTS | {name: value for name, value in overrides.items() if value is not None}
+    chosen = merged(DEFAULTS, overrides)
     require_trainable(chosen, "layers", "width", "heads", "steps", "batch")
     if chosen["train_length"] < 2:
         raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")

@@ -14,7 +14,7 @@ from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.image_encodings import IMAGE_ENCODINGS, at_grid, require_image_encoding
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import ImageClassifier
-from posembed.lab.presets import require_trainable
+from posembed.lab.presets import merged, require_trainable
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
 
@@ -154,8 +154,7 @@ def image_settings(images: Images, **overrides: Any) -> ImageSpec:
     Raises:
         ArgumentError: values that no run can have.
     """
-    chosen = DEFAULTS | {"train_size": images.size}
-    chosen |= {name: value for name, value in overrides.items() if value is not None}
+    chosen = merged(DEFAULTS | {"train_size": images.size}, overrides)
     chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], chosen["train_size"]}))
     require_trainable(chosen, "layers", "width", "heads", "steps", "batch", "patch", "train_size")
     cells = (chosen["train_size"] // chosen["patch"]) ** 2

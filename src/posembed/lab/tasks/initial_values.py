@@ -123,7 +123,9 @@ class InitialValues(Task[InitSpec, InitMeasurements]):
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
         loss = shared_loss(model, accelerator)(text).mean().item()
         before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
-        bytes_each = measure.bytes_per_token(self.corpus.held_out_bytes, spec.train_length, spec.test_tokens)
+        bytes_each = measure.bytes_per_token(
+            self.corpus.held_out_bytes, spec.train_length, spec.train_length, spec.test_tokens
+        )
         return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
 
     def attention(self, spec: InitSpec, model: PositionedModel, device: torch.device) -> Tensor:

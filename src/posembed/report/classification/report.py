@@ -14,7 +14,7 @@ from posembed.lab.questions.classification import (
 )
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.classification import Classification, ClassificationSpec, Classified
-from posembed.report.accuracy_words import percent, points
+from posembed.report.accuracy_words import percent, points, share_interval
 from posembed.report.classification.words import answer, best_first
 from posembed.report.difference_figure import difference_figure
 from posembed.report.drawing import styles
@@ -150,7 +150,7 @@ def _cells(row: ClassificationRow, *, uneven: bool) -> tuple[Cell, ...]:
 def _cell(estimate: Estimate | None) -> Cell:
     if estimate is None:
         return Cell("failed", kind="bad")
-    return Cell(percent(estimate.mean), note=interval(estimate, percent))
+    return Cell(percent(estimate.mean), note=share_interval(estimate))
 
 
 def _about(spec: ClassificationSpec, summary: ClassificationSummary) -> str:

@@ -51,7 +51,7 @@ def _standing(summary: ClassificationSummary) -> list[str]:
             f"{capitalised(runs_of_each(summary.rows))}."
         )
     smallest = smallest_told(summary)
-    if smallest is not None:
+    if smallest is not None and percent(smallest) != "0.0":
         sentences.append(f"A difference below about {percent(smallest)} points could not have been told here.")
     return sentences + [failure for row in summary.rows for failure in _failures(row)]
 

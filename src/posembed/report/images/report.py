@@ -9,7 +9,7 @@ from posembed.lab.image_encodings import IMAGE_ENCODINGS
 from posembed.lab.questions.images import ImageResult, ImageRow, ImageSummary, summarise_images
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
-from posembed.report.accuracy_words import percent, points, wider
+from posembed.report.accuracy_words import percent, points, share_interval, wider
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.images.curve import image_figure
@@ -136,7 +136,7 @@ def _sizes(summary: ImageSummary) -> tuple[Cell, ...]:
 def _accuracies(row: ImageRow, summary: ImageSummary) -> tuple[Cell, ...]:
     if not row.accuracy:
         return (Cell("failed", kind="bad"), *[Cell("")] * (len(summary.test_sizes) - 1))
-    return tuple(Cell(percent(of.mean), note=interval(of, percent)) for of in row.accuracy.values())
+    return tuple(Cell(percent(of.mean), note=share_interval(of)) for of in row.accuracy.values())
 
 
 def _differences(row: ImageRow, summary: ImageSummary) -> tuple[Cell, ...]:

@@ -44,7 +44,11 @@ def answer(summary: InitSummary) -> list[str]:
 
 def _losses(summary: InitSummary) -> str:
     rows = [row for row in best_first(summary) if row.loss is not None]
-    failed = [row.init for row in summary.rows if row.failures]
+    failed = [
+        row.init + (f" in {len(row.failures)} of {len(row.failures) + len(row.seeds)} runs" if row.seeds else "")
+        for row in summary.rows
+        if row.failures
+    ]
     left_out = f" Training failed from {listed(failed)}." if failed else ""
     if not rows:
         return left_out.strip()
@@ -59,8 +63,10 @@ def _losses(summary: InitSummary) -> str:
     if all(told(row.versus_reference) == "unknown" for row in others):
         last, most = rows[-1], rows[-1].loss
         assert most is not None
+        single = all(len(row.seeds) == 1 for row in rows)
+        runs = "a single run of each" if single else f"one seed that others share with {summary.reference}"
         return (
-            f"{first}, the highest {last.init}'s, {loss_number(most.mean)}; that is from a single run of each, so "
+            f"{first}, the highest {last.init}'s, {loss_number(most.mean)}; that is from {runs}, so "
             f"no interval is known, and small differences may be chance.{left_out}"
         )
     parts = []
@@ -72,9 +78,12 @@ def _losses(summary: InitSummary) -> str:
         ]
         if named:
             parts.append(f"{listed(named)} {'end' if len(named) > 1 else 'ends'} {ends}")
-    alike = [row.init for row in others if told(row.versus_reference) in ("untold", "unknown")]
+    alike = [row.init for row in others if told(row.versus_reference) == "untold"]
     if alike:
         parts.append(f"{listed(alike)} cannot be told apart from it")
+    unknown = [row.init for row in others if told(row.versus_reference) == "unknown"]
+    if unknown:
+        parts.append(f"of {listed(unknown)} no interval is known, from one shared seed")
     return (
         f"{first} ({runs_of_each(summary.rows)}). Against {summary.reference}, paired by seed, "
         f"{'; '.join(parts)}.{left_out}"

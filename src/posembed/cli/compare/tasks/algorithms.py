@@ -30,7 +30,7 @@ def compare(
         ),
     ] = None,
     out: Annotated[
-        Path | None, option("The run folder; the same command goes on where it stopped. Default: runs/TASK.")
+        Path | None, options.out("The run folder; the same command goes on where it stopped. Default: runs/TASK.")
     ] = None,
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,
     on: options.On = "here",

@@ -15,7 +15,7 @@ def images(
         str, option("Names with commas between.")
     ] = "learned-1d,learned-2d,factorized,sinusoidal,sinusoidal-2d,none",
     data: Annotated[str, option("digits: scikit-learn's, 8 x 8 pixels.")] = "digits",
-    out: Annotated[Path, option("The run folder; the same command goes on where it stopped.")] = Path(
+    out: Annotated[Path, options.out("The run folder; the same command goes on where it stopped.")] = Path(
         "runs/images"
     ),
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from posembed.errors import ArgumentError
-from posembed.lab.presets import default_window
+from posembed.lab.presets import default_window, merged, require_trainable
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.algorithms.problems import PROBLEMS, Write, addition_written_forwards
 
@@ -62,20 +62,13 @@ def settings(problem: str, **overrides: Any) -> AlgorithmSpec:
     Raises ArgumentError for a problem that is not known, or values that no run can have.
     """
     require_known(problem)
-    chosen = COMMON | PRESETS[problem] | {name: value for name, value in overrides.items() if value is not None}
+    chosen = merged(COMMON | PRESETS[problem], overrides)
     chosen["test_sizes"] = tuple(sorted(set(chosen["test_sizes"])))
-    for name in ("train_size", "layers", "width", "heads", "steps", "batch", "test_problems"):
-        if chosen[name] < 1:
-            raise ArgumentError(f"{name} must be at least 1, got {chosen[name]}")
+    require_trainable(chosen, "train_size", "layers", "width", "heads", "steps", "batch", "test_problems")
     if not chosen["test_sizes"] or chosen["test_sizes"][0] < 1:
         raise ArgumentError(
             f"test sizes must be 1 or more, in {PROBLEMS[problem].unit}; "
             f"got {', '.join(map(str, chosen['test_sizes'])) or 'none'}"
-        )
-    if chosen["learning_rate"] <= 0 or not 0 <= chosen["dropout"] < 1:
-        raise ArgumentError(
-            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
-            f"{chosen['learning_rate']} and {chosen['dropout']}"
         )
     length = tokens_fed(problem, chosen["train_size"])
     chosen.setdefault("window", default_window(chosen["layers"], length))

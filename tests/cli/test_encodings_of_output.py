@@ -1,0 +1,74 @@
+"""No answer is lost to the encoding of the output, and no name to its width."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posembed.lab.encodings import ENCODINGS
+
+CODINGS = ["ascii", "cp1252", "utf-8"]
+SAID = "difference \N{MINUS SIGN}0.3 (\N{MINUS SIGN}0.5\N{EN DASH}0.1), ∞, “none”, 日本 \ud800"
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_whatever_is_said_is_printed(coding: str) -> None:
+    program = (
+        "import sys, posembed.cli as cli\n"
+        f"def said(): print({SAID!r}); print({SAID!r}, file=sys.stderr)\n"
+        "cli.app = said; cli.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=os.environ | {"PYTHONIOENCODING": coding}
+    )
+    assert done.returncode == 0
+    for stream in (done.stdout, done.stderr):
+        text = stream.decode(coding)
+        assert "\\ud800" in text
+        if coding == "utf-8":
+            assert SAID[:-1] in text
+        else:
+            assert "\\u65e5" in text
+        if coding == "ascii":
+            assert text.startswith('difference -0.3 (-0.5-0.1), inf, "none", ')
+
+
+@pytest.mark.parametrize("coding", ["cp1252"])
+def test_an_answer_after_training(coding: str, tmp_path: Path) -> None:
+    sizes = "--steps 2 --layers 1 --width 16 --heads 2 --batch 2 --seeds 2"
+    command = [
+        "compare",
+        "tasks",
+        "images",
+        "--encodings",
+        "learned-1d,none",
+        "--out",
+        str(tmp_path),
+        *sizes.split(),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "posembed", *command],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": coding},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert "learned-1d" in done.stdout.decode(coding)
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_name_and_no_address_is_cut(columns: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "posembed", "encodings"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": str(columns)},
+    )
+    words = done.stdout.split()
+    for name, entry in ENCODINGS.items():
+        assert name in words
+        assert not set(entry.paper.split()) - set(words)

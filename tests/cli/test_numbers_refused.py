@@ -1,0 +1,79 @@
+"""Numbers that no run can have are refused before a folder is made, whatever the question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from posembed.cli import app
+from posembed.errors import ArgumentError
+
+TRAINING = {
+    "--learning-rate": ("0", "-1", "nan", "inf"),
+    "--dropout": ("-0.1", "1", "nan"),
+    "--weight-decay": ("-1", "nan", "inf"),
+    "--warmup": ("-50", "3"),
+    "--steps": ("0", "-1"),
+    "--batch": ("0", "-1"),
+    "--layers": ("0",),
+    "--width": ("0", "-8"),
+    "--heads": ("0", "-2"),
+}
+WINDOWS = {"--window": ("0", "-4"), "--ring": ("0", "-1")}
+LENGTHS = {"--test-tokens": ("0",), "--train-length": ("0", "-1")}
+OF_COMMAND = {
+    "lengths --encodings alibi+window": TRAINING
+    | WINDOWS
+    | LENGTHS
+    | {"--test-lengths": ("0", "1,8", "-8"), "--rope-factors": ("nan", "0,1", "inf"), "--seeds": ("0", "-1")},
+    "inits": TRAINING | LENGTHS | {"--loss": ("nan", "0", "-1", "inf"), "--seeds": ("0",)},
+    "tasks text": TRAINING | {"--train-length": ("0", "1"), "--seeds": ("0",)},
+    "tasks images": TRAINING | {"--patch": ("0",), "--seeds": ("0",)},
+    "tasks copy --encodings rope+window": TRAINING | WINDOWS | {"--train-size": ("0",), "--test-problems": ("0",)},
+    "cost": {
+        "--seconds": ("-1", "nan", "inf"),
+        "--window": ("0", "-1"),
+        "--length": ("0", "1"),
+        "--batch": ("0",),
+    },
+}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "text.txt"
+    file.write_text("a line of text that comes again and again\n" * 100, encoding="utf-8")
+    (tmp_path / "labelled.csv").write_text(
+        "text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8"
+    )
+    return file
+
+
+@pytest.mark.parametrize("command", OF_COMMAND)
+def test_no_number_trains_that_cannot(command: str, text: Path, tmp_path: Path) -> None:
+    data = {"lengths": text, "inits": text, "tasks text": tmp_path / "labelled.csv"}
+    of = next((["--data", str(path)] for name, path in data.items() if command.startswith(name)), [])
+    small = [] if command == "cost" else ["--steps", "2"]
+    for option, values in OF_COMMAND[command].items():
+        for value in values:
+            arguments = ["compare", *command.split(), *of, *small, "--out", str(tmp_path / "runs"), option, value]
+            done = CliRunner().invoke(app, arguments)
+            assert isinstance(done.exception, ArgumentError), (option, value, done.exception, done.output)
+            assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("command", OF_COMMAND)
+def test_an_empty_name_is_no_folder(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["compare", *command.split(), "--out", ""])
+    assert done.exit_code == 2
+    assert "expected a folder" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_warm_up_that_nobody_asked_for_ends_with_the_steps(text: Path, tmp_path: Path) -> None:
+    sizes = "--steps 2 --layers 1 --width 8 --heads 2 --batch 2 --train-length 8 --test-lengths 8 --test-tokens 64"
+    out = ["--data", str(text), "--out", str(tmp_path / "runs"), "--encodings", "rope"]
+    assert CliRunner().invoke(app, ["compare", "lengths", *sizes.split(), *out]).exit_code == 0

@@ -1,0 +1,183 @@
+"""Whatever stands where a run folder should be, and whatever happens to it meanwhile: one line, no traceback."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from typer.testing import CliRunner
+
+from made_up_runs import runs as made_up_runs
+from made_up_runs import save as write_runs
+from posembed.cli import app
+from posembed.errors import PosEmbedError, RunFolderError
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+
+BROKEN = {
+    "nothing": b"",
+    "a list": b"[]",
+    "null": b"null",
+    "a text": b'"lengths"',
+    "a number": b"1",
+    "no question": b"{}",
+    "a list of questions": b'{"question": ["lengths"]}',
+    "an object of questions": b'{"question": {}}',
+    "an unknown question": b'{"question": "of the user"}',
+    "nested too deep": b"[" * 100_000,
+    "no UTF-8": b"\xff\xfe{}",
+    "half a character": b'{"question": "\\ud800"}',
+    "no other settings": b'{"question": "lengths"}',
+}
+
+
+def refused(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(done.exception, PosEmbedError), (arguments, done.exception)
+    return str(done.exception)
+
+
+def everything_refuses(folder: Path, text: Path) -> None:
+    refused("report", folder)
+    refused("advise", "--length", "8", "--runs", folder)
+    refused("compare", "lengths", "--data", text, "--out", folder, "--encodings", "rope", "--preset", "quick")
+    refused("compare", "cost", "--out", folder, "--encodings", "rope")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    file = tmp_path / "text.txt"
+    file.write_text("a line of text that comes again and again\n" * 300, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_any_settings_are_read_or_refused(what: str, text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "settings.json").write_bytes(BROKEN[what])
+    everything_refuses(folder, text)
+    assert (folder / "settings.json").read_bytes() == BROKEN[what]
+
+
+def test_what_is_no_folder(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "a" / "settings.json").mkdir(parents=True)
+    for folder in (text, text / "below", tmp_path / "loop", tmp_path / "a", tmp_path / ("n" * 300)):
+        everything_refuses(folder, text)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_any_result_is_read_or_refused(what: str, tmp_path: Path) -> None:
+    write_runs(tmp_path, made_up_runs())
+    next((tmp_path / "results").iterdir()).write_bytes(BROKEN[what])
+    assert "is not a run" in refused("report", tmp_path)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_any_cost_is_read_or_refused(what: str, tmp_path: Path) -> None:
+    (tmp_path / "cost.json").write_bytes(BROKEN[what])
+    assert "cannot be read" in refused("report", tmp_path)
+    assert "not a result of" in refused("compare", "cost", "--out", tmp_path, "--encodings", "rope")
+
+
+class Meanwhile(Silent):
+    """Does something to the folder when the first run starts."""
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+    def started(self, spec: object) -> None:
+        self.what()
+
+
+def test_a_folder_that_goes_away(
+    tmp_path: Path, task: LanguageModelling, spec: LanguageSpec, accelerator: Accelerator
+) -> None:
+    specs = [dataclasses.replace(spec, encoding="learned")]
+    folder = RunFolder(tmp_path / "runs", LanguageModelling)
+    for what in (
+        lambda: shutil.rmtree(folder.path),
+        lambda: folder.path.rename(tmp_path / "moved"),
+        lambda: (shutil.rmtree(folder.path), folder.path.write_text("")),
+    ):
+        with pytest.raises(RunFolderError, match=r"cannot be (written|read)"):
+            sweep(specs, task, folder, accelerator, Meanwhile(what))
+        folder.path.unlink() if folder.path.is_file() else None
+
+
+@pytest.mark.parametrize("most", [300, 10_000])
+def test_a_disk_that_is_full(most: int, text: Path, tmp_path: Path) -> None:
+    """No file may grow above some bytes: settings, table, result or checkpoint do not fit."""
+    sizes = "--steps 2 --layers 1 --width 16 --heads 2 --train-length 8 --test-lengths 8,16 --test-tokens 64"
+    command = ["compare", "lengths", "--data", str(text), "--out", str(tmp_path / "runs"), *sizes.split()]
+    limited = (
+        "import resource, sys; from posembed.cli import main; sys.argv[0] = 'posembed'; "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "cannot be written" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("command", ["encodings", "--version"])
+def test_an_output_that_is_full(command: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "posembed", *command.split()], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "posembed: error: the output cannot be written: the disk is full\n",
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [0, 5, 11])
+def test_a_signal_in_a_step_that_fails_is_not_lost(
+    number: int,
+    step: int,
+    tmp_path: Path,
+    task: LanguageModelling,
+    spec: LanguageSpec,
+    accelerator: Accelerator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, steps = RunFolder(tmp_path, LanguageModelling), iter(range(99))
+
+    def loss(*arguments: Any) -> torch.Tensor:
+        if next(steps) == step:
+            os.kill(os.getpid(), number)
+            return LanguageModelling.loss(task, *arguments) * float("nan")
+        return LanguageModelling.loss(task, *arguments)
+
+    monkeypatch.setattr(task, "loss", loss)
+    with pytest.raises(KeyboardInterrupt):
+        sweep([dataclasses.replace(spec, encoding="rope")], task, folder, accelerator)
+    assert folder.results() == []
+
+
+def test_no_checkpoint_of_a_finished_run_stays(
+    tmp_path: Path, task: LanguageModelling, spec: LanguageSpec, accelerator: Accelerator
+) -> None:
+    """A kill between the result and the removal of its checkpoint."""
+    folder = RunFolder(tmp_path, LanguageModelling)
+    specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi")]
+    sweep(specs[:1], task, folder, accelerator)
+    for one in specs:
+        folder.checkpoint(one).write_bytes(b"left over")
+    folder.prepare(specs[0])
+    assert not folder.checkpoint(specs[0]).exists()
+    assert folder.checkpoint(specs[1]).exists()  # that run is not finished
