@@ -24,7 +24,7 @@ from posembed.lab.tasks.language import LanguageModelling
 KILLS = 25
 SETTINGS = dataclasses.replace(presets.settings("quick", data_sha256="0"), encoding="rope")
 BY_LENGTH = dict.fromkeys(SETTINGS.test_lengths, 1.5)
-MEASURED = Measurements(BY_LENGTH, BY_LENGTH, BY_LENGTH, BY_LENGTH, {8: 0.1}, 1.0)
+MEASURED = Measurements(BY_LENGTH, BY_LENGTH, BY_LENGTH, BY_LENGTH, {8: 0.1}, BY_LENGTH)
 LOSSES = tuple((step, 2.5) for step in range(100))
 
 
