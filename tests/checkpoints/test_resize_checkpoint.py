@@ -329,3 +329,46 @@ def test_two_candidates_need_a_name(tmp_path: Path) -> None:
     source = saved(tiny_model("led", settings), tmp_path / "source")
     with pytest.raises(CheckpointError, match="several tables could be meant"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=128)
+
+
+LIMITS = [None, 10, 20, 32, 40, 10**30]
+
+
+@pytest.mark.parametrize("new", [16, 64])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_no_limit_is_raised_by_a_shorter_table_or_left_beyond_it(
+    limit: int | None, new: int, bert: Path, tmp_path: Path
+) -> None:
+    write(bert / "tokenizer_config.json", model_max_length=limit)
+    write(bert / "sentence_bert_config.json", max_seq_length=limit)
+    padded = 40 if limit is None else min(limit, 40)
+    tokenizer = {"truncation": {"max_length": limit}, "padding": {"strategy": {"Fixed": padded}}}
+    write(bert / "tokenizer.json", **(tokenizer | ({"truncation": None} if limit is None else {})))
+    posembed.resize_checkpoint(bert, out := tmp_path / "out", length=new)
+    expected = new if limit is None else min(limit, new) if new < 40 else new
+    assert read(out / "tokenizer_config.json")["model_max_length"] == expected
+    assert read(out / "sentence_bert_config.json")["max_seq_length"] == expected
+    after = read(out / "tokenizer.json")
+    assert after["padding"]["strategy"]["Fixed"] == min(padded, new)
+    assert after["truncation"] == (None if limit is None else {"max_length": expected})
+
+
+@pytest.mark.parametrize("weights", ["model", "open_clip_model"])
+def test_the_config_that_changes_is_that_of_the_weights(weights: str, tmp_path: Path) -> None:
+    """Folders of CLIP on the hub hold the same model twice, for open_clip and for transformers."""
+    text = {**TEXT, "max_position_embeddings": 16}
+    source = saved(tiny_model("clip", {"text_config": text, "vision_config": IMAGE}), tmp_path / "source")
+    key = "text_model.embeddings.position_embedding.weight"
+    write(source / "open_clip_config.json", model_cfg={"text_cfg": {"context_length": 16}, "vision_cfg": {}})
+    if weights != "model":
+        (source / "model.safetensors").unlink()
+        key = "positional_embedding"
+        save_file({key: torch.randn(16, 32), "x": torch.zeros(1)}, source / f"{weights}.safetensors")
+    before = {name: read(source / name) for name in ("config.json", "open_clip_config.json")}
+    edit = posembed.resize_checkpoint(source, out := tmp_path / "out", length=24, table=key).edit
+    assert [change.key for change in edit.tables] == [key]
+    changed = {name for name, settings in before.items() if read(out / name) != settings}
+    assert changed == {"config.json" if weights == "model" else "open_clip_config.json"}
+    if weights == "model":
+        model = reloaded(tiny_model("clip", {"text_config": text, "vision_config": IMAGE}), out)
+        assert len(model.get_parameter(key)) == 24

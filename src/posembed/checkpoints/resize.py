@@ -126,10 +126,10 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
     for name in names:
         changes = [setting for setting in resize.settings if setting.file == name]
         if name == TOKENIZER:
-            (change,) = changes
-            documents[inside / name] = LargeJson(checkpoint.folder / name).replaced(
-                *change.path, value=change.after
-            )
+            tokenizer = LargeJson(checkpoint.folder / name)
+            for change in changes:
+                tokenizer.replace(*change.path, value=change.after)
+            documents[inside / name] = tokenizer.text
             continue
         settings = resize.edit.config if name == checkpoint.config_name else checkpoint.settings(name)
         with open_file(checkpoint.folder / name) as file:

@@ -58,19 +58,28 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
     """What says how many tokens a person may feed. old, new: usable lengths."""
     tokenizer = checkpoint.settings("tokenizer_config.json")
-    if tokenizer is not None and tokenizer.get("model_max_length") != new:
-        yield Setting("tokenizer_config.json", ("model_max_length",), tokenizer.get("model_max_length"), new)
+    if tokenizer is not None and (limit := tokenizer.get("model_max_length")) != within(limit, old, new):
+        yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
     if checkpoint.folder is not None and (checkpoint.folder / TOKENIZER).exists():
-        longest = LargeJson(checkpoint.folder / TOKENIZER).get("truncation", "max_length")
-        if longest not in (None, new):
-            yield Setting(TOKENIZER, ("truncation", "max_length"), longest, new)
+        large = LargeJson(checkpoint.folder / TOKENIZER)
+        longest = large.get("truncation", "max_length")
+        if longest is not None and longest != within(longest, old, new):
+            yield Setting(TOKENIZER, ("truncation", "max_length"), longest, within(longest, old, new))
+        padded = large.get("padding", "strategy", "Fixed")
+        if type(padded) is int and padded > new:
+            yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, new)
     for name in SENTENCE_SETTINGS:
-        sentence = checkpoint.settings(name) or {}
-        if "max_seq_length" in sentence and sentence["max_seq_length"] != new:
-            yield Setting(name, ("max_seq_length",), sentence["max_seq_length"], new)
+        longest = (sentence := checkpoint.settings(name) or {}).get("max_seq_length")
+        if "max_seq_length" in sentence and longest != within(longest, old, new):
+            yield Setting(name, ("max_seq_length",), longest, within(longest, old, new))
     limit = (checkpoint.settings("generation_config.json") or {}).get("max_length")
     if type(limit) is int and (limit == old or limit > new):
         yield Setting("generation_config.json", ("max_length",), limit, new)
+
+
+def within(limit: Any, old: int, new: int) -> Any:
+    """A limit on texts for another length: it follows a longer table, and a shorter one only where it must."""
+    return min(limit, new) if new < old and isinstance(limit, int | float) else new
 
 
 def image_settings(
