@@ -372,3 +372,50 @@ def test_the_config_that_changes_is_that_of_the_weights(weights: str, tmp_path: 
     if weights == "model":
         model = reloaded(tiny_model("clip", {"text_config": text, "vision_config": IMAGE}), out)
         assert len(model.get_parameter(key)) == 24
+
+
+@pytest.mark.parametrize("new", [(48, 48), (16, 16), (32, 48), (64, 32)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        37, 32, [37, 37], {"height": 37, "width": 40}, {"shortest_edge": 37}, {"shortest_edge": 32},
+        {"longest_edge": 32}, {"max_height": 32, "max_width": 32}, {"shortest_edge": 32, "longest_edge": 64},
+    ],
+)  # fmt: skip
+def test_what_stood_over_a_crop_still_does(size: Any, new: tuple[int, int], tmp_path: Path) -> None:
+    """DeiT's processor makes 256 pixels and cuts 224 out of them: else the rest of the image is black."""
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    write(source / "preprocessor_config.json", size=size, crop_size={"height": 32, "width": 32}, pad_size=32)
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=new)
+    after = read(tmp_path / "out" / "preprocessor_config.json")
+    assert after["crop_size"] == {"height": new[0], "width": new[1]}
+    assert after["pad_size"] == (new[0] if new[0] == new[1] else list(new))
+
+    def sides(value: Any) -> list[int]:
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value] * 2
+        return list(values) * (1 if len(values) > 1 else 2)
+
+    before, crop = sides(size), (new[0] / 32, new[1] / 32)
+    if new[0] == new[1]:
+        assert sides(after["size"]) == [round(side * crop[0]) for side in before]
+    elif not isinstance(size, dict) or "shortest_edge" in size:
+        both = zip(sides(after["size"])[:2], new, strict=True)
+        assert all(side >= least for side, least in both)
+    assert type(after["size"]) is type(size) or (size == 32 and new[0] != new[1])
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("new", [16, 96])
+def test_each_side_of_a_pair_has_its_own_settings(side: str, new: int, tmp_path: Path) -> None:
+    """The tokenizer's limit is for what is read, that of generation for what is written."""
+    settings = {
+        "vocab_size": 60, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "attention_window": [8],
+        "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32,
+    }  # fmt: skip
+    source = saved(tiny_model("led", settings), tmp_path / "source")
+    write(source / "tokenizer_config.json", model_max_length=64)
+    write(source / "generation_config.json", max_length=32)
+    posembed.resize_checkpoint(source, out := tmp_path / "out", length=new, table=f"{side}.embed_positions.weight")
+    assert read(out / "tokenizer_config.json")["model_max_length"] == (new if side == "encoder" else 64)
+    assert read(out / "generation_config.json")["max_length"] == (new if side == "decoder" else 32)

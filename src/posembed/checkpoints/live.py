@@ -124,6 +124,7 @@ def update_config(model: nn.Module, edit: Edit) -> None:
     stored = list(value) if isinstance(value, tuple) else value
     setattr(section, field, stored)
     generation = getattr(model, "generation_config", None)
-    if edit.target.is_text and generation is not None and generation.max_length == edit.target.length[0]:
+    writes = edit.target.is_text and "decoder" in edit.sides
+    if writes and generation is not None and generation.max_length == edit.target.length[0]:
         generation.max_length = edit.target.length[1]
     assert getattr(section, field) == stored, dotted(table.config_field)

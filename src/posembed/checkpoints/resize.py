@@ -21,6 +21,7 @@ from posembed.checkpoints.settings import (
     TOKENIZER,
     Setting,
     config_settings,
+    generation_settings,
     image_settings,
     length_settings,
     with_settings,
@@ -110,7 +111,8 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
     if target.image_size is not None:
         settings += image_settings(checkpoint, *target.image_size, target.length)
     elif target.is_text:
-        settings += length_settings(checkpoint, *target.length)
+        settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
+        settings += generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
     return settings
 
 
