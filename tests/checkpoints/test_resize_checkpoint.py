@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import posembed
 from posembed import ArgumentError, CheckpointError
-from tiny_models import GPT, IMAGE, TEXT, reloaded, saved, tiny_model
+from tiny_models import GPT, IMAGE, TEXT, WHISPER, reloaded, saved, tiny_model
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -419,3 +419,34 @@ def test_each_side_of_a_pair_has_its_own_settings(side: str, new: int, tmp_path:
     posembed.resize_checkpoint(source, out := tmp_path / "out", length=new, table=f"{side}.embed_positions.weight")
     assert read(out / "tokenizer_config.json")["model_max_length"] == (new if side == "encoder" else 64)
     assert read(out / "generation_config.json")["max_length"] == (new if side == "decoder" else 32)
+
+
+@pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_a_model_with_relative_positions_too_is_refused(family: str, kind: str, tmp_path: Path) -> None:
+    """transformers 5 builds such a model without them, as if only the table hung on the length."""
+    source = saved(tiny_model(family, TEXT), tmp_path / "source")
+    write(source / "config.json", **{**read(source / "config.json"), "position_embedding_type": kind})
+    with pytest.raises(CheckpointError, match="relative positions of its length"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("new", [15, 30, 90, 31, 100])
+def test_sound_is_cut_as_the_encoder_wants_it(new: int, tmp_path: Path) -> None:
+    source = saved(tiny_model("whisper", WHISPER), tmp_path / "source")
+    before = {"chunk_length": 4, "n_samples": 9600, "nb_max_frames": 60, "hop_length": 160, "sampling_rate": 2400}
+    write(source / "preprocessor_config.json", **before)
+    arguments: dict[str, Any] = {"length": new, "table": "encoder.embed_positions.weight"}
+    if new == 30:
+        with pytest.raises(ArgumentError, match="already holds 30"):
+            posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+    elif new % 15:
+        with pytest.raises(CheckpointError, match="pass a multiple of 15 positions"):
+            posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+    else:
+        posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+        after = read(tmp_path / "out" / "preprocessor_config.json")
+        assert after["n_samples"] == after["chunk_length"] * after["sampling_rate"]
+        assert after["nb_max_frames"] == after["n_samples"] // after["hop_length"] == 2 * new
+    assert (tmp_path / "out").exists() == (new in (15, 90))

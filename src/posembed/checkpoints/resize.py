@@ -20,6 +20,7 @@ from posembed.checkpoints.other_files import other_files
 from posembed.checkpoints.settings import (
     TOKENIZER,
     Setting,
+    audio_settings,
     config_settings,
     generation_settings,
     image_settings,
@@ -113,6 +114,8 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
     elif target.is_text:
         settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
         settings += generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
+    else:
+        settings += audio_settings(checkpoint, *target.length)
     return settings
 
 

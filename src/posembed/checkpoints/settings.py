@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -12,6 +13,7 @@ from posembed.checkpoints.choose import Target
 from posembed.checkpoints.files import Checkpoint
 from posembed.checkpoints.json_files import LargeJson
 from posembed.checkpoints.layouts import pair
+from posembed.errors import CheckpointError
 
 # sentence-transformers names its settings after the model that it first wrapped.
 SENTENCE_SETTINGS = tuple(
@@ -19,6 +21,7 @@ SENTENCE_SETTINGS = tuple(
     for name in ("bert", "roberta", "distilbert", "xlm-roberta", "camembert", "albert", "xlnet")
 )
 TOKENIZER = "tokenizer.json"
+SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
 # The names of a size's numbers, and what each is of an image (height, width).
 SIDES: Mapping[str, Callable[[tuple[int, int]], int]] = {
@@ -91,6 +94,29 @@ def generation_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[
 def within(limit: Any, old: int, new: int) -> Any:
     """A limit on texts for another length: it follows a longer table, and a shorter one only where it must."""
     return min(limit, new) if new < old and isinstance(limit, int | float) else new
+
+
+def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
+    """What says how long a piece of sound is cut, for a model that wants exactly that (Whisper).
+
+    Raises:
+        CheckpointError: the processor cuts whole seconds, and the new length is none.
+    """
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        settings = checkpoint.settings(name) or {}
+        for above in ((), ("feature_extractor",)):
+            section = at(settings, above)
+            sizes: dict[str, Any] = {field: section.get(field) for field in SOUND_SIZES}
+            frames = sizes["nb_max_frames"]
+            if any(type(size) is not int for size in sizes.values()) or frames not in (old, 2 * old):
+                continue
+            for field, size in sizes.items():
+                if size * new % old:
+                    raise CheckpointError(
+                        f"{name}: {field}={size} is for {old} positions, and is no whole number for {new}; pass a "
+                        f"multiple of {old // math.gcd(old, *sizes.values())} positions"
+                    )
+                yield Setting(name, (*above, field), size, size * new // old)
 
 
 def image_settings(
