@@ -61,8 +61,8 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     note = ""
     if tables[0].found_by == "name" and tables[0].layout == TableLayout():
         note = (
-            f"{tables[0].key}: nothing says how its rows are read; it is assumed that no row is reserved (RoBERTa and "
-            "BART reserve two). Give the model's folder, with its config, where that is wrong"
+            f"{tables[0].key}: nothing says how its rows are read; it is assumed that no row is reserved "
+            "(RoBERTa and BART reserve two). Give the model's folder, with its config, where that is wrong"
         )
     new_value = value + length - old if isinstance(value, int) else None
     return Target(tuple(changed), (old, length), new_value, note=note)
