@@ -103,3 +103,29 @@ def test_what_is_not_finite_does_not_spread(row: int, value: float, method: str,
         assert not out.exists()
     else:
         assert int((~load_file(out)[TABLE].isfinite()).any(1).sum()) <= 1
+
+
+# --- what a bare file does not say
+
+
+@pytest.mark.parametrize("key", [TABLE, "roberta.embeddings.position_embeddings.weight"])
+@pytest.mark.parametrize("length", [20, 64])
+def test_rows_that_may_be_reserved_are_told(key: str, length: int, tmp_path: Path) -> None:
+    save_file({key: torch.randn(42, WIDTH)}, tmp_path / "x.safetensors")
+    resized = posembed.resize_checkpoint(
+        tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=length, table=key
+    )
+    assert f"{key}: nothing says how its rows are read; it is assumed that no row is" in resized.edit.target.note
+    assert resized.edit.tables[0].after is not None
+    assert len(resized.edit.tables[0].after) == length
+
+
+@pytest.mark.parametrize("prefix", ["", "bert.", "text."])
+def test_a_table_beside_relative_positions_is_refused(prefix: str, tmp_path: Path) -> None:
+    key = f"{prefix}embeddings.{TABLE}"
+    tensors = {key: torch.randn(40, WIDTH)}
+    tensors[f"{prefix}encoder.layer.0.attention.self.distance_embedding.weight"] = torch.randn(79, 8)
+    save_file(tensors, tmp_path / "x.safetensors")
+    with pytest.raises(CheckpointError, match="relative positions of its length stand beside it"):
+        posembed.resize_checkpoint(tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=64, table=key)
+    assert not (tmp_path / "out.safetensors").exists()

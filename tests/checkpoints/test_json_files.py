@@ -42,9 +42,10 @@ def test_one_value_is_replaced(
     path.write_text(text)
     assert LargeJson(path).get("truncation", "max_length") == 16
     assert LargeJson(path).get("truncation", "no", "such") is None
-    new = LargeJson(path).replaced("truncation", "max_length", value=length)
+    large = LargeJson(path)
+    large.replace("truncation", "max_length", value=length)
     value["truncation"]["max_length"] = length
-    assert new == json.dumps(value, indent=indent)
+    assert large.text == json.dumps(value, indent=indent)
 
 
 @pytest.mark.parametrize(

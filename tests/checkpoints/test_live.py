@@ -56,3 +56,43 @@ def test_a_refusal_leaves_a_live_model_as_it_was() -> None:
     assert model.config.max_position_embeddings == 40
     with pytest.raises(ArgumentError, match="model class of transformers"):
         posembed.resize_model_(torch.nn.Linear(2, 2), length=3)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("kinds", [("bert", "bert"), ("bert", "roberta"), ("roberta", "roberta")])
+def test_a_side_of_a_pair_leaves_the_config_of_the_other(
+    kinds: tuple[str, str], side: str, tmp_path: Path
+) -> None:
+    """Two models of one kind and one length are two models."""
+    from transformers import CONFIG_MAPPING, EncoderDecoderConfig, EncoderDecoderModel
+
+    first, second = (CONFIG_MAPPING[kind](**TEXT, pad_token_id=0) for kind in kinds)
+    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(first, second)).eval()
+    (key,) = [key for key in model.state_dict() if key.startswith(side) and key.endswith(TABLE)]
+    posembed.resize_model_(model, length=64, table=key)
+    grown = {name: getattr(model, name).config.max_position_embeddings > 40 for name in ("encoder", "decoder")}
+    assert grown == {name: name == side for name in grown}
+    assert all(getattr(model, n).config is getattr(model.config, n) for n in grown)
+    reloaded(model, saved(model, tmp_path / "out"))
+
+
+@pytest.mark.parametrize("new", [16, 64])
+@pytest.mark.parametrize("family", ["gpt_neo", "gpt2", "bert", "xlm", "roberta"])
+def test_the_buffers_of_a_live_model_are_those_of_its_checkpoint(family: str, new: int, tmp_path: Path) -> None:
+    """A window of 48 is not to be seen in the masks of a table of 40 rows."""
+    settings = {
+        "gpt_neo": {
+            "vocab_size": 60, "max_position_embeddings": 40, "window_size": 48, "hidden_size": 32, "num_layers": 2,
+            "attention_types": [[["global", "local"], 1]], "num_heads": 2, "intermediate_size": 16,
+        },
+        "gpt2": GPT,
+        "xlm": {"vocab_size": 60, "emb_dim": 32, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 40},
+    }  # fmt: skip
+    model = tiny_model(family, settings.get(family, TEXT))
+    posembed.resize_model_(model, length=new)
+    from_disk = reloaded(model, saved(model, tmp_path / "out"))
+    expected = dict(from_disk.named_buffers())
+    assert all(torch.equal(buffer, expected[name]) for name, buffer in model.named_buffers())
+    inputs = text_inputs(model, new)
+    with torch.no_grad():
+        assert torch.equal(model(**inputs)[0], from_disk(**inputs)[0])

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import posembed
 from posembed import ArgumentError, CheckpointError
-from tiny_models import GPT, IMAGE, TEXT, reloaded, saved, tiny_model
+from tiny_models import GPT, IMAGE, TEXT, WHISPER, reloaded, saved, tiny_model
 
 TABLE = "embeddings.position_embeddings.weight"
 
@@ -329,3 +329,124 @@ def test_two_candidates_need_a_name(tmp_path: Path) -> None:
     source = saved(tiny_model("led", settings), tmp_path / "source")
     with pytest.raises(CheckpointError, match="several tables could be meant"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=128)
+
+
+LIMITS = [None, 10, 20, 32, 40, 10**30]
+
+
+@pytest.mark.parametrize("new", [16, 64])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_no_limit_is_raised_by_a_shorter_table_or_left_beyond_it(
+    limit: int | None, new: int, bert: Path, tmp_path: Path
+) -> None:
+    write(bert / "tokenizer_config.json", model_max_length=limit)
+    write(bert / "sentence_bert_config.json", max_seq_length=limit)
+    padded = 40 if limit is None else min(limit, 40)
+    tokenizer = {"truncation": {"max_length": limit}, "padding": {"strategy": {"Fixed": padded}}}
+    write(bert / "tokenizer.json", **(tokenizer | ({"truncation": None} if limit is None else {})))
+    posembed.resize_checkpoint(bert, out := tmp_path / "out", length=new)
+    expected = new if limit is None else min(limit, new) if new < 40 else new
+    assert read(out / "tokenizer_config.json")["model_max_length"] == expected
+    assert read(out / "sentence_bert_config.json")["max_seq_length"] == expected
+    after = read(out / "tokenizer.json")
+    assert after["padding"]["strategy"]["Fixed"] == min(padded, new)
+    assert after["truncation"] == (None if limit is None else {"max_length": expected})
+
+
+@pytest.mark.parametrize("weights", ["model", "open_clip_model"])
+def test_the_config_that_changes_is_that_of_the_weights(weights: str, tmp_path: Path) -> None:
+    """Folders of CLIP on the hub hold the same model twice, for open_clip and for transformers."""
+    text = {**TEXT, "max_position_embeddings": 16}
+    source = saved(tiny_model("clip", {"text_config": text, "vision_config": IMAGE}), tmp_path / "source")
+    key = "text_model.embeddings.position_embedding.weight"
+    write(source / "open_clip_config.json", model_cfg={"text_cfg": {"context_length": 16}, "vision_cfg": {}})
+    if weights != "model":
+        (source / "model.safetensors").unlink()
+        key = "positional_embedding"
+        save_file({key: torch.randn(16, 32), "x": torch.zeros(1)}, source / f"{weights}.safetensors")
+    before = {name: read(source / name) for name in ("config.json", "open_clip_config.json")}
+    edit = posembed.resize_checkpoint(source, out := tmp_path / "out", length=24, table=key).edit
+    assert [change.key for change in edit.tables] == [key]
+    changed = {name for name, settings in before.items() if read(out / name) != settings}
+    assert changed == {"config.json" if weights == "model" else "open_clip_config.json"}
+    if weights == "model":
+        model = reloaded(tiny_model("clip", {"text_config": text, "vision_config": IMAGE}), out)
+        assert len(model.get_parameter(key)) == 24
+
+
+@pytest.mark.parametrize("new", [(48, 48), (16, 16), (32, 48), (64, 32)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        37, 32, [37, 37], {"height": 37, "width": 40}, {"shortest_edge": 37}, {"shortest_edge": 32},
+        {"longest_edge": 32}, {"max_height": 32, "max_width": 32}, {"shortest_edge": 32, "longest_edge": 64},
+    ],
+)  # fmt: skip
+def test_what_stood_over_a_crop_still_does(size: Any, new: tuple[int, int], tmp_path: Path) -> None:
+    """DeiT's processor makes 256 pixels and cuts 224 out of them: else the rest of the image is black."""
+    source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
+    write(source / "preprocessor_config.json", size=size, crop_size={"height": 32, "width": 32}, pad_size=32)
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=new)
+    after = read(tmp_path / "out" / "preprocessor_config.json")
+    assert after["crop_size"] == {"height": new[0], "width": new[1]}
+    assert after["pad_size"] == (new[0] if new[0] == new[1] else list(new))
+
+    def sides(value: Any) -> list[int]:
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value] * 2
+        return list(values) * (1 if len(values) > 1 else 2)
+
+    before, crop = sides(size), (new[0] / 32, new[1] / 32)
+    if new[0] == new[1]:
+        assert sides(after["size"]) == [round(side * crop[0]) for side in before]
+    elif not isinstance(size, dict) or "shortest_edge" in size:
+        both = zip(sides(after["size"])[:2], new, strict=True)
+        assert all(side >= least for side, least in both)
+    assert type(after["size"]) is type(size) or (size == 32 and new[0] != new[1])
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("new", [16, 96])
+def test_each_side_of_a_pair_has_its_own_settings(side: str, new: int, tmp_path: Path) -> None:
+    """The tokenizer's limit is for what is read, that of generation for what is written."""
+    settings = {
+        "vocab_size": 60, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "attention_window": [8],
+        "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32,
+    }  # fmt: skip
+    source = saved(tiny_model("led", settings), tmp_path / "source")
+    write(source / "tokenizer_config.json", model_max_length=64)
+    write(source / "generation_config.json", max_length=32)
+    posembed.resize_checkpoint(source, out := tmp_path / "out", length=new, table=f"{side}.embed_positions.weight")
+    assert read(out / "tokenizer_config.json")["model_max_length"] == (new if side == "encoder" else 64)
+    assert read(out / "generation_config.json")["max_length"] == (new if side == "decoder" else 32)
+
+
+@pytest.mark.parametrize("kind", ["relative_key", "relative_key_query"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
+def test_a_model_with_relative_positions_too_is_refused(family: str, kind: str, tmp_path: Path) -> None:
+    """transformers 5 builds such a model without them, as if only the table hung on the length."""
+    source = saved(tiny_model(family, TEXT), tmp_path / "source")
+    write(source / "config.json", **{**read(source / "config.json"), "position_embedding_type": kind})
+    with pytest.raises(CheckpointError, match="relative positions of its length"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("new", [15, 30, 90, 31, 100])
+def test_sound_is_cut_as_the_encoder_wants_it(new: int, tmp_path: Path) -> None:
+    source = saved(tiny_model("whisper", WHISPER), tmp_path / "source")
+    before = {"chunk_length": 4, "n_samples": 9600, "nb_max_frames": 60, "hop_length": 160, "sampling_rate": 2400}
+    write(source / "preprocessor_config.json", **before)
+    arguments: dict[str, Any] = {"length": new, "table": "encoder.embed_positions.weight"}
+    if new == 30:
+        with pytest.raises(ArgumentError, match="already holds 30"):
+            posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+    elif new % 15:
+        with pytest.raises(CheckpointError, match="pass a multiple of 15 positions"):
+            posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+    else:
+        posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
+        after = read(tmp_path / "out" / "preprocessor_config.json")
+        assert after["n_samples"] == after["chunk_length"] * after["sampling_rate"]
+        assert after["nb_max_frames"] == after["n_samples"] // after["hop_length"] == 2 * new
+    assert (tmp_path / "out").exists() == (new in (15, 90))

@@ -222,3 +222,19 @@ def test_a_text_too_long_to_be_tried_is_no_reason_to_refuse(tmp_path: Path) -> N
     edit = posembed.resize_checkpoint(source, tmp_path / "out", length=9000, dry_run=True).edit
     assert edit.tables[0].after is not None
     assert edit.tables[0].after.shape == (9000, 32)
+
+
+# --- the answers to old inputs
+
+
+@pytest.mark.parametrize("new", [12, 300])
+@pytest.mark.parametrize("buckets", [8, 16])
+def test_a_model_whose_old_answers_would_change_is_refused(buckets: int, new: int, tmp_path: Path) -> None:
+    """DeBERTa's buckets of distances follow the length, where nothing else says how far they reach."""
+    settings = {**TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": buckets}
+    source = saved(tiny_model("deberta-v2", settings), tmp_path / "source")
+    refused(source, tmp_path / "out", "another answer at the new length", length=new)
+    told = saved(tiny_model("deberta-v2", {**settings, "max_relative_positions": 40}), tmp_path / "told")
+    posembed.resize_checkpoint(told, tmp_path / "out", length=new)
+    with pytest.raises(CheckpointError, match="another answer"):
+        posembed.resize_model_(tiny_model("deberta-v2", settings), length=new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -155,3 +156,25 @@ def test_roberta_counts_tokens_that_are_not_padding(case: Case, side: str) -> No
 def test_opt_counts_over_the_mask(case: Case) -> None:
     ids, mask = padded(case, [5, 8, 1], "left")
     assert_same(case.layer(ids, mask=mask), case.peer.embed(case.model, ids, attention_mask=mask.long()))
+
+
+@pytest.mark.parametrize("family", ["mpnet", "roberta"])
+@pytest.mark.parametrize("pad_id", [0, 1, 5])
+def test_padding_is_what_the_model_takes_for_it(family: str, pad_id: int, tmp_path: Path) -> None:
+    """transformers' MPNet counts positions by token 1, whatever its config says."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.AutoConfig.for_model(
+        family, **sizes, intermediate_size=16, max_position_embeddings=40, pad_token_id=pad_id
+    )
+    model = transformers.AutoModel.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    ids = torch.randint(6, 60, (2, 12))
+    ids[0, 3:5], ids[1, 8:] = 1, pad_id
+    with torch.no_grad():
+        expected = model.embeddings(input_ids=ids)
+        actual = inputs.RobertaInput.from_checkpoint(tmp_path).eval()(ids)
+    counted = ids != (1 if family == "mpnet" else pad_id)
+    assert torch.allclose(actual[counted], expected[counted], atol=1e-6)

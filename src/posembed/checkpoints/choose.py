@@ -58,7 +58,14 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
         # Tables of one field grow by the same number of rows, also where one of them reserves fewer.
         changed.append((table, table.layout, table.length + length - old))
     value = tables[0].config_value
-    return Target(tuple(changed), (old, length), value + length - old if isinstance(value, int) else None)
+    note = ""
+    if tables[0].found_by == "name" and tables[0].layout == TableLayout():
+        note = (
+            f"{tables[0].key}: nothing says how its rows are read; it is assumed that no row is reserved "
+            "(RoBERTa and BART reserve two). Give the model's folder, with its config, where that is wrong"
+        )
+    new_value = value + length - old if isinstance(value, int) else None
+    return Target(tuple(changed), (old, length), new_value, note=note)
 
 
 def grid_target(

@@ -7,6 +7,7 @@ transformers knows the model, it is rebuilt from the new config, and edits whose
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from posembed.checkpoints.trial import Reading, contradiction
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import DEFAULT_GRID_METHOD, DEFAULT_TEXT_METHOD, leading_rows_kept, resize_table
+
+BOTH = frozenset({"encoder", "decoder"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +50,14 @@ class Edit:
 
     target: which tables, and their sizes. tables: their rows. others: what hangs on them (ids, masks).
     config: the new config, whole; None where there was none.
+    sides: which side of a model the tables belong to, "encoder", "decoder" or both, where both are fed text.
     """
 
     target: Target
     tables: tuple[TensorChange, ...]
     others: tuple[TensorChange, ...]
     config: dict[str, Any] | None
+    sides: frozenset[str] = BOTH
 
     @property
     def tensors(self) -> dict[str, Tensor | None]:
@@ -90,7 +95,16 @@ def plan_edit(
         model = rebuilt(new_config, target)
         buffers = changed_buffers(tensors, found, target, model, tables)
         refuse_misread(found, target, model)
-    return Edit(target, tables, (*buffers, *taken_out(tensors, found, target)), new_config)
+    others = (*buffers, *taken_out(tensors, found, target))
+    return Edit(target, tables, others, new_config, sides_of(found.model, target))
+
+
+def sides_of(model: nn.Module | None, target: Target) -> frozenset[str]:
+    """The sides whose tables get another length, where encoder and decoder are both fed text."""
+    if model is None or not {"input_ids", "decoder_input_ids"} <= set(signature(model.forward).parameters):
+        return BOTH
+    parts = [set(table.parameter.split(".")) & BOTH for table, _, _ in target.tables]
+    return frozenset().union(*(part or BOTH for part in parts))
 
 
 def changed_table(

@@ -51,13 +51,17 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """config.json, or open_clip's own; None where there is neither."""
+        """The config that belongs to the weights, open_clip's own or config.json; None where there is none."""
         return self.settings(self.config_name)
 
     @property
     def config_name(self) -> str:
-        own = self.folder is not None and (self.folder / "open_clip_config.json").exists()
-        return "open_clip_config.json" if own else "config.json"
+        own = "open_clip_config.json"
+        if self.folder is None or not (self.folder / own).exists():
+            return "config.json"
+        # Such a folder may hold the same model for transformers too, with names of its own.
+        of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
+        return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
     def settings(self, name: str) -> dict[str, Any] | None:
         """A JSON object beside the weights, or None. Raises CheckpointError where it is there and broken."""

@@ -43,7 +43,34 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
             found = find_by_rebuilding(config, tensors, known, model)
     order = {key: place for place, key in enumerate(tensors)}
     tables = sorted(found.tables, key=lambda table: order[table.key])
-    return replace(found, tables=tuple(of_a_text(found, with_kind(tensors, table)) for table in tables))
+    relative = relative_type(config or {})
+    return replace(
+        found,
+        tables=tuple(beside_relative(relative, tensors, of_a_text(found, with_kind(tensors, t))) for t in tables),
+    )
+
+
+def relative_type(config: Config) -> str:
+    """The setting by which a BERT has relative positions too, "" where it has none; transformers 5 ignores it."""
+    kind = config.get("position_embedding_type")
+    if isinstance(kind, str) and kind.startswith("relative"):
+        return f"position_embedding_type={kind}"
+    inner = (relative_type(section) for section in config.values() if isinstance(section, dict))
+    return next(filter(None, inner), "")
+
+
+def beside_relative(relative: str, tensors: Tensors, table: FoundTable) -> FoundTable:
+    """The table; without a layout where relative positions of its length stand beside it."""
+    if table.layout is None or table.layout.grid is not None:
+        return table
+    distances = (
+        key
+        for key, tensor in tensors.items()
+        if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
+    )
+    if not (relative := relative or next(distances, "")):
+        return table
+    return replace(table, layout=None, doubt=f"relative positions of its length stand beside it ({relative})")
 
 
 def guessed_because(error: CheckpointError, config: Config, tensors: Tensors) -> list[FoundTable]:

@@ -71,11 +71,11 @@ class LargeJson:
         span = self._span(names)
         return None if span is None else json.loads(self.text[slice(*span)])
 
-    def replaced(self, *names: str, value: Any) -> str:
-        """The text with another value under these names, which must be there."""
+    def replace(self, *names: str, value: Any) -> None:
+        """Put another value under these names, which must be there, into the text."""
         span = self._span(names)
         assert span is not None
-        return self.text[: span[0]] + json_text(value, one_line=True) + self.text[span[1] :]
+        self.text = self.text[: span[0]] + json_text(value, one_line=True) + self.text[span[1] :]
 
     def _span(self, names: tuple[str, ...]) -> tuple[int, int] | None:
         start = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.buffers import resized_buffer
 from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.find import dotted
 from posembed.checkpoints.rebuild import build_on_meta, config_object
@@ -40,7 +40,7 @@ def resize_model_(
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     edit = plan_edit(config, tensors, length=length, image_size=size, grid=grid, method=method, table=table)
     assert edit.config is not None
-    old, new = (build_on_meta(config_object(config)) for config in (config, edit.config))
+    old, new = (build_with_buffers(each) for each in (config, edit.config))
     buffers = dict(changed_buffers(model, old, new))
     # Everything that can be refused has been; from here on, only assignments.
     for change in edit.tables:
@@ -50,10 +50,20 @@ def resize_model_(
         module, _, own_name = name.rpartition(".")
         model.get_submodule(module)._buffers[own_name] = buffer
     for name, module in old.named_modules():
-        for attribute, value in changed_numbers(module, new.get_submodule(name)):
-            setattr(model.get_submodule(name), attribute, value)
+        live, rebuilt = model.get_submodule(name), new.get_submodule(name)
+        for attribute, value in changed_numbers(module, rebuilt):
+            setattr(live, attribute, value)
+        if hasattr(module, "config"):
+            for attribute, value in changed_numbers(module.config, rebuilt.config):
+                setattr(live.config, attribute, value)
     update_config(model, edit)
     return edit
+
+
+def build_with_buffers(config: dict[str, Any]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)  # buffers that are drawn come out the same
+        return build_on_meta(config_object(config), buffers=True)
 
 
 def config_of(model: nn.Module) -> dict[str, Any]:
@@ -77,19 +87,26 @@ def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> No
 
 
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The live model's buffers whose shape differs between two builds of it on meta, in their new shape."""
-    shapes = {name: tuple(buffer.shape) for name, buffer in old.named_buffers()}
+    """The live model's buffers that differ between two builds of it, as the new one has them.
+
+    A mask's pattern alone does not say how it goes on: GPT-Neo's is a window once the length exceeds it.
+    """
+    before = dict(old.named_buffers())
     for name, buffer in new.named_buffers():
-        if tuple(buffer.shape) == shapes.get(name):
+        if name in before and before[name].shape == buffer.shape and torch.equal(before[name], buffer):
             continue
-        resized = resized_buffer(model.get_buffer(name), tuple(buffer.shape))
-        if resized is None:
-            raise CheckpointError(f"{name}: hangs on the length too, and is neither ids nor a mask; not resized")
-        yield name, resized
+        live = model.get_buffer(name)
+        if name in before and torch.equal(live.cpu(), before[name].to(live.dtype)):
+            yield name, buffer.to(live.device, live.dtype)
+        else:
+            raise CheckpointError(
+                f"{name}: hangs on the length too, and is not what the model starts with; not resized"
+            )
 
 
-def changed_numbers(old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Plain attributes (num_embeddings, max_positions, image_size) that differ between two builds of a module."""
+def changed_numbers(old: object, new: object) -> Iterator[tuple[str, Any]]:
+    """Plain attributes (num_embeddings, max_positions, image_size) that differ between two builds of a module or
+    of its config."""
     for name, value in vars(new).items():
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
         if is_number and vars(old).get(name) != value:
@@ -97,7 +114,7 @@ def changed_numbers(old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Any]]
 
 
 def update_config(model: nn.Module, edit: Edit) -> None:
-    """The new value in the model's config, and in every module's config of the same kind that says the old one."""
+    """The new value in the model's config, where no module may hold it, and in its settings of generation."""
     table, value = edit.target.tables[0][0], edit.target.value
     assert table.config_field is not None
     section = model.config
@@ -105,13 +122,9 @@ def update_config(model: nn.Module, edit: Edit) -> None:
         section = getattr(section, name)
     field = table.config_field[-1]
     stored = list(value) if isinstance(value, tuple) else value
-    old = getattr(section, field)
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if type(config) is type(section) and getattr(config, field) == old:
-            setattr(config, field, stored)
     setattr(section, field, stored)
     generation = getattr(model, "generation_config", None)
-    if edit.target.is_text and generation is not None and generation.max_length == edit.target.length[0]:
+    writes = edit.target.is_text and "decoder" in edit.sides
+    if writes and generation is not None and generation.max_length == edit.target.length[0]:
         generation.max_length = edit.target.length[1]
     assert getattr(section, field) == stored, dotted(table.config_field)

@@ -17,7 +17,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from posembed.checkpoints.found import FieldPath, FieldValue
 from posembed.errors import CheckpointError
@@ -90,8 +93,8 @@ def with_floats(value: Any) -> Any:
     return [with_floats(item) for item in value] if isinstance(value, list) else value
 
 
-def build_on_meta(config: Any) -> nn.Module:
-    """The model of a config object, every tensor on the meta device.
+def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
+    """The model of a config object, every tensor on the meta device; with ``buffers``, these on the CPU.
 
     Raises:
         CheckpointError: transformers cannot build it, or it has more than ``MOST_MODULES`` modules.
@@ -106,12 +109,29 @@ def build_on_meta(config: Any) -> nn.Module:
     if kind is None:
         raise CheckpointError(f"config.json: transformers has no model for {type(config).__name__}")
     try:
-        with quiet(), torch.device("meta"), at_most(MOST_MODULES):
+        with quiet(), torch.device("cpu" if buffers else "meta"), at_most(MOST_MODULES), parameters_on_meta():
             return kind(copy.deepcopy(config))
     except Exception as error:
         raise CheckpointError(
             f"config.json: transformers cannot build {kind.__name__} from it ({first_line(error)})"
         ) from error
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Give every new parameter to the meta device as soon as a module holds it."""
+
+    def move(*registered: Any) -> Any:
+        parameter = registered[-1]
+        if parameter is None or parameter.is_meta:
+            return None
+        return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(move)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextmanager

@@ -20,7 +20,9 @@ from posembed.checkpoints.other_files import other_files
 from posembed.checkpoints.settings import (
     TOKENIZER,
     Setting,
+    audio_settings,
     config_settings,
+    generation_settings,
     image_settings,
     length_settings,
     with_settings,
@@ -110,7 +112,10 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
     if target.image_size is not None:
         settings += image_settings(checkpoint, *target.image_size, target.length)
     elif target.is_text:
-        settings += length_settings(checkpoint, *target.length)
+        settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
+        settings += generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
+    else:
+        settings += audio_settings(checkpoint, *target.length)
     return settings
 
 
@@ -126,10 +131,10 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
     for name in names:
         changes = [setting for setting in resize.settings if setting.file == name]
         if name == TOKENIZER:
-            (change,) = changes
-            documents[inside / name] = LargeJson(checkpoint.folder / name).replaced(
-                *change.path, value=change.after
-            )
+            tokenizer = LargeJson(checkpoint.folder / name)
+            for change in changes:
+                tokenizer.replace(*change.path, value=change.after)
+            documents[inside / name] = tokenizer.text
             continue
         settings = resize.edit.config if name == checkpoint.config_name else checkpoint.settings(name)
         with open_file(checkpoint.folder / name) as file:

@@ -31,6 +31,7 @@ LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # some models want a multiple of something
 MOST_CELLS = 1024  # of a grid that are compared with all others
 TOLERANCE = 1e-4
+LOUDER = 10  # times the usual first weights
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,11 @@ def contradiction(before: Reading, after: Reading) -> str:
                 reasons.append(reason)
                 continue
             try:
-                return found or misreading(after, path, narrow=narrow)
+                return (
+                    found
+                    or misreading(after, path, narrow=narrow)
+                    or other_answer(before, after, path, narrow=narrow)
+                )
             except TooLarge:
                 raise
             except NotTried as reason:
@@ -88,6 +93,45 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
             raise
         except Exception as error:  # each model has errors of its own
             raise NotTried(f"{type(model).__name__}: {first_line(error)}") from error
+
+
+def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
+    """What is said where a text that reads the same rows gets another answer at the new length: more than the
+    table hangs on it then, such as DeBERTa's buckets of distances."""
+    if before.image_size is not None:
+        return ""  # an image of another size is another input
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
+        torch.default_generator.manual_seed(0)
+        old, new = (small_copy(reading.model.get_submodule(path), narrow=narrow) for reading in (before, after))
+        with torch.no_grad():
+            for parameter in old.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(LOUDER)  # so that attention is not even, whatever the scores are
+            held = dict(new.named_parameters())
+            for name, parameter in old.named_parameters():
+                shared = tuple(map(slice, map(min, parameter.shape, held[name].shape)))
+                held[name][shared] = parameter[shared]
+        for tokens in (min(before.length, after.length, LONGEST_TEXT), *SHORT_TEXTS):
+            if tokens > min(before.length, after.length):
+                break
+            try:
+                inputs = text_inputs(old, tokens)
+                answers = [answer(model, inputs) for model in (old, new)]
+            except Exception:  # not a multiple of what the model wants
+                continue
+            if not all(map(same, *answers)):
+                return f"a text of {tokens} tokens, whose rows stay, gets another answer at the new length"
+            return ""
+    return ""
+
+
+def answer(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
+    torch.default_generator.manual_seed(0)  # some attention is drawn
+    return [output.detach() for output in floats_in(model(**inputs))]
+
+
+def same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.allclose(first, second, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def wrong_line(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:

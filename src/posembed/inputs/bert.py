@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from posembed.inputs.embed import TokenEmbedding, embed
-from posembed.inputs.weights import open_model
+from posembed.inputs.weights import Weights, open_model
 from posembed.layers.learned import LearnedPositionalEmbedding, require_probability
 from posembed.tables.layout import TableLayout
 
@@ -88,6 +88,12 @@ class BertInput(nn.Module):
         )
 
     @classmethod
+    def pad_id_of(cls, weights: Weights) -> int | None:
+        """Returns the token that a model takes for padding."""
+        pad_id: int | None = weights.setting("pad_token_id", default=cls.usual_pad_id)
+        return pad_id
+
+    @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:
         """Loads the layer of a model of one of ``families`` from a folder or the hub."""
         weights = open_model(source, families=cls.families)
@@ -104,7 +110,7 @@ class BertInput(nn.Module):
         )
         vocab_size, dim = tensors["word_embeddings.weight"].shape
         types = tensors.get("token_type_embeddings.weight")
-        pad_id = weights.setting("pad_token_id", default=cls.usual_pad_id)
+        pad_id = cls.pad_id_of(weights)
         with torch.device("meta"):
             layer = cls(
                 vocab_size,

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from posembed.errors import ArgumentError
 from posembed.inputs.bert import BertInput
+from posembed.inputs.weights import Weights
 from posembed.tables.layout import TableLayout
 
 
@@ -43,6 +44,11 @@ class RobertaInput(BertInput):
             vocab_size, max_len, dim, token_types=token_types, dropout=dropout, eps=eps, pad_id=pad_id
         )
         self.uncounted_id = pad_id
+
+    @classmethod
+    def pad_id_of(cls, weights: Weights) -> int | None:
+        """Returns the token that a model takes for padding: always 1 in MPNet, whatever its config says."""
+        return 1 if weights.config.get("model_type") == "mpnet" else super().pad_id_of(weights)
 
     @staticmethod
     def layout(pad_id: int | None) -> TableLayout:
