@@ -329,3 +329,32 @@ def test_two_candidates_need_a_name(tmp_path: Path) -> None:
     source = saved(tiny_model("led", settings), tmp_path / "source")
     with pytest.raises(CheckpointError, match="several tables could be meant"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=128)
+
+
+@pytest.mark.parametrize("prefixed", ["everything", "the table", "everything but the table"])
+def test_a_table_under_two_keys_that_load_into_one_is_refused(prefixed: str, tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")
+    weights, table = load_file(source / "model.safetensors"), "embeddings.position_embeddings.weight"
+    twins = {
+        f"bert.{key}": value.clone() for key, value in weights.items() if prefixed != "the table" or key == table
+    }
+    kept = {table: weights[table]} if prefixed == "everything but the table" else weights
+    save_file({**kept, **twins}, source / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(posembed.CheckpointError, match="a second time"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("meant", ["encoder", "decoder"])
+def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_path: Path) -> None:
+    rows = torch.randn(40, 32)
+    keys = [f"{part}.position_embeddings.weight" for part in ("encoder", "decoder")]
+    torch.save({**dict.fromkeys(keys, rows), "token.weight": torch.randn(50, 32)}, tmp_path / "tied.bin")
+    with pytest.raises(posembed.CheckpointError, match="a second time"):
+        posembed.resize_checkpoint(
+            tmp_path / "tied.bin",
+            tmp_path / "o.safetensors",
+            length=64,
+            table=f"{meant}.position_embeddings.weight",
+        )
+    assert not (tmp_path / "o.safetensors").exists()
