@@ -77,6 +77,8 @@ def plan_edit(
     """
     if sum(size is not None for size in (length, image_size, grid)) != 1:
         raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
+    if not isinstance(method, str | None):
+        raise ArgumentError(f"--method (method=...) takes the name of a method; got {method!r}")
     found = find_tables(config, tensors)
     if length is not None:
         target = line_target(found, length, table)

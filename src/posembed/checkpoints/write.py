@@ -206,7 +206,7 @@ def new_index(checkpoint: Checkpoint, tensors: Mapping[str, Tensor | None]) -> s
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     kept = {file.path: edited(file, tensors) for file in checkpoint.weights}
     metadata["total_size"] = sum(byte_count(tensor) for file in kept.values() for tensor in file.values())
-    if "total_parameters" in metadata:
+    if type(metadata.get("total_parameters")) is int:
         metadata["total_parameters"] += sum(
             (0 if new is None else new.numel()) - numel(checkpoint.tensors[key]) for key, new in tensors.items()
         )
