@@ -11,6 +11,7 @@ import pytest
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed.checkpoints.evaluate_results import Kept
 from posembed.checkpoints.evaluation import Evaluation
 from posembed.checkpoints.runnable import Runnable, open_runnable, window_of
 from tiny_models import TEXT, saved, tiny_model
@@ -102,6 +103,46 @@ def test_a_sentence_encoder_is_fed_no_more_than_its_settings_say(tmp_path: Path)
     assert old.estimate("recall at 1", 64) is None
     assert any("is fed 32 tokens at most" in note and "64 positions" in note for note in found.notes)
     assert open_runnable(tmp_path / "encoder-128").old_length == 64
+
+
+@pytest.mark.parametrize("limit", [None, 24, 64, 1000, 10**30])
+@pytest.mark.parametrize("of_model", [None, 24, 40])
+def test_the_length_of_a_sentence_encoder_is_that_of_sentence_transformers(
+    of_model: int | None, limit: int | None, tmp_path: Path
+) -> None:
+    """Version 6 saves no max_seq_length, and takes the tokenizer's limit then."""
+    library = pytest.importorskip("sentence_transformers")
+    save_encoder(tmp_path, pooling={"embedding_dimension": 32, "pooling_mode": "mean"})
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | {"model_max_length": limit}
+    path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
+    if of_model is not None:
+        (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": of_model}))
+    encoder = library.SentenceTransformer(str(tmp_path), device="cpu")
+    assert open_runnable(tmp_path).length == encoder.max_seq_length
+
+
+LINE = '{"key": "a", "values": {"loss": [1.0]}}'
+
+
+@pytest.mark.parametrize("before", ["", LINE, f"{LINE}\n", f"{LINE}\r\n"])
+def test_a_new_line_of_results_stands_alone_whatever_the_file_ends_with(before: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    path.write_bytes(before.encode())
+    Kept(path).add("b", {"loss": [2.0]})
+    Kept(path).add("c", {"loss": [3.0]})
+    assert list(Kept(path).values) == (["a"] if before else []) + ["b", "c"]
+    assert path.read_bytes().startswith(before.encode())
+
+
+@pytest.mark.parametrize("content", ["name,score\nann,3\n", "[1]", '{"key": 1}', "notes", "\n"])
+def test_somebody_elses_file_is_not_said_to_be_deletable(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match="name another one") as refused:
+        Kept(path)
+    assert "delete" not in str(refused.value)
+    assert path.read_text() == content
 
 
 def test_windows_of_attention_are_told(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import posembed
 from posembed.checkpoints.files import open_checkpoint
 from posembed.checkpoints.tensor_files import values_of
 from posembed.errors import CheckpointError
+from tiny_models import TEXT, saved, tiny_model
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)}
 
@@ -222,3 +224,22 @@ def test_a_thousand_mutated_pickles_raise_our_error_or_are_read(zipped: bool, tm
         except CheckpointError:
             refused += 1
     assert refused > 500
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model-00001-of-00004.safetensors",
+        "model-00004-of-00004.safetensors",
+        "diffusion_pytorch_model-1-of-2.safetensors",
+        "adapter_model.safetensors",
+        "adapter.safetensors",
+    ],
+)
+def test_a_part_of_a_model_is_not_taken_for_the_model(name: str, tmp_path: Path) -> None:
+    """One shard of an interrupted download, or an adapter, can be the only weights of a folder."""
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")
+    (source / "model.safetensors").rename(source / name)
+    with pytest.raises(CheckpointError, match=f"holds {name}, only a part"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()

@@ -74,6 +74,17 @@ def test_what_is_no_file_is_named(source: Path, tmp_path: Path) -> None:
     assert files(tmp_path / "out") == {"config.json", "model.safetensors", "posembed.json"}
 
 
+@pytest.mark.parametrize("folder", ["", "2_Dense/", "assets/"])
+@pytest.mark.parametrize("name", [".git", ".hg", ".svn", ".jj"])
+def test_files_of_version_control_are_left_out(name: str, folder: str, source: Path, tmp_path: Path) -> None:
+    """In a worktree and in a submodule .git is a file, and a copy of it would be that worktree again."""
+    write(source, ["modules.json"], b'[{"path": ""}, {"path": "2_Dense/"}]')
+    write(source, [folder + name], b"gitdir: /elsewhere/.git/worktrees/model")
+    resized = posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert resized.left_out == (folder + name,)
+    assert not (tmp_path / "out" / folder / name).exists()
+
+
 # --- links
 
 

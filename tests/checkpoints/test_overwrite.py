@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
+from posembed.checkpoints.tensor_files import read_header
 from posembed.cli.resize import resize
 from posembed.errors import CheckpointError
 from posembed.files import system_rename
@@ -148,6 +149,45 @@ def test_a_copy_with_its_times_can_be_replaced_and_one_without_them_is_safe(sour
     shutil.copytree(tmp_path / "out", tmp_path / "copied", copy_function=shutil.copy)
     with pytest.raises(CheckpointError, match="nothing but an earlier resize"):
         posembed.resize_checkpoint(source, tmp_path / "copied", length=80, overwrite=True)
+
+
+@pytest.mark.parametrize("moment", ["even", "of the record"])
+@pytest.mark.parametrize("name", ["notes.txt", "model.safetensors", "README.md", "1_Pooling/config.json"])
+def test_one_time_for_all_files_hides_no_work(name: str, moment: str, source: Path, tmp_path: Path) -> None:
+    """Archives give all files one time (tar --mtime, zip's two seconds), sometimes that of another file."""
+    out = tmp_path / "out"
+    posembed.resize_checkpoint(source, out, length=64)
+    seconds = 1_577_836_800 if moment == "even" else os.stat(out / "posembed.json").st_mtime
+    OF_THE_USER[name](out) if name in ("notes.txt", "model.safetensors") else (out / name).write_text('{"a": 1}')
+    for path in out.rglob("*"):
+        os.utime(path, (seconds, seconds))
+    before = contents(tmp_path)
+    named = "nothing but an earlier resize" if moment == "even" else f"found {name}; "
+    with pytest.raises(CheckpointError, match=named):
+        posembed.resize_checkpoint(source, out, length=80, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("moment", ["even", "of the record"])
+def test_one_time_hides_no_work_in_a_bare_file(moment: str, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    posembed.resize_checkpoint(source / "model.safetensors", out, length=64, table=TABLE)
+    seconds = 1_577_836_800 if moment == "even" else os.stat(out).st_mtime
+    metadata = read_header(out)[1]
+    save_file({key: value + 1 for key, value in load_file(out).items()}, out, metadata=metadata)
+    os.utime(out, (seconds, seconds))
+    tuned_bytes = out.read_bytes()
+    with pytest.raises(CheckpointError, match="changed since"):
+        posembed.resize_checkpoint(source / "model.safetensors", out, length=80, table=TABLE, overwrite=True)
+    assert out.read_bytes() == tuned_bytes
+
+
+def test_every_resize_of_a_bare_file_stays_in_its_record(source: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    posembed.resize_checkpoint(source / "model.safetensors", first, length=64, table=TABLE)
+    posembed.resize_checkpoint(first, second, length=80, table=TABLE)
+    resizes = json.loads(read_header(second)[1]["posembed"])["resizes"]
+    assert [(resize["from"], resize["to"]) for resize in resizes] == [(40, 64), (64, 80)]
 
 
 @pytest.mark.parametrize("change", ["none", "other weights", "posembed's metadata lost"])

@@ -304,7 +304,7 @@ def test_arguments_that_cannot_be_used(arguments: dict[str, Any], reason: str, b
 @pytest.mark.parametrize("arguments", [{"image_size": 32}, {"grid": (4, 4)}, {"image_size": 3}, {"grid": (0, 4)}])
 def test_grids_that_cannot_be_used(arguments: dict[str, Any], tmp_path: Path) -> None:
     source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
-    with pytest.raises(ArgumentError, match=r"already holds|at least one patch"):
+    with pytest.raises(ArgumentError, match=r"already holds|at least 1|a grid of 1 to"):
         posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
 
 
@@ -428,6 +428,16 @@ def test_a_model_with_relative_positions_too_is_refused(family: str, kind: str, 
     source = saved(tiny_model(family, TEXT), tmp_path / "source")
     write(source / "config.json", **{**read(source / "config.json"), "position_embedding_type": kind})
     with pytest.raises(CheckpointError, match="relative positions of its length"):
+@pytest.mark.parametrize("prefixed", ["everything", "the table", "everything but the table"])
+def test_a_table_under_two_keys_that_load_into_one_is_refused(prefixed: str, tmp_path: Path) -> None:
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")
+    weights, table = load_file(source / "model.safetensors"), "embeddings.position_embeddings.weight"
+    twins = {
+        f"bert.{key}": value.clone() for key, value in weights.items() if prefixed != "the table" or key == table
+    }
+    kept = {table: weights[table]} if prefixed == "everything but the table" else weights
+    save_file({**kept, **twins}, source / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(posembed.CheckpointError, match="a second time"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     assert not (tmp_path / "out").exists()
 
@@ -450,3 +460,48 @@ def test_sound_is_cut_as_the_encoder_wants_it(new: int, tmp_path: Path) -> None:
         assert after["n_samples"] == after["chunk_length"] * after["sampling_rate"]
         assert after["nb_max_frames"] == after["n_samples"] // after["hop_length"] == 2 * new
     assert (tmp_path / "out").exists() == (new in (15, 90))
+@pytest.mark.parametrize("meant", ["encoder", "decoder"])
+def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_path: Path) -> None:
+    rows = torch.randn(40, 32)
+    keys = [f"{part}.position_embeddings.weight" for part in ("encoder", "decoder")]
+    torch.save({**dict.fromkeys(keys, rows), "token.weight": torch.randn(50, 32)}, tmp_path / "tied.bin")
+    with pytest.raises(posembed.CheckpointError, match="a second time"):
+        posembed.resize_checkpoint(
+            tmp_path / "tied.bin",
+            tmp_path / "o.safetensors",
+            length=64,
+            table=f"{meant}.position_embeddings.weight",
+        )
+    assert not (tmp_path / "o.safetensors").exists()
+
+
+@pytest.mark.parametrize("length", [0, -1, 10**13, 10**21, True, 64.0, "64"])
+def test_a_length_that_no_table_can_have_is_refused(length: Any, bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="counts positions"):
+        posembed.resize_checkpoint(bert, tmp_path / "out", length=length)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", [3, ["tile"], posembed.resize_table])
+def test_a_method_is_named(method: Any, bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="takes the name"):
+        posembed.resize_checkpoint(bert, tmp_path / "out", length=64, method=method)
+
+
+@pytest.mark.parametrize("kind", [tuple, list, torch.tensor])
+def test_the_grid_that_is_there_is_refused_in_every_form(kind: Any, tmp_path: Path) -> None:
+    vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
+    side = IMAGE["image_size"] // IMAGE["patch_size"]
+    with pytest.raises(ArgumentError, match="already holds"):
+        posembed.resize_checkpoint(vit, tmp_path / "out", grid=kind([side, side]))
+
+
+@pytest.mark.parametrize("name", ["grid", "image_size"])
+@pytest.mark.parametrize(
+    "size", [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()]
+)
+def test_sides_that_are_none_are_refused(name: str, size: Any, tmp_path: Path) -> None:
+    vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
+    with pytest.raises(ArgumentError, match="expected"):
+        posembed.resize_checkpoint(vit, tmp_path / "out", **{name: size})
+    assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,44 @@ def test_shards_stay_shards(tmp_path: Path) -> None:
     assert {name for name in old if name.startswith("model-") and new[name] != old[name]} == {holder}
 
 
+def other_content(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[::-1])
+
+
+def another_file(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes())
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("change", [other_content, another_file, Path.unlink])
+@pytest.mark.parametrize("name", ["the shard of the table", "another shard", "index", "config.json", "README.md"])
+def test_a_checkpoint_that_is_saved_anew_meanwhile_is_refused(
+    name: str, change: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers are read first and bytes later, so a file in between must be the same one, unchanged."""
+    from posembed.checkpoints import resize as module
+
+    source = tmp_path / "source"
+    tiny_model("bert", TEXT).save_pretrained(source, max_shard_size="8KB")
+    (source / "README.md").write_text("# A model")
+    index = source / "model.safetensors.index.json"
+    holder = json.loads(index.read_text())["weight_map"][TABLE]
+    other = next(path.name for path in sorted(source.glob("model-*")) if path.name != holder)
+    names = {"the shard of the table": holder, "another shard": other, "index": index.name}
+    documents = module.new_documents
+
+    def meanwhile(*args: Any) -> Any:
+        made = documents(*args)
+        change(source / names.get(name, name))
+        return made
+
+    monkeypatch.setattr(module, "new_documents", meanwhile)
+    with pytest.raises(CheckpointError):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
 def test_a_refusal_stops_the_shards_that_were_started(tmp_path: Path) -> None:
     tiny_model("bert", TEXT).save_pretrained(tmp_path / "source", max_shard_size="8KB")
     with pytest.raises(posembed.ArgumentError, match="already holds"):
@@ -117,7 +156,7 @@ def test_a_bare_file(source: Path, tmp_path: Path) -> None:
     posembed.resize_checkpoint(bare, tmp_path / "out.safetensors", length=64, table=TABLE)
     assert load_file(tmp_path / "out.safetensors")[TABLE].shape == (64, 32)
     _, metadata = read_header(tmp_path / "out.safetensors")
-    assert json.loads(metadata["posembed"])["to"] == 64
+    assert json.loads(metadata["posembed"])["resizes"][-1]["to"] == 64
 
 
 # --- places that cannot be written

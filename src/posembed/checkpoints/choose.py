@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from posembed.checkpoints.found import FieldPath, FieldValue, Found, FoundTable
 from posembed.checkpoints.layouts import pair
@@ -15,6 +17,9 @@ from posembed.tables.layout import TableLayout
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid")
+
+
+MOST_POSITIONS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,10 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
         ArgumentError: a length that is no length, or the one that is there.
         CheckpointError: no such table, several that could be meant, or one that is not understood.
     """
-    if type(length) is not int or length < 1:
-        raise ArgumentError(f"--length (length=...) counts positions, at least 1; got {length!r}")
+    if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
+        raise ArgumentError(
+            f"--length (length=...) counts positions, at least 1, at most {MOST_POSITIONS:,}; got {length!r}"
+        )
     tables = choose(found, key, grid=False)
     old = min(table.length or 0 for table in tables)
     if length == old:
@@ -77,6 +84,7 @@ def grid_target(
         ArgumentError: sizes that are no sizes, an image without a patch, or the grid that is there.
         CheckpointError: as for ``line_target``.
     """
+    grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, grid=True)
     first = tables[0]
     assert first.layout is not None
@@ -86,8 +94,8 @@ def grid_target(
         if first.patch is None:
             raise ArgumentError(f"nothing says how many pixels a patch of {first.key} has; pass --grid (grid=...)")
         grid = image_size[0] // first.patch[0], image_size[1] // first.patch[1]
-    if min(grid) < 1:
-        raise ArgumentError(f"expected a grid of at least one patch; got {grid[0]} x {grid[1]}")
+    if not 1 <= min(grid) * max(grid) <= MOST_POSITIONS:
+        raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
     if grid == first.layout.grid:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
     sizes = pixels(first, grid, image_size)
@@ -100,6 +108,19 @@ def grid_target(
         note = f"{height} x {width} pixels are no whole patches: the last {unseen} are not seen" if unseen else ""
     changed = tuple((t, replace(t.layout or TableLayout(), grid=grid), math.prod(grid)) for t in tables)
     return Target(changed, (math.prod(first.layout.grid), math.prod(grid)), value, sizes, note)
+
+
+def two_sides(option: str, value: Any) -> tuple[int, int] | None:
+    """(height, width) as whole numbers, from any pair of them; None stays."""
+    if value is None:
+        return None
+    try:
+        height, width = map(operator.index, value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{option}: expected two whole numbers, (height, width); got {value!r}") from error
+    if min(height, width) < 1:
+        raise ArgumentError(f"{option}: expected sides of at least 1; got {value!r}")
+    return height, width
 
 
 def pixels(

@@ -1,32 +1,67 @@
 """Recognises the output of an earlier resize, so that ``--overwrite`` never deletes anybody's work.
 
-A resize sets one modification time on all files that it writes, in whole even seconds, which every file system can
-store. A file that somebody adds or changes later has another one.
+A resize keeps its time in its record, and of a folder each file's hash, and gives all its files that time, in
+whole even seconds, which every file system can store. What somebody adds or changes later differs from the record,
+even where an archive has given all files one time.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import stat
-import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from posembed.checkpoints.json_files import read_json
-from posembed.checkpoints.tensor_files import read_header
+from posembed.checkpoints.tensor_files import open_file, read_header, tensor_bytes
 from posembed.errors import CheckpointError
 
 RECORD = "posembed.json"
 MOST_NAMED = 5
+# Of a file above 64 MB, only blocks at even distances are hashed: all its bytes would take as long as the copy.
+BLOCK, BLOCKS = 1 << 16, 1 << 10
+
+
+def hashes_of(place: Path) -> dict[str, str]:
+    """The hash of every file of a folder, but of its record."""
+    return {name: fingerprint(path) for name, path in files_of(place).items() if name != RECORD}
 
 
 def stamp(place: Path) -> None:
-    """Set the time of this resize on a file, or on all files of a folder."""
-    seconds = int(time.time()) // 2 * 2
-    files = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
-    for path in files if place.is_dir() else [place]:
-        with suppress(OSError):  # without a stamp, --overwrite will refuse this copy, which is safe
+    """Set the time of the last resize, as the record says it, on a file or on all files of a folder."""
+    with suppress(KeyError, IndexError, OSError, CheckpointError):  # --overwrite then refuses this copy: safe
+        seconds = last_resize(place)["time"]
+        for path in files_of(place).values():
             os.utime(path, (seconds, seconds))
+
+
+def files_of(place: Path) -> dict[str, Path]:
+    """The files of a folder by their names in it, or the one file."""
+    if not place.is_dir():
+        return {place.name: place}
+    paths = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
+    return {str(path.relative_to(place)): path for path in paths}
+
+
+def last_resize(place: Path) -> dict[str, Any]:
+    """The newest entry of the record. Raises KeyError or IndexError where there is none."""
+    text = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
+    last: dict[str, Any] = text["resizes"][-1]
+    return last
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file's size and bytes; of a large file, of its size and blocks spread over it."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256(str(size).encode())
+        for start in range(0, size, max(BLOCK, -(-size // BLOCKS))):
+            file.seek(start)
+            digest.update(file.read(BLOCK))
+    return digest.hexdigest()
 
 
 def why_not_replaced(place: Path) -> str | None:
@@ -35,8 +70,7 @@ def why_not_replaced(place: Path) -> str | None:
         if place.is_dir():
             others = foreign_entries(place)
         else:
-            is_own = "posembed" in read_header(place)[1] and stamp_of(place) is not None
-            others = [] if is_own else ["a file that no resize wrote, or that was changed since"]
+            others = [] if is_unchanged_file(place) else ["a file that no resize wrote, or that was changed since"]
     except (OSError, CheckpointError):
         others = ["files that cannot be read"]
     if not others:
@@ -49,28 +83,44 @@ def why_not_replaced(place: Path) -> str | None:
 
 
 def foreign_entries(root: Path) -> list[str]:
-    """What an earlier resize did not leave so: files with another time, links, empty folders."""
+    """What an earlier resize did not leave so: files of another time or content, links, empty folders."""
     record = root / RECORD
-    is_own = record.is_file() and "resizes" in read_json(record)
-    time_of_resize = stamp_of(record) if is_own else None
+    hashes, seconds = {}, None
+    with suppress(KeyError, IndexError, TypeError, CheckpointError):
+        hashes, seconds = {**read_json(record)["files"]}, last_resize(root)["time"]
     found = []
     for folder, subfolders, names in os.walk(root, onerror=raised):
         paths = [Path(folder, name) for name in (*subfolders, *names)]
         if not paths and Path(folder) != root:
             found.append(f"{Path(folder).relative_to(root)}/")
         for path in paths:
-            is_folder = path.is_dir() and not path.is_symlink()
-            if not is_folder and (time_of_resize is None or stamp_of(path) != time_of_resize):
-                found.append(str(path.relative_to(root)))
+            if path.is_dir() and not path.is_symlink():
+                continue
+            name = str(path.relative_to(root))
+            is_own = path == record or name in hashes
+            if not is_own or not has_time(path, seconds) or (path != record and fingerprint(path) != hashes[name]):
+                found.append(name)
     return sorted(found)
 
 
-def stamp_of(path: Path) -> int | None:
-    """A file's time, if it is one that ``stamp`` can have set."""
+def is_unchanged_file(path: Path) -> bool:
+    """Whether a bare file has the time and the tables of the resize that its metadata tells of."""
+    tensors, metadata = read_header(path)
+    if "posembed" not in metadata:
+        return False
+    with suppress(KeyError, IndexError, TypeError, ValueError):
+        last = last_resize(path)
+        return has_time(path, last["time"]) and all(
+            change["sha256"][1] == hashlib.sha256(tensor_bytes(tensors[change["key"]].read())).hexdigest()
+            for change in last["tensors"]
+            if change["sha256"][1] is not None
+        )
+    return False
+
+
+def has_time(path: Path, seconds: Any) -> bool:
     state = path.lstat()
-    if stat.S_ISREG(state.st_mode) and state.st_mtime_ns % 2_000_000_000 == 0:
-        return state.st_mtime_ns
-    return None
+    return stat.S_ISREG(state.st_mode) and type(seconds) is int and state.st_mtime_ns == seconds * 10**9
 
 
 def raised(error: OSError) -> None:

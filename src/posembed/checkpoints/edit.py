@@ -21,7 +21,7 @@ from posembed.checkpoints.names import key_in_files
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, with_field
 from posembed.checkpoints.sinusoids import grid_sinusoid, recognise
 from posembed.checkpoints.small import NotTried, models_around, takes_text
-from posembed.checkpoints.tensor_files import values_of
+from posembed.checkpoints.tensor_files import AnyTensor, values_of
 from posembed.checkpoints.trial import Reading, contradiction
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
@@ -82,11 +82,14 @@ def plan_edit(
     """
     if sum(size is not None for size in (length, image_size, grid)) != 1:
         raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
+    if not isinstance(method, str | None):
+        raise ArgumentError(f"--method (method=...) takes the name of a method; got {method!r}")
     found = find_tables(config, tensors)
     if length is not None:
         target = line_target(found, length, table)
     else:
         target = grid_target(found, image_size=image_size, grid=grid, key=table)
+    refuse_second_copies(tensors, found, target)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, *change, method=method) for change in target.tables)
     if found.model is None or new_config is None:
@@ -105,6 +108,32 @@ def sides_of(model: nn.Module | None, target: Target) -> frozenset[str]:
         return BOTH
     parts = [set(table.parameter.split(".")) & BOTH for table, _, _ in target.tables]
     return frozenset().union(*(part or BOTH for part in parts))
+
+
+def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
+    """Refuse a table that stands in the files a second time, where only one of the two would change.
+
+    Raises:
+        CheckpointError: a model loads two keys into one table, or two keys of a pickle share its values.
+    """
+    changed = {table.key for table, _, _ in target.tables}
+    prefix = f"{getattr(found.model, 'base_model_prefix', '')}."
+    for key in changed:
+        # A model with a head puts its base model's name in front of every key, and loads keys without it too.
+        names = {prefix + key, key.removeprefix(prefix)} if found.model is not None and prefix != "." else set()
+        for other in tensors.keys() - changed:
+            if other in names or share_values(tensors[key], tensors[other]):
+                raise CheckpointError(
+                    f"{key}: the files hold this table a second time, as {other}, which would stay as it is; save "
+                    "the model again with one of the two"
+                )
+
+
+def share_values(one: AnyTensor, other: AnyTensor) -> bool:
+    """Whether two tensors of a pickle lie in the same memory."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.is_meta:
+        return False
+    return one.shape == other.shape and one.data_ptr() == other.data_ptr() != 0
 
 
 def changed_table(

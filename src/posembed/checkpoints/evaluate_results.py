@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,10 @@ class Kept:
                 entry = json.loads(line)
                 self.values[entry["key"]] = dict(entry["values"])
             except (ValueError, KeyError, TypeError) as error:
-                raise DataError(
-                    f"{self.path}: line {number} is no measurement ({error}); delete it, and it is made again"
-                ) from error
+                remedy = "delete that line, and it is measured again"
+                if not self.values:
+                    remedy = "expected a file of results; name another one"
+                raise DataError(f"{self.path}: line {number} is no measurement ({error}); {remedy}") from error
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -51,8 +53,10 @@ class Kept:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"key": key, **about, "values": values}) + "\n")
+            with self.path.open("a+b") as file:
+                if file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+                    file.write(b"\n")  # an editor, or a killed process, left the last line open
+                file.write(json.dumps({"key": key, **about, "values": values}).encode() + b"\n")
         except OSError as error:
             raise DataError(
                 f"{self.path}: results cannot be kept there ({error.strerror}); name another file"

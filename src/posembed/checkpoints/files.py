@@ -6,6 +6,7 @@ weights. Nothing is written here and no value is read: that is for ``write.py`` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,19 +16,27 @@ from typing import Any
 from posembed.checkpoints.hub import download, looks_like_a_hub_name
 from posembed.checkpoints.json_files import read_json
 from posembed.checkpoints.pickles import read_pickle
-from posembed.checkpoints.tensor_files import AnyTensor, read_header
+from posembed.checkpoints.tensor_files import AnyTensor, read_header, reading
 from posembed.checkpoints.weight_names import PICKLES, WEIGHTS
 from posembed.errors import CheckpointError
+
+PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
+
+FileState = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class WeightFile:
-    """One file of weights: its tensors by key, still on the disk, and what else it holds."""
+    """One file of weights: its tensors by key, still on the disk, and what else it holds.
+
+    state: ``file_state`` from before the file was opened.
+    """
 
     path: Path
     tensors: Mapping[str, AnyTensor]
     metadata: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    state: FileState = (0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,11 @@ def weights_path(folder: Path) -> Path:
         if (folder / name).exists():
             return folder / name
     found = sorted(path.name for path in folder.iterdir() if path.suffix == ".safetensors")
+    if parts := [name for name in found if PART_OF_A_MODEL.match(name)]:
+        raise CheckpointError(
+            f"{folder}: holds {parts[0]}, only a part of a model; expected model.safetensors or the index of all "
+            "shards; fetch the rest of the model, or merge the adapter into it"
+        )
     if len(found) == 1:
         return folder / found[0]
     reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
@@ -132,10 +146,18 @@ def weights_path(folder: Path) -> Path:
 
 
 def open_weights(path: Path) -> WeightFile:
+    state = file_state(path)
     if path.suffix in PICKLES:
         tensors, others = read_pickle(path)
-        return WeightFile(path, tensors, {"format": "pt"}, others)
-    return WeightFile(path, *read_header(path))
+        return WeightFile(path, tensors, {"format": "pt"}, others, state)
+    return WeightFile(path, *read_header(path), state=state)
+
+
+def file_state(path: Path) -> FileState:
+    """What changes when a file is written to or replaced."""
+    with reading(path):
+        found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def open_shards(index: Path) -> tuple[WeightFile, ...]:

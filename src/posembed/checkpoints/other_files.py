@@ -26,6 +26,8 @@ HARMLESS = (
     ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",
     ".wav", ".mp3", ".flac", ".ogg", ".mp4", ".txt", ".md", ".json", ".jsonl", ".py",
 )  # fmt: skip
+# Mostly folders, but files in a worktree and in a submodule, where they lead to the folder.
+VERSION_CONTROL = (".git", ".hg", ".svn", ".bzr", ".jj", ".dvc")
 LOOKED_AT = 1 << 16
 
 
@@ -89,6 +91,8 @@ def is_weights(path: Path) -> bool:
 def stays_behind(path: Path, modules: set[Path]) -> bool:
     """Whether a file that is not known as weights is left out all the same."""
     if DESCRIPTION.fullmatch(path.name) and modules.isdisjoint(path.parents):
+        return True
+    if path.name in VERSION_CONTROL:
         return True
     if not path.is_file():
         return path.exists()  # a hidden folder, a pipe; a link that leads nowhere is refused later

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -92,7 +94,7 @@ def resize_checkpoint(
         copy.finish(
             tensors=resize.edit.tensors,
             documents=new_documents(checkpoint, resize),
-            metadata={"posembed": json_text(resize.record, one_line=True)},
+            metadata={"posembed": json_text(with_record(earlier_record(checkpoint), resize), one_line=True)},
         )
     return resize
 
@@ -140,11 +142,7 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
         with open_file(checkpoint.folder / name) as file:
             one_line = b"\n" not in file.read().strip()
         documents[inside / name] = json_text(with_settings(settings or {}, changes), one_line=one_line)
-    path = checkpoint.root / RECORD
-    record = read_json(path) if path.exists() else {}
-    earlier = record.get("resizes")
-    resizes = [*(earlier if isinstance(earlier, list) else []), resize.record]
-    documents[Path(RECORD)] = json_text({**record, "resizes": resizes})
+    documents[Path(RECORD)] = json_text(with_record(earlier_record(checkpoint), resize))
     card = checkpoint.root / MODEL_CARD
     if card.is_file():
         with open_file(card) as file:  # bytes that are no UTF-8 come out as they went in
@@ -153,12 +151,30 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
     return documents
 
 
+def earlier_record(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the checkpoint tells of its earlier resizes: in posembed.json, or in the metadata of a bare file."""
+    if checkpoint.folder is not None:
+        path = checkpoint.root / RECORD
+        return dict(read_json(path)) if path.exists() else {}
+    try:
+        record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
+    except ValueError:  # not posembed's own
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def with_record(record: dict[str, Any], resize: Resize) -> dict[str, Any]:
+    earlier = record.get("resizes")
+    return {**record, "resizes": [*(earlier if isinstance(earlier, list) else []), resize.record]}
+
+
 def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:
-    """What posembed.json keeps: from, to, method, versions, and each changed tensor's hash before and after."""
+    """What posembed.json keeps: time, from, to, method, versions, and changed tensors' hashes before and after."""
     before, after = edit.target.length
     field = edit.target.tables[0][0].config_field
     return {
         "source": source,
+        "time": int(time.time()) // 2 * 2,
         "from": before,
         "to": after,
         "config_field": None if field is None else dotted(field),

@@ -63,7 +63,7 @@ class Runnable:
         longest = max(lengths)
         if self.fed is not None and self.length == self.fed < longest and self.fed != self.rows:
             more = "" if self.rows is None else f"; its table holds {self.rows:,} positions"
-            yield f"{self.name} is fed {self.fed:,} tokens at most: its max_seq_length{more}."
+            yield f"{self.name} is fed {self.fed:,} tokens at most, by its max_seq_length or its tokenizer{more}."
         elif self.rows is not None and self.rows < longest:
             yield f"{self.name} holds {self.rows:,} positions: it has no row beyond."
         odd = [length for length in lengths if self.window is not None and length % self.window]
@@ -164,9 +164,11 @@ def least(*numbers: int | None) -> int | None:
 
 
 def fed_length(checkpoint: Checkpoint) -> int | None:
-    """sentence-transformers' max_seq_length."""
-    settings = (checkpoint.settings(name) or {} for name in SENTENCE_SETTINGS)
-    return least(*(fed for each in settings if type(fed := each.get("max_seq_length")) is int and fed > 0))
+    """sentence-transformers' max_seq_length, or without one, as version 6 saves models, the tokenizer's limit."""
+    said = [(checkpoint.settings(name) or {}).get("max_seq_length") for name in SENTENCE_SETTINGS]
+    limits = [fed for fed in said if type(fed) is int and fed > 0]
+    tokenizer = (checkpoint.settings("tokenizer_config.json") or {}).get("model_max_length")
+    return least(*limits) if limits or type(tokenizer) is not int or tokenizer < 1 else tokenizer
 
 
 def window_of(config: dict[str, Any]) -> int | None:

@@ -11,9 +11,9 @@ from threading import Event
 
 from torch import Tensor
 
-from posembed.checkpoints.earlier import stamp, why_not_replaced
+from posembed.checkpoints.earlier import RECORD, hashes_of, stamp, why_not_replaced
 from posembed.checkpoints.families import is_table_name
-from posembed.checkpoints.files import Checkpoint, WeightFile
+from posembed.checkpoints.files import Checkpoint, WeightFile, file_state
 from posembed.checkpoints.json_files import json_text, read_json
 from posembed.checkpoints.other_files import OtherFiles, other_files
 from posembed.checkpoints.tensor_files import AnyTensor, byte_count, copy_file, copy_mode, write_tensors
@@ -54,6 +54,8 @@ def started_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) 
     them and leaves nothing.
     """
     others = other_files(checkpoint)
+    read = [*others.kept.values(), *([checkpoint.index] if checkpoint.index else [])]
+    states = {path: file_state(path) for path in read} | {file.path: file.state for file in checkpoint.weights}
     refuse_unsafe_place(checkpoint, out)
     refuse_full_disk(checkpoint, others, out)
     try:
@@ -65,6 +67,13 @@ def started_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) 
             finally:
                 copy.stop.set()
                 pool.shutdown(cancel_futures=True)
+            for path, state in states.items():
+                if not path.exists() or file_state(path) != state:
+                    raise CheckpointError(f"{path}: changed while it was read; try again when nothing writes it")
+            if (record := place / RECORD).is_file():
+                text = json_text({**read_json(record), "files": hashes_of(place)})
+                record.unlink()
+                write_text(record, text)
             stamp(place)
             copy.copy_modes()
     except FileExistsError as error:
@@ -197,7 +206,7 @@ def new_index(checkpoint: Checkpoint, tensors: Mapping[str, Tensor | None]) -> s
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
     kept = {file.path: edited(file, tensors) for file in checkpoint.weights}
     metadata["total_size"] = sum(byte_count(tensor) for file in kept.values() for tensor in file.values())
-    if "total_parameters" in metadata:
+    if type(metadata.get("total_parameters")) is int:
         metadata["total_parameters"] += sum(
             (0 if new is None else new.numel()) - numel(checkpoint.tensors[key]) for key, new in tensors.items()
         )
