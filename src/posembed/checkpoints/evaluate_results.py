@@ -11,7 +11,7 @@ from typing import Any
 from posembed.errors import DataError
 
 Counted = Mapping[str, Sequence["float | None"]]
-"""By the name of what is counted, a number for each text; None where it is not finite."""
+"""One number per text, by the name of the measurement; None if it is not finite."""
 
 
 class Kept:

@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 """Told which checkpoint runs, how many tokens are done, and how many there are."""
 
 VERSION_OF_FIGURES = 2
-"""To be raised whenever the same question gets another figure, so that kept ones are not mixed with new ones."""
+"""Increase this whenever the same question gives another figure, so that kept figures and new ones never mix."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def masked_counts(
     seed: int,
     tick: Tick = lambda tokens: None,
 ) -> dict[str, Tensor]:
-    """Of each text, (N,) each: how many tokens were hidden, how many of those found, and the sum of their losses.
+    """Three results per text, (N,) each: hidden tokens, hidden tokens found, and the sum of their losses.
 
     A seeded 15 % of the tokens are replaced by the mask token, all at once and the same at every length. (Salazar
     et al., 1910.14659, hide one token at a time, which takes a run of the model for each.)

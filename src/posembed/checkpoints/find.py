@@ -182,7 +182,7 @@ def stale_buffers(tensors: Tensors, model: nn.Module, tables: list[FoundTable]) 
 
 
 def is_ids_or_mask(key: str, shape: tuple[int, ...]) -> bool:
-    """By its name, and a mask by its shape too: a ``bias`` is one where it is (1, 1, N, N)."""
+    """Recognises it by its name, and a mask by its shape too: a ``bias`` is a mask if it is (1, 1, N, N)."""
     if key.endswith(("position_ids", "token_type_ids")):
         return len(shape) in (1, 2)
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]

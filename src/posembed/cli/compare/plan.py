@@ -27,7 +27,7 @@ def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """As people say it: 40 s, 12 min, 3.5 h."""
+    """Formats a time for people: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
