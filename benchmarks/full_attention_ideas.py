@@ -151,9 +151,7 @@ class AveragedByDistance(TableAtQueriesKeys):
     ``always``: in training too, as AveragedPositionalEmbedding does; then ``near_heads`` of the heads may
     have it and the others no position."""
 
-    def __init__(
-        self, dim: int, heads: int, rows: int, always: bool = False, near_heads: int | None = None
-    ) -> None:
+    def __init__(self, dim: int, heads: int, rows: int, always: bool = False, near_heads: int | None = None) -> None:
         super().__init__(dim, heads, rows)
         self.always, self.near_heads = always, near_heads or heads
 

@@ -125,9 +125,7 @@ def nanogpt(folder: Path, task: LanguageModelling, spec: LanguageSpec, device: A
     sizes = {"n_layer": spec.layers, "n_head": spec.heads, "n_embd": spec.width, "dropout": spec.dropout}
     config = module.GPTConfig(block_size=spec.train_length, vocab_size=task.corpus.vocabulary, bias=True, **sizes)
     model = module.GPT(config)
-    return plain_loop(
-        model, lambda ids, targets: model(ids.contiguous(), targets.contiguous())[1], task, spec, device
-    )
+    return plain_loop(model, lambda ids, targets: model(ids.contiguous(), targets.contiguous())[1], task, spec, device)
 
 
 def x_transformers(task: LanguageModelling, spec: LanguageSpec, device: Any) -> Turn:

@@ -121,10 +121,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     device = torch.cuda.get_device_name() if args.device == "cuda" else processor_name()
-    print(
-        f"{device}; {torch.get_num_threads()} threads; torch {torch.__version__}, "
-        f"Python {platform.python_version()}"
-    )
+    print(f"{device}; {torch.get_num_threads()} threads; torch {torch.__version__}, Python {platform.python_version()}")
     print(f"batch {args.batch}, length {args.length}, width {args.width}, float32, {args.repeats} repeats")
     table = 0.02 * torch.randn(args.length, args.width)
     x = 0.02 * torch.randn(args.batch, args.length, args.width, device=args.device)

@@ -101,9 +101,7 @@ def folder_of(text: str, study: str) -> RunFolder:
 
 def write_page(text: str, corpus: Corpus) -> Path:
     """Every study that has results, as Markdown."""
-    command = (
-        "python benchmarks/length.py" if text == "stdlib" else f"python benchmarks/length.py --name {text} ..."
-    )
+    command = "python benchmarks/length.py" if text == "stdlib" else f"python benchmarks/length.py --name {text} ..."
     lines = [f"# How far does the rolling table carry? {text}", "", f"    {command}", ""]
     lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]
     for name, study in STUDIES.items():

@@ -83,9 +83,7 @@ def main() -> None:
             each = []
             for count in (most // 4, most // 2, most):
                 where = Path(place) / f"{kind}-{count}"
-                data = (
-                    write_rows(where, count) if kind == "text" else write_table(where.with_suffix(".csv"), count)
-                )
+                data = write_rows(where, count) if kind == "text" else write_table(where.with_suffix(".csv"), count)
                 seconds, size = measure(kind, data, Path(place) / "cache")
                 each.append(seconds / count)
                 rows.append([f"{count:,} {name}", f"{seconds:.1f}", f"{size:.2f}", f"{1e6 * each[-1]:.1f}"])

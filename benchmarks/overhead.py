@@ -74,9 +74,7 @@ class Copy(torch.autograd.Function):
 
 
 def contestants(shape: Shape, layers: int) -> Contestants:
-    spec = cost_spec(
-        OURS, batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers
-    )
+    spec = cost_spec(OURS, batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers)
     found: Contestants = {("-", NONE): NoPosition()}
     found |= {("posembed", name): build_encoding(run_spec(spec, name)) for name in OURS}
     found |= {(COPY, "learned"): CopyOfInput(), (COPY, "rope"): CopyOfHeads()}
@@ -87,9 +85,7 @@ def contestants(shape: Shape, layers: int) -> Contestants:
 class TrainingStep:
     """Forward, backward and AdamW of one model, with one encoding in it."""
 
-    def __init__(
-        self, model: Decoder, shared: torch.optim.Optimizer, encoding: PositionEncoding, shape: Shape
-    ) -> None:
+    def __init__(self, model: Decoder, shared: torch.optim.Optimizer, encoding: PositionEncoding, shape: Shape) -> None:
         self.model, self.encoding = model, encoding
         generator = torch.Generator().manual_seed(0)
         self.ids = torch.randint(VOCABULARY, (shape.batch, shape.length + 1), generator=generator)
@@ -120,9 +116,7 @@ def steps_of_places(found: Contestants, shape: Shape) -> dict[tuple[str, str], S
 def times_a_step(found: Contestants, shape: Shape, layers: int) -> dict[tuple[str, str], int]:
     """How often a step of training does what ``Places`` does."""
     return {
-        key: layers if writes(encoding, shape).queries_keys else 1
-        for key, encoding in found.items()
-        if key[1] != NONE
+        key: layers if writes(encoding, shape).queries_keys else 1 for key, encoding in found.items() if key[1] != NONE
     }
 
 
@@ -139,9 +133,7 @@ def turns(steps: dict[tuple[str, str], Step], rounds: int) -> dict[tuple[str, st
     return {key: times[" ".join(key)] for key in steps}
 
 
-def rows_of(
-    times: dict[tuple[str, str], Spread], cells: Callable[[tuple[str, str]], list[str]]
-) -> list[list[str]]:
+def rows_of(times: dict[tuple[str, str], Spread], cells: Callable[[tuple[str, str]], list[str]]) -> list[list[str]]:
     """Ours and its peers side by side."""
     order = sorted(times, key=lambda key: (key[1] != NONE, OURS.index(key[1]) if key[1] in OURS else 0))
     return [[key[1], key[0], milliseconds(times[key].median), *cells(key)] for key in order]
@@ -280,9 +272,7 @@ def main() -> None:
             against_ours(attention, key),
         ]
 
-    lines += pages.table(
-        ["encoding", "of", "ms", "of attention", "quoted", "times ours"], rows_of(attention, beside)
-    )
+    lines += pages.table(["encoding", "of", "ms", "of attention", "quoted", "times ours"], rows_of(attention, beside))
     lines += ["## The claims", "", *verdicts(shares, attention), ""]
     pages.write("overhead", lines, keep=keep)
 

@@ -79,9 +79,7 @@ def main() -> None:
         source, out = Path(folder, "source"), Path(folder, "out")
         source.mkdir()
         # In a process of its own: the peak memory of this one would count for every command that it starts.
-        maker = multiprocessing.get_context("spawn").Process(
-            target=make_checkpoint, args=(source, arguments.gigabytes)
-        )
+        maker = multiprocessing.get_context("spawn").Process(target=make_checkpoint, args=(source, arguments.gigabytes))
         maker.start()
         maker.join()
         size = sum(path.stat().st_size for path in source.iterdir()) / 1e9

@@ -35,9 +35,7 @@ def run(arguments: list[str]) -> None:
 
 
 def row(name: str, taken: Spread, torch_taken: Spread) -> list[str]:
-    interval = (
-        "" if taken.low is None or taken.high is None else f"{1e3 * taken.low:.0f} to {1e3 * taken.high:.0f}"
-    )
+    interval = "" if taken.low is None or taken.high is None else f"{1e3 * taken.low:.0f} to {1e3 * taken.high:.0f}"
     return [name, f"{1e3 * taken.median:.0f}", interval, f"{ratio(taken, torch_taken).median:.2f}"]
 
 

@@ -104,9 +104,7 @@ def ids_of(layer_input: Tensor, position_ids: Tensor | None, offset: int | Tenso
 def adds(rows: Callable[[nn.Module, Tensor], Tensor]) -> Callable[..., Tensor]:
     """The definition of a layer that adds the rows of the ids (B, L) to its input."""
 
-    def definition(
-        layer: nn.Module, x: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
-    ) -> Tensor:
+    def definition(layer: nn.Module, x: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0) -> Tensor:
         ids = ids_of(x, position_ids, offset)
         return x + rows(layer, ids).to(x.dtype)
 
@@ -217,9 +215,7 @@ def call_near_far(encoding: nn.Module, project: nn.Module, q_length: int, k_leng
     return encoding.before_queries_keys(project, q), encoding.at_scores(q, k)
 
 
-def text_input(
-    layer: nn.Module, ids: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0
-) -> Tensor:
+def text_input(layer: nn.Module, ids: Tensor, position_ids: Tensor | None = None, offset: int | Tensor = 0) -> Tensor:
     """What an input layer of any text model is, read from its parts."""
     parts = dict(layer.named_modules())
     names = [name for name in parts if "." not in name]

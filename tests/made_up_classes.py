@@ -51,9 +51,7 @@ def finished(spec: object, measurements: object, failure: str | None, position_p
 
 
 def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
-    spec = ClassificationSpec(
-        encoding=encoding, seed=seed, data_sha256="0" * 64, window=0, ring=0, **TEXT_DEFAULTS
-    )
+    spec = ClassificationSpec(encoding=encoding, seed=seed, data_sha256="0" * 64, window=0, ring=0, **TEXT_DEFAULTS)
     right = drawn(TEXT_ACCURACY.get(encoding, 0.7), DOCUMENTS * PIECES, seed)
     measured = Classified(
         right=tuple(sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)),
@@ -71,9 +69,7 @@ def text_runs(seeds: int = 3, names: tuple[str, ...] = tuple(TEXT_ACCURACY)) -> 
 
 def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> RunResult:
     settings = IMAGE_DEFAULTS | {"test_sizes": SIZES}
-    spec = ImageSpec(
-        encoding=encoding, seed=seed, data_sha256="0" * 64, train_length=17, window=0, ring=0, **settings
-    )
+    spec = ImageSpec(encoding=encoding, seed=seed, data_sha256="0" * 64, train_length=17, window=0, ring=0, **settings)
     shares = dict(zip(SIZES, IMAGE_ACCURACY.get(encoding, (0.9, 0.5, 0.5)), strict=True))
     right = {n: "".join(str(int(one)) for one in drawn(share, IMAGES, seed)) for n, share in shares.items()}
     measured = Recognised(right=right, loss=dict.fromkeys(SIZES, 0.4))

@@ -27,9 +27,7 @@ LOOSE = ("normal-0.01", "zero")
 """Starts whose seeds disagree, so that no difference can be told."""
 
 
-def init_run(
-    init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object
-) -> InitResult:
+def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object) -> InitResult:
     of = spec("learned", seed, **({"test_lengths": (64,), "steps": 600} | settings))
     drift = 0.2 * math.sin(5 * seed) + 0.002 * math.sin(7 * seed + len(init))
     measured = None

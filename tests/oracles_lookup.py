@@ -42,9 +42,7 @@ def _one(r: Request, tables: dict[str, Tensor], b: int, place: int) -> Tensor:
     return x
 
 
-def with_gradients(
-    request: Request, upstream: Tensor, keep: Tensor | None = None
-) -> tuple[Tensor, dict[str, Tensor]]:
+def with_gradients(request: Request, upstream: Tensor, keep: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """What the lookup gives and the gradient of each table, in float64; zero for the rows that are not trained."""
     tables = {
         name: getattr(request, name).detach().double().requires_grad_()

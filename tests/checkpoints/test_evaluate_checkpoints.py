@@ -253,9 +253,7 @@ def test_modules_and_poolings_that_are_not_known_are_refused(tmp_path: Path) -> 
     save_encoder(tmp_path / "a", pooling={"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True})
     with pytest.raises(CheckpointError, match=r"pools by \['cls', 'mean'\]"):
         open_runnable(tmp_path / "a")
-    save_encoder(
-        tmp_path / "c", pooling={"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True}
-    )
+    save_encoder(tmp_path / "c", pooling={"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True})
     with pytest.raises(CheckpointError, match="pools by mean_sqrt_len"):
         open_runnable(tmp_path / "c")
     save_encoder(tmp_path / "b")

@@ -14,9 +14,7 @@ from posembed.checkpoints.evaluation import MEASURES, Evaluation, Row, measures_
 RANKS = {"beginning": [1, 1, 4, 1], "middle": [1, 2, 4, 1], "end": [2, 1, 1, 1]}
 
 
-def row(
-    name: str, values: list[float], *, measure: str = "recall at 1", baseline: str = "", texts: str = ""
-) -> Row:
+def row(name: str, values: list[float], *, measure: str = "recall at 1", baseline: str = "", texts: str = "") -> Row:
     return Row(name, baseline, 64, texts, {measure: {64: tuple(values), 128: None}})
 
 

@@ -191,9 +191,7 @@ def test_whispers_encoder_is_a_sinusoid_and_its_decoder_is_not(tmp_path: Path) -
     source = saved(tiny_model("whisper", WHISPER), tmp_path / "source")
     kinds = {t.table.key: t.table.kind for t in posembed.inspect_checkpoint(source).tables}
     assert kinds == {"encoder.embed_positions.weight": "sinusoidal", "decoder.embed_positions.weight": "learned"}
-    edit = posembed.resize_checkpoint(
-        source, tmp_path / "out", length=60, table="encoder.embed_positions.weight"
-    ).edit
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", length=60, table="encoder.embed_positions.weight").edit
     assert [change.key for change in edit.tables] == ["encoder.embed_positions.weight"]
     reloaded(tiny_model("whisper", WHISPER), tmp_path / "out")
 
@@ -286,9 +284,7 @@ def test_a_grid_that_is_not_square(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_not_understood_is_refused(
-    family: str, settings: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_what_is_not_understood_is_refused(family: str, settings: dict[str, Any], reason: str, tmp_path: Path) -> None:
     source = saved(tiny_model(family, settings), tmp_path / "source")
     size = {"image_size": 64} if "image_size" in settings else {"length": 64}
     with pytest.raises(posembed.CheckpointError, match=reason):

@@ -48,9 +48,7 @@ def test_one_value_is_replaced(
     assert large.text == json.dumps(value, indent=indent)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "3", "{", '{"a"', '{"a":', '{"a": 1,, }', '{"a": nothing}', "\0", "{3: 4}"]
-)
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", '{"a"', '{"a":', '{"a": 1,, }', '{"a": nothing}', "\0", "{3: 4}"])
 def test_what_is_no_json_object_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"a\.json: not JSON"):

@@ -60,9 +60,7 @@ def test_a_refusal_leaves_a_live_model_as_it_was() -> None:
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("kinds", [("bert", "bert"), ("bert", "roberta"), ("roberta", "roberta")])
-def test_a_side_of_a_pair_leaves_the_config_of_the_other(
-    kinds: tuple[str, str], side: str, tmp_path: Path
-) -> None:
+def test_a_side_of_a_pair_leaves_the_config_of_the_other(kinds: tuple[str, str], side: str, tmp_path: Path) -> None:
     """Two models of one kind and one length are two models."""
     from transformers import CONFIG_MAPPING, EncoderDecoderConfig, EncoderDecoderModel
 

@@ -113,13 +113,9 @@ def test_links_inside_the_checkpoint_become_files_and_folders(source: Path, tmp_
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
 
 
-@pytest.mark.parametrize(
-    "name", ["tokenizer.json", "1_Pooling", "config.json", "model.safetensors", "nowhere", "loop"]
-)
+@pytest.mark.parametrize("name", ["tokenizer.json", "1_Pooling", "config.json", "model.safetensors", "nowhere", "loop"])
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_link_to_anywhere_else_is_refused_by_name(
-    name: str, dry_run: bool, source: Path, tmp_path: Path
-) -> None:
+def test_a_link_to_anywhere_else_is_refused_by_name(name: str, dry_run: bool, source: Path, tmp_path: Path) -> None:
     write(tmp_path, ["secret/id_rsa"], b"secret")
     target = {
         "1_Pooling": tmp_path / "secret", "nowhere": tmp_path / "gone", "loop": source,
@@ -134,9 +130,7 @@ def test_a_link_to_anywhere_else_is_refused_by_name(
 
 
 @pytest.mark.parametrize("link", ["blobs", "snapshots"])
-def test_a_folder_that_only_looks_like_the_hub_cache_leads_nowhere(
-    link: str, source: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_only_looks_like_the_hub_cache_leads_nowhere(link: str, source: Path, tmp_path: Path) -> None:
     write(tmp_path, ["secret/id_rsa"], b"secret")
     cache = tmp_path / "models--a--b"
     (cache / "snapshots").mkdir(parents=True)

@@ -115,9 +115,7 @@ def training_folder(out: Path) -> None:
         (Path.touch, "files that cannot be read"),
     ],
 )
-def test_what_no_resize_wrote_stays(
-    make: Callable[[Path], None], named: str, source: Path, tmp_path: Path
-) -> None:
+def test_what_no_resize_wrote_stays(make: Callable[[Path], None], named: str, source: Path, tmp_path: Path) -> None:
     make(tmp_path / "out")
     before = contents(tmp_path)
     for overwrite, reason in ((False, "it exists; choose another name"), (True, named)):

@@ -246,9 +246,7 @@ def test_a_model_type_that_nobody_knows_needs_the_tables_name(tmp_path: Path) ->
     source = tmp_path / "source"
     source.mkdir()
     save_file({"encoder.pos_emb.weight": torch.randn(40, 16)}, source / "model.safetensors")
-    write(
-        source / "config.json", model_type="of-my-own", max_length_of_text=40, auto_map={"AutoModel": "evil.Model"}
-    )
+    write(source / "config.json", model_type="of-my-own", max_length_of_text=40, auto_map={"AutoModel": "evil.Model"})
     with pytest.raises(CheckpointError, match="--table"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     posembed.resize_checkpoint(source, tmp_path / "out", length=64, table="encoder.pos_emb.weight")
@@ -456,9 +454,7 @@ def test_sound_is_cut_as_the_encoder_wants_it(new: int, tmp_path: Path) -> None:
 def test_a_table_under_two_keys_that_load_into_one_is_refused(prefixed: str, tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "source")
     weights, table = load_file(source / "model.safetensors"), "embeddings.position_embeddings.weight"
-    twins = {
-        f"bert.{key}": value.clone() for key, value in weights.items() if prefixed != "the table" or key == table
-    }
+    twins = {f"bert.{key}": value.clone() for key, value in weights.items() if prefixed != "the table" or key == table}
     kept = {table: weights[table]} if prefixed == "everything but the table" else weights
     save_file({**kept, **twins}, source / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(posembed.CheckpointError, match="a second time"):
@@ -503,9 +499,7 @@ def test_the_grid_that_is_there_is_refused_in_every_form(kind: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["grid", "image_size"])
-@pytest.mark.parametrize(
-    "size", [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()]
-)
+@pytest.mark.parametrize("size", [(6,), (6, 6, 6), (6.0, 6.0), "66", "6x6", 6.0, (0, 6), (-6, -6), (10**9, 10**9), ()])
 def test_sides_that_are_none_are_refused(name: str, size: Any, tmp_path: Path) -> None:
     vit = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
     with pytest.raises(ArgumentError, match="expected"):

@@ -147,9 +147,7 @@ def test_a_renamed_table_is_resized_in_the_files(tmp_path: Path) -> None:
 def test_a_model_of_rope_has_no_table(tmp_path: Path) -> None:
     settings = {key: value for key, value in TEXT.items() if key != "max_position_embeddings"}
     source = saved(tiny_model("llama", settings), tmp_path / "source")
-    with pytest.raises(
-        CheckpointError, match=r"no length or image size in config\.json changes the shape of a tensor"
-    ):
+    with pytest.raises(CheckpointError, match=r"no length or image size in config\.json changes the shape of a tensor"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
 
 

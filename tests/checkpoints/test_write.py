@@ -253,9 +253,7 @@ def test_a_disk_that_takes_no_more_bytes(source: Path, tmp_path: Path) -> None:
     before, limits = hashes(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        with pytest.raises(
-            CheckpointError, match="out: cannot be written: File too large; nothing was left there"
-        ):
+        with pytest.raises(CheckpointError, match="out: cannot be written: File too large; nothing was left there"):
             posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

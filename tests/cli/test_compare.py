@@ -11,9 +11,7 @@ import pytest
 
 from posembed import cli
 
-SMALL = (
-    "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 3 --batch 2 --test-tokens 200"
-)
+SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 3 --batch 2 --test-tokens 200"
 
 
 def posembed(capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
@@ -95,9 +93,7 @@ def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(
 
 def test_inits_from_text_to_table_and_page(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
     small = SMALL.replace("--test-lengths 16,32 ", "")
-    command = (
-        f"compare inits --data {text} --out {tmp_path}/run {small} --inits normal-0.02,sinusoidal,zero --seeds 2"
-    )
+    command = f"compare inits --data {text} --out {tmp_path}/run {small} --inits normal-0.02,sinusoidal,zero --seeds 2"
     code, out, err = posembed(capfd, command)
     assert code == 0
     assert "sinusoidal, seed 1: training loss" in err
@@ -130,9 +126,7 @@ def test_a_tracker_is_looked_for_before_anything_trains(
 
 
 def test_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:
-    code, out, _ = posembed(
-        capfd, f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --seeds 2 --dry-run"
-    )
+    code, out, _ = posembed(capfd, f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --seeds 2 --dry-run")
     assert code == 0
     assert "alibi, seed 1" in out
     assert "nothing was trained" in out

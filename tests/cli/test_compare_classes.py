@@ -41,9 +41,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_texts_from_table_to_page(capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
     columns = f"--data {data} --text-column mail --label-column kind"
-    command = (
-        f"compare tasks text {columns} {TEXT} --encodings learned,sinusoidal,none --seeds 2 --out {tmp_path}/run"
-    )
+    command = f"compare tasks text {columns} {TEXT} --encodings learned,sinusoidal,none --seeds 2 --out {tmp_path}/run"
     code, out, err = posembed(capfd, command)
     assert code == 0, err
     assert "less sinusoidal's" in out

@@ -9,9 +9,7 @@ from posembed import cli
 from posembed.lab.encodings import ENCODINGS
 
 
-def posembed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
-) -> tuple[int, str, str]:
+def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
     monkeypatch.setattr(sys, "argv", ["posembed", *command.split()])
     monkeypatch.setenv("COLUMNS", "140")
     code = 0
@@ -22,9 +20,7 @@ def posembed(
     return code, *capfd.readouterr()
 
 
-def test_every_encoding_with_what_it_learns(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_encoding_with_what_it_learns(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     sizes = "--width 64 --heads 4 --length 128 --layers 3"
     code, out, _ = posembed(monkeypatch, capfd, f"encodings {sizes} --json")
     assert code == 0

@@ -185,9 +185,7 @@ def test_a_fairseq_transformer_that_is_another(setting: str, tmp_path: Path) -> 
 
 
 def test_no_fairseq_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; it is not there"
-    ):
+    with pytest.raises(CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; it is not there"):
         ConvS2SInput.from_checkpoint(tmp_path / "best.pt")
 
 
@@ -195,9 +193,7 @@ def test_no_fairseq_file(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_there() -> None:
-    with pytest.raises(
-        CheckpointError, match=r"\./models/gpt2: expected a model's folder or hub name .* not there"
-    ):
+    with pytest.raises(CheckpointError, match=r"\./models/gpt2: expected a model's folder or hub name .* not there"):
         GPT2Input.from_checkpoint("./models/gpt2")
 
 
@@ -232,9 +228,7 @@ def test_a_model_of_another_family(tmp_path: Path) -> None:
 
 def test_positions_that_enter_in_attention(tmp_path: Path) -> None:
     write_config(tmp_path, model_type="bert", position_embedding_type="relative_key")
-    with pytest.raises(
-        CheckpointError, match=r"positions enter in attention .*'relative_key'.*, not at the input"
-    ):
+    with pytest.raises(CheckpointError, match=r"positions enter in attention .*'relative_key'.*, not at the input"):
         BertInput.from_checkpoint(tmp_path)
 
 
@@ -243,18 +237,14 @@ def test_a_missing_tensor(tmp_path: Path) -> None:
     tensors = gpt2_tensors()
     del tensors["transformer.wpe.weight"]
     one_safetensors(tmp_path, tensors)
-    with pytest.raises(
-        CheckpointError, match=r"expected tensors wte\.weight, wpe\.weight, .*; found .*\(2 in all\)"
-    ):
+    with pytest.raises(CheckpointError, match=r"expected tensors wte\.weight, wpe\.weight, .*; found .*\(2 in all\)"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
 def test_two_models_in_one_checkpoint(tmp_path: Path) -> None:
     write_config(tmp_path)
     one_safetensors(tmp_path, gpt2_tensors("first.") | gpt2_tensors("second."))
-    with pytest.raises(
-        CheckpointError, match=r"expected one model; found .* behind each of 'first\.', 'second\.'"
-    ):
+    with pytest.raises(CheckpointError, match=r"expected one model; found .* behind each of 'first\.', 'second\.'"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
@@ -275,9 +265,7 @@ def test_an_index_that_is_none(tmp_path: Path) -> None:
 
 def test_an_index_of_files_elsewhere(tmp_path: Path) -> None:
     write_config(tmp_path)
-    (tmp_path / "model.safetensors.index.json").write_text(
-        '{"weight_map": {"wte.weight": "../other.safetensors"}}'
-    )
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"wte.weight": "../other.safetensors"}}')
     with pytest.raises(CheckpointError, match=r"expected the names of files beside it; got '\.\./other"):
         GPT2Input.from_checkpoint(tmp_path)
 

@@ -204,9 +204,7 @@ def test_dropout_drops_its_share_and_scales_the_rest() -> None:
         dropped = float((out == 0).float().mean())
         deviation = (dropout * (1 - dropout) / out.numel()) ** 0.5
         assert abs(dropped - dropout) < 4 * deviation + 2**-16
-        torch.testing.assert_close(
-            out[out != 0], torch.full_like(out[out != 0], 1 / (1 - dropout)), rtol=1e-3, atol=0
-        )
+        torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - dropout)), rtol=1e-3, atol=0)
         rows = (out == 0).float().mean(-1)
         assert abs(float(rows.var()) - dropout * (1 - dropout) / 64) < 0.2 * dropout * (1 - dropout) / 64
     assert not lookup(ids, tokens, dropout=1.0).any()

@@ -84,7 +84,5 @@ def image_task() -> ImageClassification:
 
 @pytest.fixture
 def image_spec(image_task: ImageClassification) -> ImageSpec:
-    settings = image_settings(
-        image_task.images, test_sizes=(8, 12), layers=1, width=16, heads=2, steps=12, batch=8
-    )
+    settings = image_settings(image_task.images, test_sizes=(8, 12), layers=1, width=16, heads=2, steps=12, batch=8)
     return dataclasses.replace(settings, warmup=3, encoding="learned-2d")

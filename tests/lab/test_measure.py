@@ -61,9 +61,7 @@ def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
 
     def measured(loss: measure.LossOfTokens) -> measure.Measurements:
         text = torch.arange(5000)
-        return measure.everything(
-            loss, text, train_length=8, test_lengths=lengths, tokens=400, held_out_bytes=None
-        )
+        return measure.everything(loss, text, train_length=8, test_lengths=lengths, tokens=400, held_out_bytes=None)
 
     measured(record)
     assert len(set(fed)) == len(fed)

@@ -29,9 +29,7 @@ def layer_of(layout: TableLayout = TableLayout.VIT, **options) -> LearnedGridEmb
 def row_of(layer: LearnedGridEmbedding, height: int, width: int, place: int) -> Tensor:
     """The row of the token at this place of an image of height x width patches, told case by case."""
     prefix, registers, tail = layer.layout.prefix, layer.registers, layer.layout.tail
-    special = (
-        layer.special_weight if layer.factorized else torch.cat((layer.weight[:prefix], layer.weight[-tail:]))
-    )
+    special = layer.special_weight if layer.factorized else torch.cat((layer.weight[:prefix], layer.weight[-tail:]))
     if place < prefix:
         return special[place]
     if place < prefix + registers:
@@ -49,9 +47,7 @@ def row_of(layer: LearnedGridEmbedding, height: int, width: int, place: int) -> 
 @pytest.mark.parametrize("registers", [0, 4])
 @pytest.mark.parametrize("factorized", [False, True])
 @pytest.mark.parametrize("grid", [(3, 5), (1, 1), (2, 5), (3, 2), (2, 3)])
-def test_each_place_reads_its_row(
-    layout: TableLayout, registers: int, factorized: bool, grid: tuple[int, int]
-) -> None:
+def test_each_place_reads_its_row(layout: TableLayout, registers: int, factorized: bool, grid: tuple[int, int]) -> None:
     layer = layer_of(layout, registers=registers, factorized=factorized)
     tokens = layout.prefix + registers + grid[0] * grid[1] + layout.tail
     x = torch.randn(2, tokens, DIM)

@@ -61,9 +61,7 @@ def test_one_graph_two_compilations_and_our_error(way: str) -> None:
 needs_a_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor writes C++")
 
 
-@pytest.mark.parametrize(
-    "backend", ["aot_eager_decomp_partition", pytest.param("inductor", marks=needs_a_compiler)]
-)
+@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", pytest.param("inductor", marks=needs_a_compiler)])
 @pytest.mark.parametrize("ids", [torch.arange(5), torch.tensor([[4, 3, PADDING, 1, 0]] * 3), None])
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 def test_compiled_training_is_eager_training(ids: Tensor | None, backend: str) -> None:

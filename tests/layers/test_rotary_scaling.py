@@ -59,9 +59,7 @@ def transformers_frequencies(length: int, base: float = 10000.0, **parameters: A
 
 
 def ours(scaling: RotaryScaling, length: int, base: float = 10000.0) -> tuple[torch.Tensor, float]:
-    frequencies, attention = scaling.scaled(
-        rotary_frequencies(64, base=base), base=base, length=torch.tensor(length)
-    )
+    frequencies, attention = scaling.scaled(rotary_frequencies(64, base=base), base=base, length=torch.tensor(length))
     return frequencies, float(attention)
 
 
@@ -135,9 +133,7 @@ def test_each_formula_in_float64(pairs: int, factor: float, original: int, base:
     np.testing.assert_allclose(linear_scaling(frequencies, factor), plain / factor, rtol=1e-12)
 
     new_base = base * factor ** (pairs / (pairs - 1)) if pairs > 1 else base
-    np.testing.assert_allclose(
-        ntk_scaling(frequencies, factor), new_base ** (-np.arange(pairs) / pairs), rtol=1e-9
-    )
+    np.testing.assert_allclose(ntk_scaling(frequencies, factor), new_base ** (-np.arange(pairs) / pairs), rtol=1e-9)
 
     kept = np.clip((turns - 1) / (4 - 1), 0, 1)
     expected = kept * plain + (1 - kept) * plain / factor

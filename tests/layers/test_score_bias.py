@@ -73,9 +73,7 @@ def test_consecutive_positions_along_diagonals_are_all_pairs(
 def test_a_formula_of_more_than_the_distance_need_not_say_so() -> None:
     class OfTheKey(ScoreBias):
         def formula(self, device: torch.device) -> Formula:
-            return lambda head, q, k: (
-                (k + head).float().expand(torch.broadcast_shapes(head.shape, q.shape, k.shape))
-            )
+            return lambda head, q, k: (k + head).float().expand(torch.broadcast_shapes(head.shape, q.shape, k.shape))
 
     bias = OfTheKey(2)(4)
     assert torch.equal(bias[1], torch.arange(1.0, 5.0).expand(4, -1))

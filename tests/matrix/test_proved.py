@@ -58,9 +58,7 @@ def test_compiled_derivatives_of_rotations(how: str) -> None:
         "vmap": torch.func.vmap(torch.func.grad(lambda q: f(q[None]))),
     }[how]
     torch.compiler.reset()
-    torch.testing.assert_close(
-        torch.compile(derivative, backend="aot_eager")(q), derivative(q), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(torch.compile(derivative, backend="aot_eager")(q), derivative(q), rtol=1e-5, atol=1e-5)
     assert torch.func.functionalize(lambda q: rope(q, q)[0])(q).shape == q.shape
 
 
@@ -75,9 +73,7 @@ SHARED = {
 @NORMS
 @pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("batch", [5, 6])  # 5 x 200 x 512 is below 2^19 elements, 6 above
-def test_gradients_of_gradients_where_tables_depend_on_each_other(
-    shared: str, batch: int, norm: str | None
-) -> None:
+def test_gradients_of_gradients_where_tables_depend_on_each_other(shared: str, batch: int, norm: str | None) -> None:
     W, P = torch.randn(200, 512).requires_grad_(), torch.randn(200, 200)
     ids = torch.randint(200, (batch, 200))
 
@@ -119,9 +115,7 @@ def test_input_layers_take_nothing_by_place_but_the_tokens(name: str) -> None:
         layer(ids, torch.zeros_like(ids))
 
 
-@pytest.mark.parametrize(
-    "target", ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"]
-)
+@pytest.mark.parametrize("target", ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_patched_class_is_called(target: str, when: str) -> None:
     """Whether it was patched before posembed was imported or after."""
@@ -182,9 +176,7 @@ def test_a_norm_of_ones_own_is_the_module(norm, dtype: torch.dtype) -> None:  # 
     layer.LayerNorm = norm()
     layer.to(dtype)
     ids = torch.randint(2, 50, (2, 5))
-    summed = (
-        layer.word_embeddings(ids) + layer.token_type_embeddings.weight[0] + layer.position_embeddings.weight[:5]
-    )
+    summed = layer.word_embeddings(ids) + layer.token_type_embeddings.weight[0] + layer.position_embeddings.weight[:5]
     torch.testing.assert_close(layer(ids), layer.LayerNorm(summed), rtol=1e-6, atol=1e-9)
 
 
@@ -291,9 +283,7 @@ def test_wide_unsigned_positions(name: str, dtype: torch.dtype) -> None:
     length = arguments[0].shape[-2 if arguments[0].is_floating_point() else -1]
     ids = torch.arange(length)
     wide = layer(*arguments, position_ids=ids)
-    torch.testing.assert_close(
-        tensors(layer(*arguments, position_ids=ids.to(dtype))), tensors(wide), rtol=0, atol=0
-    )
+    torch.testing.assert_close(tensors(layer(*arguments, position_ids=ids.to(dtype))), tensors(wide), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if "Called" not in name])

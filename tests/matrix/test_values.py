@@ -44,9 +44,7 @@ def test_values_and_gradients(name: str, size: Size) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.positioned])
-@pytest.mark.parametrize(
-    "how", ["offset", "offsets", "shared ids", "one row", "own ids", "int32", "uint8", "strided"]
-)
+@pytest.mark.parametrize("how", ["offset", "offsets", "shared ids", "one row", "own ids", "int32", "uint8", "strided"])
 def test_positions(name: str, how: str) -> None:
     """With as many sequences as tokens, so that (B,) and (L,) cannot be told apart by their shapes."""
     case, length = LAYERS[name], 5

@@ -20,9 +20,7 @@ ABOVE_ALL = Size(8, 257, 512)
 BOTH = pytest.mark.parametrize("size", [SMALL, ABOVE_ALL], ids=["small", "large"])
 EVERY = pytest.mark.parametrize("name", LAYERS)
 DROPPING = pytest.mark.parametrize("name", [name for name, case in LAYERS.items() if case.dropout])
-DIFFERENTIABLE = [
-    name for name, case in LAYERS.items() if list(case.make(SMALL).parameters()) or not case.reads_tokens
-]
+DIFFERENTIABLE = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters()) or not case.reads_tokens]
 
 
 def with_gradients(layer: nn.Module, arguments: tuple, run=None) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -160,9 +158,7 @@ def test_gradients_of_each_sample(name: str, how: str) -> None:
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *[0] * (len(arguments) + len(more))))
     together = each(parameters, *arguments, *more) if parameters else None
-    values = torch.func.vmap(loss, in_dims=(None, *[0] * (len(arguments) + len(more))))(
-        parameters, *arguments, *more
-    )
+    values = torch.func.vmap(loss, in_dims=(None, *[0] * (len(arguments) + len(more))))(parameters, *arguments, *more)
     for i in range(batch):
         sample = [a[i] for a in (*arguments, *more)]
         assert_same(values[i], loss(parameters, *sample), 1e-4)

@@ -105,7 +105,5 @@ def test_the_sharpest_head() -> None:
     said = attention_by_distance.sharpest(weights)
     assert said == "The sharpest is head 3 of layer 2: 62% of its attention is on the token before."
     weights[0, 1, 4] = 0.7
-    assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in attention_by_distance.sharpest(
-        weights
-    )
+    assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in attention_by_distance.sharpest(weights)
     assert attention_by_distance.sharpest(torch.ones(1, 1, 1)) == ""

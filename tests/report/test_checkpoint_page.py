@@ -93,9 +93,7 @@ def test_large_tables_are_thinned_to_what_is_drawn() -> None:
 
 def test_waves_are_named_by_their_length() -> None:
     positions = torch.arange(120.0)
-    table = torch.stack(
-        [torch.sin(positions * 2 * torch.pi / 12), torch.cos(positions * 2 * torch.pi / 12)], dim=1
-    )
+    table = torch.stack([torch.sin(positions * 2 * torch.pi / 12), torch.cos(positions * 2 * torch.pi / 12)], dim=1)
     figure = components_figure(table_spectrum(table), first=0)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["direction 1: 50 % of the variance, waves of about 12 rows", *titles[1:]]

@@ -55,9 +55,7 @@ def test_a_single_run_says_what_it_is() -> None:
 
 
 def test_one_encoding_alone_and_none_that_is_finished() -> None:
-    assert text_answer(text_runs(2, ("learned",))).startswith(
-        "Learned tells 69.8% (56.0\N{EN DASH}83.5) of the 600"
-    )
+    assert text_answer(text_runs(2, ("learned",))).startswith("Learned tells 69.8% (56.0\N{EN DASH}83.5) of the 600")
     lost = [text_run("sinusoidal", failure="the loss was nan"), *text_runs(2, ("learned",))]
     assert text_answer(lost).startswith(
         "Told of 600 held-out examples: learned 69.8% (56.0\N{EN DASH}83.5). Training with"
@@ -123,9 +121,7 @@ def test_macro_f1_only_where_classes_are_uneven(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_the_page_of_images(tmp_path: Path, seeds: int) -> None:
-    page = written(
-        tmp_path, [*image_runs(seeds), image_run("sinusoidal-2d", failure="the loss was nan at step 30")]
-    )
+    page = written(tmp_path, [*image_runs(seeds), image_run("sinusoidal-2d", failure="the loss was nan at step 30")])
     assert page.index("held-out images told, percent") < page.index("The numbers")
     assert page.count("<svg") >= 4  # accuracies, two learned tables, training
     assert "Not drawn, since training failed: sinusoidal-2d." in page

@@ -79,10 +79,7 @@ def test_the_answer_is_made_from_the_numbers() -> None:
     assert "what learned adds cannot be told from nothing" in inside
     assert "512 x 768 holds 393,216 parameters: 1.0% of the embeddings with 50,257 tokens" in parameters
     assert "Beside it, rolling 24,576. 2 of 4 encodings hold none." in parameters
-    assert (
-        "Followed to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0"
-        in growth
-    )
+    assert "Followed to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0" in growth
     assert "alibi grows as length to the power 2.0; the next doubling after 4,096 tokens was not tried" in growth
 
 
@@ -142,9 +139,7 @@ def test_the_quoted_figures_stand_beside_ours() -> None:
 def test_what_was_not_tried_is_said() -> None:
     (growth,) = (table for table in cost_tables(RESULT) if table.title == "Growth with length")
     assert growth.rows[0].name == "none"
-    longer = dataclasses.replace(
-        RESULT.rows[0].growth, lengths=(*LENGTHS, 8192), seconds=(1.0,) * 5, peak=(1,) * 5
-    )
+    longer = dataclasses.replace(RESULT.rows[0].growth, lengths=(*LENGTHS, 8192), seconds=(1.0,) * 5, peak=(1,) * 5)
     result = made_up(dataclasses.replace(RESULT.rows[0], growth=longer), RESULT.rows[3])
     (growth,) = (table for table in cost_tables(result) if table.title == "Growth with length")
     assert growth.rows[-1].cells[-1].text == "not tried"

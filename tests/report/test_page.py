@@ -96,9 +96,7 @@ def test_the_tables_hold_the_summary() -> None:
     for table in tables.values():
         assert {row.name for row in table.rows} == {row.encoding for row in summary.rows}
         assert all(len(row.cells) == len(table.head) for row in table.rows)
-    rolling = {
-        title: [cell.text for cell in row.cells] for title, table in tables.items() for row in table.rows[:1]
-    }
+    rolling = {title: [cell.text for cell in row.cells] for title, table in tables.items() for row in table.rows[:1]}
     assert rolling["Perplexity of the same tokens"] == ["holds", "3.72", "3.63", "3.58", "3.55", "3.72"]
     assert rolling["Against its own perplexity at 64"] == ["1.00", "0.98", "0.96", "0.95"]
     assert rolling["Against alibi at the same length"] == ["0.91", "0.90", "0.90", "0.90"]
@@ -110,8 +108,7 @@ def test_the_tables_hold_the_summary() -> None:
 
 def test_without_reference_and_base_there_is_no_table_of_ratios() -> None:
     titles = [
-        table.title
-        for table in result_tables(summarise_lengths([run("rope", (4.0, 4.1), test_lengths=(128, 256))]))
+        table.title for table in result_tables(summarise_lengths([run("rope", (4.0, 4.1), test_lengths=(128, 256))]))
     ]
     assert titles[0] == "Perplexity of the same tokens"
     assert not any(title.startswith("Against") or title == "" for title in titles)

@@ -33,9 +33,7 @@ def test_usable_lengths_of_known_models() -> None:
 
 @few
 @given(reserved=counts, prefix=counts, tail=counts, length=st.integers(1, 9))
-def test_rows_and_length_are_inverse_and_split_partitions(
-    reserved: int, prefix: int, tail: int, length: int
-) -> None:
+def test_rows_and_length_are_inverse_and_split_partitions(reserved: int, prefix: int, tail: int, length: int) -> None:
     layout = TableLayout(reserved=reserved, prefix=prefix, tail=tail)
     rows = layout.rows(length)
     assert layout.length(rows) == length

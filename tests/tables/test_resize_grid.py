@@ -90,8 +90,7 @@ def test_interpolation_is_a_matrix_down_and_one_across(
 def test_dinov2_samples_at_its_own_scale(old: tuple[int, int], new: tuple[int, int]) -> None:
     rows = cells(*old)
     down, across = (
-        sampled(m, [(k + 0.5) * m / (n + 0.1) - 0.5 for k in range(n)], "cubic")
-        for m, n in zip(old, new, strict=True)
+        sampled(m, [(k + 0.5) * m / (n + 0.1) - 0.5 for k in range(n)], "cubic") for m, n in zip(old, new, strict=True)
     )
     torch.testing.assert_close(dinov2_grid(rows, new), separable(rows, down, across))
 

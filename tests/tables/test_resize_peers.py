@@ -92,9 +92,7 @@ def test_transformers(preset: str, config: type, embeddings: type, new: tuple[in
     patches = torch.zeros(1, 1 + new[0] * new[1], 8)
     with torch.no_grad():
         theirs = model.interpolate_pos_encoding(patches, 4 * new[0], 4 * new[1])
-        ours = resize_table(
-            model.position_embeddings, grid=new, method=preset, layout=TableLayout.VIT.on_grid(14, 14)
-        )
+        ours = resize_table(model.position_embeddings, grid=new, method=preset, layout=TableLayout.VIT.on_grid(14, 14))
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 

@@ -147,9 +147,7 @@ def choose(found: Found, key: str | None, *, grid: bool) -> list[FoundTable]:
         if table.layout is None or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
         if (table.layout.grid is not None) != grid:
-            remedy = (
-                "pass --length (length=...)" if grid else "pass --image-size or --grid (image_size=..., grid=...)"
-            )
+            remedy = "pass --length (length=...)" if grid else "pass --image-size or --grid (image_size=..., grid=...)"
             raise CheckpointError(f"{table.key}: its positions are not {kind}; {remedy}")
     return tables
 
@@ -184,9 +182,7 @@ def with_companions(found: Found, table: FoundTable) -> list[FoundTable]:
 def listing(found: Found) -> str:
     if not found.tables:
         return f"no position table was found: {why_none(found)}"
-    return "found " + "; ".join(
-        f"{table.key}{f' ({table.doubt})' if table.doubt else ''}" for table in found.tables
-    )
+    return "found " + "; ".join(f"{table.key}{f' ({table.doubt})' if table.doubt else ''}" for table in found.tables)
 
 
 def why_none(found: Found) -> str:

@@ -143,9 +143,7 @@ def changed_table(
     old = values_of(tensors[table.key])
     if table.kind == "sinusoidal":
         if method is not None:
-            raise ArgumentError(
-                f"{table.key} is a fixed sinusoid and is made anew by its formula; leave --method out"
-            )
+            raise ArgumentError(f"{table.key} is a fixed sinusoid and is made anew by its formula; leave --method out")
         new, formula = new_sinusoid(rows_of(tensors, table), layout, length)
         new = new.reshape(*old.shape[:-2], *new.shape)
         return TensorChange(table.key, old, new, formula, kept=leading_rows_kept(old, new))
@@ -232,9 +230,7 @@ def changed_buffers(
         old = values_of(tensors[key])
         new = resized_buffer(old, shape) if key in found.buffers.get(field, ()) else None
         if new is None:
-            raise CheckpointError(
-                f"{key}: hangs on {dotted(field)} too, and is neither ids nor a mask; not resized"
-            )
+            raise CheckpointError(f"{key}: hangs on {dotted(field)} too, and is neither ids nor a mask; not resized")
         buffers.append(TensorChange(key, old, new, "the same pattern, longer or shorter"))
     return buffers
 
@@ -296,7 +292,5 @@ def taken_out(tensors: Tensors, found: Found, target: Target) -> list[TensorChan
     sizes = {size for table, _, _ in target.tables for size in (table.rows, table.length)}
     how = "taken out: the model makes it anew"
     return [
-        TensorChange(key, values_of(tensors[key]), None, how)
-        for key in found.stale
-        if tensors[key].shape[-1] in sizes
+        TensorChange(key, values_of(tensors[key]), None, how) for key in found.stale if tensors[key].shape[-1] in sizes
     ]

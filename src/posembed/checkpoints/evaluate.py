@@ -64,9 +64,7 @@ def evaluate_checkpoints(
     runnables = checked_runnables(sources)
     kind = runnables[0].kind
     documents = read_documents(text)
-    samples = {
-        runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables
-    }
+    samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
     settings = Settings(min(LAST_TOKENS, lengths[0] // 2), min(PASSAGE_TOKENS, lengths[0] // 4), seed)
     plan = planned_rows(runnables, lengths)
     run_missing(plan, samples, settings, kept, device=where, progress=progress)
@@ -121,9 +119,7 @@ def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
 def finished_row(planned: PlannedRow, sample: Sample, settings: Settings, kept: Kept) -> Row:
     kind = planned.runnable.kind
     figures: dict[int, Mapping[str, ByText]] = {
-        length: {}
-        if task is None
-        else measures_by_text(kind, kept[key_of(planned.runnable, sample, task, settings)])
+        length: {} if task is None else measures_by_text(kind, kept[key_of(planned.runnable, sample, task, settings)])
         for length, task in planned.tasks.items()
     }
     by_text = {

@@ -18,9 +18,7 @@ Encode = Callable[[Tensor], Tensor]
 """ids (N, L), without special tokens -> (N, D)."""
 
 
-def retrieval_ranks(
-    encode: Encode, texts: Tensor, *, piece: int, passage: int, cut: bool = False
-) -> dict[str, Tensor]:
+def retrieval_ranks(encode: Encode, texts: Tensor, *, piece: int, passage: int, cut: bool = False) -> dict[str, Tensor]:
     """The rank of each text's own vector among those of all, for a passage of it from each place: (N,) each.
 
     Args:

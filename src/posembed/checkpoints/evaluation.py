@@ -128,8 +128,7 @@ class Evaluation:
                 "baseline": row.baseline,
                 "length": row.length,
                 "figures": {
-                    measure: {length: of(row, measure, length) for length in self.lengths}
-                    for measure in self.measures
+                    measure: {length: of(row, measure, length) for length in self.lengths} for measure in self.measures
                 },
             }
             for row in self.rows

@@ -140,9 +140,7 @@ def weights_path(folder: Path) -> Path:
     if len(found) == 1:
         return folder / found[0]
     reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
-    raise CheckpointError(
-        f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin"
-    )
+    raise CheckpointError(f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin")
 
 
 def open_weights(path: Path) -> WeightFile:
@@ -171,9 +169,7 @@ def open_shards(index: Path) -> tuple[WeightFile, ...]:
         if not is_plain_name(name) or Path(name).suffix not in (".safetensors", *PICKLES):
             raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
         if not (index.parent / name).exists():
-            raise CheckpointError(
-                f"{index}: names the shard {name}, which is not there; fetch the rest of the model"
-            )
+            raise CheckpointError(f"{index}: names the shard {name}, which is not there; fetch the rest of the model")
         shard = open_weights(index.parent / name)
         for key in shard.tensors:
             if key in seen:

@@ -126,9 +126,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     return Found(tuple(listed), buffers, blocked, loaded, stale_buffers(tensors, model, listed), model, known)
 
 
-def understood(
-    tensors: Tensors, key: str, model: nn.Module, name: str, response: Response, known: Any
-) -> FoundTable:
+def understood(tensors: Tensors, key: str, model: nn.Module, name: str, response: Response, known: Any) -> FoundTable:
     """The table under ``key``, which is the model's parameter ``name``; without a layout where it is none."""
     before, after = response.changes[name]
     section = section_of(known, response.field)
@@ -161,9 +159,7 @@ def rows_that_grew(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int
     """(N, D) or (1, N, D) before and after -> N before and after; refuses every other change."""
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
-        raise NotUnderstood(
-            f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows"
-        )
+        raise NotUnderstood(f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows")
     return before[-2], after[-2]
 
 
@@ -207,9 +203,7 @@ def of_a_text(found: Found, table: FoundTable) -> FoundTable:
     path = next(models_around(found.model, table.parameter))
     if takes_text(found.model.get_submodule(path)):
         return table
-    return replace(
-        table, layout=None, doubt="the model around it takes no text, so what its rows are is not known"
-    )
+    return replace(table, layout=None, doubt="the model around it takes no text, so what its rows are is not known")
 
 
 def rows_of(tensors: Tensors, table: FoundTable) -> Tensor:

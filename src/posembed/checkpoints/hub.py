@@ -50,9 +50,7 @@ def download(name: str) -> Path:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
-        files = [
-            sibling.rfilename for sibling in HfApi().model_info(name, timeout=SECONDS_TO_ANSWER).siblings or []
-        ]
+        files = [sibling.rfilename for sibling in HfApi().model_info(name, timeout=SECONDS_TO_ANSWER).siblings or []]
         known = "modules.json" in files
         modules = module_folders(Path(hf_hub_download(name, "modules.json")).parent) if known else []
         ignored = [glob.escape(file) for file in not_needed(files, modules)]

@@ -55,9 +55,7 @@ def line_layout(
         grown = f"{after - before} rows more for {value} more in {'.'.join(field)}"
         raise NotUnderstood(f"it gets {grown}, so its rows are not one position each")
     if patch_size(section) is not None and not LINE_LENGTH.search(field[-1]):
-        raise NotUnderstood(
-            f"its length is {'.'.join(field)}, beside a patch_size: a grid whose sides are not known"
-        )
+        raise NotUnderstood(f"its length is {'.'.join(field)}, beside a patch_size: a grid whose sides are not known")
     module = parent(model, name)
     offset = getattr(module, "offset", None)
     padding = getattr(module, "padding_idx", None)
@@ -91,14 +89,10 @@ def grid_layout(
     doubled = (2 * size[0] // patch[0]) * (2 * size[1] // patch[1])
     extra = rows[0] - height * width
     if extra < 0 or rows[1] - doubled != extra or not height * width:
-        raise NotUnderstood(
-            f"its {rows[0]} rows are not the {height} x {width} patches that {'.'.join(field)} gives"
-        )
+        raise NotUnderstood(f"its {rows[0]} rows are not the {height} x {width} patches that {'.'.join(field)} gives")
     tokens = class_tokens(model, name) if extra else 0
     if extra != tokens:
-        raise NotUnderstood(
-            f"it has {extra} rows beside its {height} x {width} patches, but {tokens} class tokens"
-        )
+        raise NotUnderstood(f"it has {extra} rows beside its {height} x {width} patches, but {tokens} class tokens")
     if extra and section.get("model_type") in CLASS_TOKEN_LAST:
         return TableLayout(tail=extra, grid=(height, width))
     return TableLayout(prefix=extra, grid=(height, width))

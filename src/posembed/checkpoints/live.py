@@ -71,9 +71,7 @@ def config_of(model: nn.Module) -> dict[str, Any]:
 
     name = type(model).__name__
     if not isinstance(model, transformers.PreTrainedModel) or getattr(transformers, name, None) is not type(model):
-        raise ArgumentError(
-            f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint"
-        )
+        raise ArgumentError(f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint")
     return {**model.config.to_dict(), "architectures": [name]}
 
 

@@ -107,9 +107,7 @@ def refuse_link_outside(root: Path, path: Path) -> None:
     if not path.is_symlink():
         return
     if not path.exists():
-        raise CheckpointError(
-            f"{path}: a link that leads nowhere; fetch the rest of the model, or remove the link"
-        )
+        raise CheckpointError(f"{path}: a link that leads nowhere; fetch the rest of the model, or remove the link")
     root, target = root.resolve(), path.resolve()
     caches = (snapshots.parent / "blobs" for snapshots in root.parents if snapshots.name == "snapshots")
     if not any(place in target.parents for place in (root, *caches)):

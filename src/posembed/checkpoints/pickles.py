@@ -29,9 +29,7 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
-        raise CheckpointError(
-            f"{path}: expected a state dict (names and tensors), found a {type(loaded).__name__}"
-        )
+        raise CheckpointError(f"{path}: expected a state dict (names and tensors), found a {type(loaded).__name__}")
     weights, name = find_state_dict(path, loaded)
     others = [str(key) for key in loaded if name is not None and key != name]
     tensors: dict[str, Tensor] = {}
@@ -43,9 +41,7 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         if not isinstance(key, str) or value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
             raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) has no place in safetensors")
         if value.numel() * value.element_size() > size:
-            raise CheckpointError(
-                f"{path}: {key!r} says that it has {value.numel()} values, in {size} bytes of file"
-            )
+            raise CheckpointError(f"{path}: {key!r} says that it has {value.numel()} values, in {size} bytes of file")
         tensors[key] = value.detach()
     return tensors, tuple(others)
 
@@ -96,9 +92,7 @@ def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any],
     if len(inner) == 1:
         ((name, weights),) = inner.items()
         return weights, name
-    found = (
-        f"several: {', '.join(map(repr, inner))}" if inner else f"only {', '.join(map(repr, loaded)) or 'nothing'}"
-    )
+    found = f"several: {', '.join(map(repr, inner))}" if inner else f"only {', '.join(map(repr, loaded)) or 'nothing'}"
     raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {found[:200]}")
 
 

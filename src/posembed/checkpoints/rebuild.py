@@ -25,9 +25,7 @@ from torch.nn.modules.module import (
 from posembed.checkpoints.found import FieldPath, FieldValue
 from posembed.errors import CheckpointError
 
-LENGTH_LIKE = re.compile(
-    r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size"
-)
+LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_size|input_size|resolution|grid_size")
 OTHER_SIZES = re.compile(
     r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
@@ -66,9 +64,7 @@ def config_object(config: Mapping[str, Any]) -> Any:
         with quiet():
             return CONFIG_MAPPING[model_type].from_dict(with_floats(config))
     except Exception as error:  # each family checks its own values, with errors of every kind
-        raise CheckpointError(
-            f"config.json: transformers' {model_type} refuses it ({first_line(error)})"
-        ) from error
+        raise CheckpointError(f"config.json: transformers' {model_type} refuses it ({first_line(error)})") from error
 
 
 def refuse_depth(config: Mapping[str, Any]) -> None:

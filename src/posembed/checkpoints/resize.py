@@ -127,9 +127,7 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
         return {}
     inside = checkpoint.folder.relative_to(checkpoint.root)
     documents = {}
-    names = {setting.file for setting in resize.settings} | (
-        {checkpoint.config_name} if resize.edit.config else set()
-    )
+    names = {setting.file for setting in resize.settings} | ({checkpoint.config_name} if resize.edit.config else set())
     for name in names:
         changes = [setting for setting in resize.settings if setting.file == name]
         if name == TOKENIZER:

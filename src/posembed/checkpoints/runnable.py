@@ -116,9 +116,7 @@ class Runnable:
         kind = transformers.AutoModel if sentences else getattr(transformers, config["architectures"][0])
         try:
             with silent():
-                model, loading = kind.from_pretrained(
-                    self.folder, output_loading_info=True, trust_remote_code=False
-                )
+                model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
         # What a sentence encoder is read from lies before the pooler.
@@ -215,9 +213,7 @@ def pooling_of(checkpoint: Checkpoint) -> str:
         if folder and not is_plain_name(folder):
             raise CheckpointError(f"{path}: names the folder {folder!r}, outside its own; not followed")
         if kind not in MODULES:
-            raise CheckpointError(
-                f"{checkpoint.root}: has the module {kind}; only {', '.join(MODULES)} can be run"
-            )
+            raise CheckpointError(f"{checkpoint.root}: has the module {kind}; only {', '.join(MODULES)} can be run")
         settings = checkpoint.root / folder / "config.json"
         if kind == "Pooling" and settings.exists():
             config = read_json(settings)

@@ -129,6 +129,4 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(whole) - len(bare) + 1):
         if bare and whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-    raise CheckpointError(
-        f"the tokenizer makes {whole} of {text!r}; expected its tokens {bare} with others around"
-    )
+    raise CheckpointError(f"the tokenizer makes {whole} of {text!r}; expected its tokens {bare} with others around")

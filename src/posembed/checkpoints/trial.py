@@ -67,9 +67,7 @@ def contradiction(before: Reading, after: Reading) -> str:
                 continue
             try:
                 return (
-                    found
-                    or misreading(after, path, narrow=narrow)
-                    or other_answer(before, after, path, narrow=narrow)
+                    found or misreading(after, path, narrow=narrow) or other_answer(before, after, path, narrow=narrow)
                 )
             except TooLarge:
                 raise

@@ -175,9 +175,7 @@ def refuse_full_disk(checkpoint: Checkpoint, others: OtherFiles, out: Path) -> N
     except OSError:  # the write itself will tell
         return
     if 0 < disk.free < needed:  # some network file systems report 0
-        raise CheckpointError(
-            f"{out}: needs {needed / 1e6:,.1f} MB; {disk.free / 1e6:,.1f} MB of that disk are free"
-        )
+        raise CheckpointError(f"{out}: needs {needed / 1e6:,.1f} MB; {disk.free / 1e6:,.1f} MB of that disk are free")
 
 
 def edited(file: WeightFile, tensors: Mapping[str, Tensor | None]) -> dict[str, AnyTensor]:

@@ -66,9 +66,7 @@ def advise(
             vocabulary = typer.prompt("Vocabulary", default=50_257, type=int)
         heads = heads or typer.prompt("Attention heads", default=12, type=int)
         if checkpoint is None and table is None:
-            checkpoint = typer.prompt(
-                "A checkpoint that is there (Enter for none)", default="", show_default=False
-            )
+            checkpoint = typer.prompt("A checkpoint that is there (Enter for none)", default="", show_default=False)
         if far is None and places is None:
             far = typer.confirm("Must tokens be fetched from far back?", default=False)
     if length is None and places is None:

@@ -21,22 +21,18 @@ if TYPE_CHECKING:
 def evaluate(
     checkpoints: Annotated[
         list[str],
-        typer.Argument(
-            help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False
-        ),
+        typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
     ],
     text: Annotated[
         list[Path], typer.Option(help="A text file or a folder of them; may be given again.", show_default=False)
     ],
     lengths: Annotated[str, typer.Option(help="Lengths in tokens, joined by commas.")] = "256,512,1024,2048",
-    texts: Annotated[
-        int, typer.Option(help="At most this many texts, the first that are long enough.", min=1)
-    ] = 100,
+    texts: Annotated[int, typer.Option(help="At most this many texts, the first that are long enough.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Draws the hidden tokens of masked models.")] = 0,
     device: Annotated[str | None, typer.Option(help="Where to run; an accelerator if there is one.")] = None,
-    results: Annotated[
-        Path, typer.Option(help="Keeps every figure; what stands there is not measured again.")
-    ] = Path("runs/evaluations.jsonl"),
+    results: Annotated[Path, typer.Option(help="Keeps every figure; what stands there is not measured again.")] = Path(
+        "runs/evaluations.jsonl"
+    ),
     report: Annotated[
         Path | None, typer.Option(help="Write all of it, with a figure, as an HTML page.", show_default=False)
     ] = None,

@@ -30,9 +30,7 @@ def report(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(
-            help="The encoding that the others are held against. Default: the one usual for the question."
-        ),
+        typer.Option(help="The encoding that the others are held against. Default: the one usual for the question."),
     ] = None,
 ) -> None:
     """Write the runs of a folder as one self-contained HTML page."""
@@ -42,9 +40,7 @@ def report(
 
     question = "cost" if os.path.exists(folder / FILE) else read_settings(folder).get("question")
     if question not in PAGES:
-        raise RunFolderError(
-            f"{folder} holds runs of the question {question!r}, of which this version has no page"
-        )
+        raise RunFolderError(f"{folder} holds runs of the question {question!r}, of which this version has no page")
     chosen = {} if reference is None else {"reference": reference}
     if chosen and question not in WITH_REFERENCE:
         raise ArgumentError(f"--reference is for {', '.join(WITH_REFERENCE)}; {folder} holds runs of {question}")

@@ -55,9 +55,7 @@ def resize(
         Path | None,
         typer.Option(help="A text file or a folder of them: evaluate before and after on it.", show_default=False),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace OUT if an earlier resize wrote it.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if an earlier resize wrote it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write a copy of a checkpoint with position tables of another length, and all that must change with them."""

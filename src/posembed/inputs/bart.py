@@ -137,9 +137,7 @@ class OPTInput(nn.Module):
     ) -> Tensor:
         """Embeds token_ids (B, L): (B, L, D)."""
         if self.project_in is None:
-            return embed(
-                token_ids, self.embed_tokens, self.embed_positions, position_ids, offset=offset, mask=mask
-            )
+            return embed(token_ids, self.embed_tokens, self.embed_positions, position_ids, offset=offset, mask=mask)
         token_ids = checked_token_ids(token_ids)
         x = self.project_in(self.embed_tokens(token_ids))
         return add_positions(x, self.embed_positions, token_ids, position_ids, offset=offset, mask=mask)

@@ -40,9 +40,7 @@ class CLIPTextInput(nn.Module):
         mask: Tensor | None = None,
     ) -> Tensor:
         """Embeds token_ids (B, L): (B, L, D)."""
-        return embed(
-            token_ids, self.token_embedding, self.position_embedding, position_ids, offset=offset, mask=mask
-        )
+        return embed(token_ids, self.token_embedding, self.position_embedding, position_ids, offset=offset, mask=mask)
 
     @classmethod
     def from_checkpoint(cls, source: str | Path) -> Self:

@@ -88,9 +88,7 @@ def embed(
     if scale != 1:
         x = x * scale
     if token_types is not None:
-        x = x + token_types(
-            torch.zeros_like(token_ids) if token_type_ids is None else token_type_ids.to(torch.int64)
-        )
+        x = x + token_types(torch.zeros_like(token_ids) if token_type_ids is None else token_type_ids.to(torch.int64))
     position_ids, offset = place
     x = positions(x, position_ids, offset=offset)
     x = x if norm is None else norm(x)
@@ -120,9 +118,7 @@ def checked_token_ids(token_ids: Tensor) -> Tensor:
     """Returns token_ids (B, L), any integer dtype, as int64. Raises ArgumentError for anything else."""
     require_integers(token_ids, "token_ids")
     if token_ids.dim() != 2:
-        raise ArgumentError(
-            f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add the batch by token_ids[None]"
-        )
+        raise ArgumentError(f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add the batch by token_ids[None]")
     return token_ids.to(torch.int64)
 
 

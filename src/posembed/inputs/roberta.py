@@ -40,9 +40,7 @@ class RobertaInput(BertInput):
         eps: float = 1e-5,
         pad_id: int = 1,
     ) -> None:
-        super().__init__(
-            vocab_size, max_len, dim, token_types=token_types, dropout=dropout, eps=eps, pad_id=pad_id
-        )
+        super().__init__(vocab_size, max_len, dim, token_types=token_types, dropout=dropout, eps=eps, pad_id=pad_id)
         self.uncounted_id = pad_id
 
     @classmethod

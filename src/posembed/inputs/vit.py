@@ -119,11 +119,7 @@ def _sides(size: int | Sequence[int]) -> tuple[int, int]:
 
 def _grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tuple[int, int]:
     """Returns the number of patches from top to bottom and from left to right."""
-    if (
-        min(patch_size) < 1
-        or min(image_size) < 1
-        or any(i % p for i, p in zip(image_size, patch_size, strict=True))
-    ):
+    if min(patch_size) < 1 or min(image_size) < 1 or any(i % p for i, p in zip(image_size, patch_size, strict=True)):
         raise ArgumentError(
             f"image_size must be whole patches each way; got {image_size} pixels and patches of {patch_size}"
         )

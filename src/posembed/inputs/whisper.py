@@ -31,9 +31,7 @@ class WhisperDecoderInput(nn.Module):
     ) -> None:
         super().__init__()
         self.embed_tokens = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(
-            max_len, dim, dropout=dropout, layout=TableLayout.WHISPER
-        )
+        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, layout=TableLayout.WHISPER)
 
     def forward(
         self,

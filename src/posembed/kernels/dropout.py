@@ -19,9 +19,7 @@ def generator_of(seed: Tensor) -> torch.Generator:
     return torch.Generator(seed.device).manual_seed(int(seed))
 
 
-def draw_keep(
-    generator: torch.Generator, shape: tuple[int, int, int], dropout: float, dtype: torch.dtype
-) -> Tensor:
+def draw_keep(generator: torch.Generator, shape: tuple[int, int, int], dropout: float, dtype: torch.dtype) -> Tensor:
     """Draws the next mask (B, L, D): 1 for a kept element, 0 otherwise. (Products with bool are far slower.)
 
     Rows are drawn in order, so the mask of each part of a lookup is that part of the whole mask.

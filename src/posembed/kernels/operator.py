@@ -53,9 +53,7 @@ def lookup(
         ArgumentError: ids that are not integers, shapes that do not fit, or a padding row outside its table.
     """
     if isinstance(scale, Tensor):
-        raise ArgumentError(
-            "scale must be a number; a tensor, such as a learned one, multiplies the tokens instead"
-        )
+        raise ArgumentError("scale must be a number; a tensor, such as a learned one, multiplies the tokens instead")
     if not 0 <= dropout <= 1:
         raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
     token_ids = _int64(token_ids, "token_ids")

@@ -33,9 +33,7 @@ class Norm:
         if isinstance(module, nn.LayerNorm):
             return cls("layer", module.weight, module.bias, module.eps)
         if not isinstance(module, nn.RMSNorm) or module.eps is None:
-            raise ArgumentError(
-                f"a Norm is made of an nn.LayerNorm, or of an nn.RMSNorm with an eps; got {module}"
-            )
+            raise ArgumentError(f"a Norm is made of an nn.LayerNorm, or of an nn.RMSNorm with an eps; got {module}")
         return cls("rms", module.weight, None, module.eps)
 
 

@@ -229,8 +229,7 @@ def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None
     """Computes the gradients of the sum of rows, (B, L, D), weight and bias from that of the result."""
     compute, device = _compute(request), grad.device
     weight, bias = (
-        None if vector is None else torch.zeros_like(vector, dtype=compute)
-        for vector in (request.weight, request.bias)
+        None if vector is None else torch.zeros_like(vector, dtype=compute) for vector in (request.weight, request.bias)
     )
     if grad.numel() == 0 or (request.norm == "none" and request.seed is None):
         return grad, weight, bias

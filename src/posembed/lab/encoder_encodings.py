@@ -32,9 +32,7 @@ def require_both_ways(name: str) -> None:
     elif base == "rolling" or "window" in suffixes:
         reason = f"{name!r} needs a causal window, and an encoder sees all tokens both ways"
     else:
-        reason = (
-            f"{name!r} is for a decoder, or for texts longer than those trained on, of which there are none here"
-        )
+        reason = f"{name!r} is for a decoder, or for texts longer than those trained on, of which there are none here"
     raise ArgumentError(f"{reason}; choose among {', '.join(BOTH_WAYS)}")
 
 

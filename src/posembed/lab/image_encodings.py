@@ -78,9 +78,7 @@ def require_image_encoding(name: str) -> None:
         return
     choose = f"choose among {', '.join(IMAGE_ENCODINGS)}"
     if name.split("+")[0] in ENCODINGS:
-        raise ArgumentError(
-            f"{name!r} is of places in a sequence, and the patches of an image form a grid; {choose}"
-        )
+        raise ArgumentError(f"{name!r} is of places in a sequence, and the patches of an image form a grid; {choose}")
     raise ArgumentError(f"unknown encoding {name!r} of images; {choose}")
 
 

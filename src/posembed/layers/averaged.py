@@ -105,8 +105,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
             raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
         if not 0 <= heads_without < heads:
             raise ArgumentError(
-                f"heads_without must leave one of the {heads} heads a position, and be at least 0; "
-                f"got {heads_without}"
+                f"heads_without must leave one of the {heads} heads a position, and be at least 0; got {heads_without}"
             )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
         self.weight = nn.Parameter(torch.empty(max_len, dim))
@@ -132,6 +131,4 @@ class AveragedPositionalEmbedding(PositionEncoding):
         return self.in_layer(project)(q_length, k_length, device=self.weight.device)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.max_len}, {self.dim}, heads={self.heads}, heads_without={self.heads_without}, std={self.std:g}"
-        )
+        return f"{self.max_len}, {self.dim}, heads={self.heads}, heads_without={self.heads_without}, std={self.std:g}"

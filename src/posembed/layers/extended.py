@@ -43,9 +43,7 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
     return torch.where((lengths <= n).unsqueeze(-1), own, stretched)
 
 
-def stretched_rows(
-    table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool
-) -> Tensor:
+def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool) -> Tensor:
     """Returns single rows (..., D) of what torch.nn.functional.interpolate makes of a table's columns.
 
     Linear, or cubic with PyTorch's constant of -.75 (Keys 1981). Coordinates are computed in float64.

@@ -58,9 +58,7 @@ class LearnedGridEmbedding(PositionEncoding):
             raise ArgumentError(f"grid must be (height, width); got {grid!r}")
         grid = (grid[0], grid[1])
         if layout.reserved or layout.grid not in (None, grid):
-            raise ArgumentError(
-                f"the layout of a {grid} grid has no reserved rows and no other grid; got {layout}"
-            )
+            raise ArgumentError(f"the layout of a {grid} grid has no reserved rows and no other grid; got {layout}")
         if registers < 0:
             raise ArgumentError(f"registers counts tokens and cannot be negative; got {registers}")
         if factorized and not isinstance(init, str):

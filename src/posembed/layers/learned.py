@@ -89,9 +89,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
         if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
             rows = self.consecutive_rows(length, offset)
         else:
-            rows = self.rows(
-                given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
-            )
+            rows = self.rows(given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device))
         return self._added(x, rows)
 
     def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:

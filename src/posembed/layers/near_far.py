@@ -91,9 +91,7 @@ class NearFarPositionalEmbedding(ScoreBias):
         """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
         rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
-        return F.embedding(
-            as_int64(position_ids, "position_ids") % self.ring, (rows * near.unsqueeze(-1)).flatten(-3)
-        )
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, (rows * near.unsqueeze(-1)).flatten(-3))
 
     def formula(self, device: torch.device) -> Formula:
         """Returns the formula of the bias: -inf where a near head would see beyond its window, 0 elsewhere."""

@@ -84,11 +84,7 @@ class PolarEmbedding(PositionEncoding):
         self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0
     ) -> tuple[Tensor, Tensor]:
         """Turns q and k (B, H, L, d) into (B, H, L, 2 d) each. Without position_ids, positions start at offset."""
-        if (
-            q.shape[-1] != self.head_dim
-            or k.shape[-3::2] != (self.heads, self.head_dim)
-            or q.size(-2) != k.size(-2)
-        ):
+        if q.shape[-1] != self.head_dim or k.shape[-3::2] != (self.heads, self.head_dim) or q.size(-2) != k.size(-2):
             raise ArgumentError(
                 f"q and k must be (B, H={self.heads}, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
                 f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"

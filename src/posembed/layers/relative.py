@@ -77,8 +77,7 @@ class T5Bias(ScoreBias):
         exact = buckets // sides // 2
         if max_distance <= exact:
             raise ArgumentError(
-                f"max_distance must be above the {exact} distances that have a bucket of their own, "
-                f"got {max_distance}"
+                f"max_distance must be above the {exact} distances that have a bucket of their own, got {max_distance}"
             )
         self.buckets, self.max_distance, self.bidirectional, self.std = buckets, max_distance, bidirectional, std
         self.bucket_weight = nn.Parameter(torch.empty(buckets, heads))

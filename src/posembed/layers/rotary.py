@@ -39,13 +39,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split")
     time, with the reverse turn as its gradient.
     """
     plain = is_being_recorded() or transforms_are_active() or forward_mode_is_active()
-    if (
-        plain
-        or type(x) is not Tensor
-        or cos.requires_grad
-        or sin.requires_grad
-        or not _turns_in_place(x, cos, sin)
-    ):
+    if plain or type(x) is not Tensor or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
         return _turned(x, cos, sin, pairing)
     turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
     return turned

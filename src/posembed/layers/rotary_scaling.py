@@ -66,8 +66,7 @@ def require_text_length(text_length: int | Tensor | None, batch: int) -> None:
     """Raises ArgumentError unless a text length fits an input of ``batch`` sequences."""
     if isinstance(text_length, Tensor) and text_length.dim() and text_length.size(0) not in (batch, 1):
         raise ArgumentError(
-            f"text_length must be a number, (B,)=({batch},) or (B, L) for this input; "
-            f"got {tuple(text_length.shape)}"
+            f"text_length must be a number, (B,)=({batch},) or (B, L) for this input; got {tuple(text_length.shape)}"
         )
 
 

@@ -78,9 +78,7 @@ class ScoreBias(PositionEncoding):
         if q_length < 0:
             raise ArgumentError(f"q_length counts tokens and cannot be negative; got {q_length}")
         if q_length > k_length:
-            raise ArgumentError(
-                f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}"
-            )
+            raise ArgumentError(f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}")
         learned = next(self.parameters(), None)
         if device is None and learned is not None:
             device = learned.device

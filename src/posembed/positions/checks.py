@@ -65,9 +65,7 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
             raise explain(values, *limits)
 
     # The op returns what it checked, so that every lookup by it runs after the check.
-    @torch.library.custom_op(
-        f"posembed::{what.replace(' ', '_')}", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,)
-    )
+    @torch.library.custom_op(f"posembed::{what.replace(' ', '_')}", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
     def op(values: Tensor, limits: Sequence[int]) -> Tensor:
         check(values, limits)
         return values.clone()
@@ -77,9 +75,7 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
         return torch.empty_like(values)
 
     @op.register_vmap
-    def _(
-        info: Any, in_dims: tuple[int | None, None], values: Tensor, limits: Sequence[int]
-    ) -> tuple[Tensor, int]:
+    def _(info: Any, in_dims: tuple[int | None, None], values: Tensor, limits: Sequence[int]) -> tuple[Tensor, int]:
         assert in_dims[0] is not None  # only values can be mapped over
         return op(values.movedim(in_dims[0], 0), limits), 0
 

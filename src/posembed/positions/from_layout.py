@@ -29,9 +29,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
     """
     if position_ids is None:
         if isinstance(offset, Tensor) and offset.dim() and tuple(offset.shape) != (batch,):
-            raise ArgumentError(
-                f"offset must be a number or (B,)=({batch},) for this input; got {tuple(offset.shape)}"
-            )
+            raise ArgumentError(f"offset must be a number or (B,)=({batch},) for this input; got {tuple(offset.shape)}")
         return
     if isinstance(offset, Tensor) or offset:
         raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")

@@ -39,9 +39,7 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
     return torch.cat((tokens[:, :head], tokens[:, length - (max_len - head) :]), dim=1)
 
 
-def sliding(
-    length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None
-) -> Tensor:
+def sliding(length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None) -> Tensor:
     """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len``.
 
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest

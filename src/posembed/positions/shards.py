@@ -11,9 +11,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 
 
-def contiguous_shard(
-    length: int, rank: int, world_size: int, *, device: torch.device | str | None = None
-) -> Tensor:
+def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
     """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,)."""
     piece = _piece(length, rank, world_size, pieces=world_size)
     return torch.arange(rank * piece, (rank + 1) * piece, device=device)

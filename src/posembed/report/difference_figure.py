@@ -36,9 +36,7 @@ def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str,
     figure = new_figure(height)
     left = max(len(name) for name in best_first) * LETTER + 16
     axes = axes_at(figure, left=left, top=TOP, width=WIDTH - left - ROOM, height=LINE * len(best_first))
-    figure.text(
-        0.005, 1 - 14 / height, f"accuracy less {reference}'s, in points of percent", fontsize=TEXT, color=INK
-    )
+    figure.text(0.005, 1 - 14 / height, f"accuracy less {reference}'s, in points of percent", fontsize=TEXT, color=INK)
     axes.axvline(0, color=MUTED, linewidth=1)
     for place, name in enumerate(best_first):
         style, difference = drawn[name], differences[name]

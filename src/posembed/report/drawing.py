@@ -104,9 +104,7 @@ def tick_heights(axes: Axes) -> None:
 
 def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
     axis.set_major_locator(FixedLocator(places))
-    names = [
-        f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places
-    ]
+    names = [f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places]
     axis.set_major_formatter(FixedFormatter(names))
     axis.set_minor_locator(NullLocator())
 

@@ -97,9 +97,7 @@ def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int,
     """
     rows = layout.rows(length)
     if isinstance(init, str):
-        return torch.cat(
-            (zero_table(layout.reserved, dim), initial_table(init, rows - layout.reserved, dim, std=std))
-        )
+        return torch.cat((zero_table(layout.reserved, dim), initial_table(init, rows - layout.reserved, dim, std=std)))
     if tuple(init.shape) != (rows, dim) or not init.is_floating_point():
         raise ArgumentError(
             f"the given table must be {(rows, dim)} floats, for {length} positions in {layout}; "

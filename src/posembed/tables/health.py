@@ -104,9 +104,7 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
         yield Finding(
             "dead",
             tuple(places[dead].tolist()),
-            f"norm {largest:.1g} or less, {rows.norm(dim=1).median():.2g} at the median"
-            if largest
-            else "all zeros",
+            f"norm {largest:.1g} or less, {rows.norm(dim=1).median():.2g} at the median" if largest else "all zeros",
             "These positions add nothing to their tokens, so the model cannot tell them apart.",
             UNTRAINED if dead.all() else UNREACHED,
         )

@@ -29,9 +29,7 @@ def all_needs() -> list[Needs]:
         longest = None if times is None else trained * times
         held = [None, Held(None), *(Held(length) for length in (trained, 2 * trained, max(trained // 2, 1)))]
         found += [
-            Needs(
-                train_length=trained, longest=longest, vocabulary=vocabulary, fetch_far=far, checkpoint=checkpoint
-            )
+            Needs(train_length=trained, longest=longest, vocabulary=vocabulary, fetch_far=far, checkpoint=checkpoint)
             for checkpoint in held
         ]
     for grid, wider, far in itertools.product(GRIDS, (0, 10), (False, True)):
@@ -140,9 +138,7 @@ def test_what_goes_past_the_evidence_is_said() -> None:
     assert "16 times its length is more than the 8" in caveats(longest=8192, checkpoint=Held(512))
     assert "this means training anew" in caveats(longest=None, checkpoint=Held(512))
     assert "only if the checkpoint has RoPE" in caveats(longest=2048, checkpoint=Held(None))
-    assert "rows 7 to 9" in caveats(
-        longest=512, checkpoint=Held(512, findings=("rows 7 to 9 were never trained",))
-    )
+    assert "rows 7 to 9" in caveats(longest=512, checkpoint=Held(512, findings=("rows 7 to 9 were never trained",)))
 
 
 def study(own: bool, **perplexities: tuple[float, float]) -> Study:
@@ -181,9 +177,9 @@ def test_figures_are_named_with_their_source() -> None:
     assert {figures.source for figures in advice.figures} == {"docs/measured.md"}
     assert any(line.startswith("learned: ") and "no position" in line for line in advice.figures[0].lines)
     own = study(True, rolling=(5.0, 0.1))
-    assert [
-        f.source for f in advise(Needs(train_length=512, longest=512), [own, *committed_studies()]).figures
-    ] == ["runs/mine"]
+    assert [f.source for f in advise(Needs(train_length=512, longest=512), [own, *committed_studies()]).figures] == [
+        "runs/mine"
+    ]
 
 
 @pytest.mark.parametrize(

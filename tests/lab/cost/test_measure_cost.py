@@ -52,9 +52,7 @@ def test_shares_are_of_the_same_rounds(result: CostResult) -> None:
             plain = getattr(result.attention, which).values
             alone, attention = getattr(row.alone, which).values, getattr(row.attention, which).values
             assert len(plain) == len(alone) >= 7
-            assert getattr(row.alone_share, which).values == tuple(
-                a / b for a, b in zip(alone, plain, strict=True)
-            )
+            assert getattr(row.alone_share, which).values == tuple(a / b for a, b in zip(alone, plain, strict=True))
             assert getattr(row.overhead, which).values == tuple(
                 a / b - 1 for a, b in zip(attention, plain, strict=True)
             )

@@ -155,9 +155,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:
-    with pytest.raises(
-        ArgumentError, match="'alibi' is of places in a sequence, and the patches of an image form a"
-    ):
+    with pytest.raises(ArgumentError, match="'alibi' is of places in a sequence, and the patches of an image form a"):
         image_runs(image_spec, ["learned-1d", "alibi"], 1)
     with pytest.raises(ArgumentError, match="unknown encoding 'rings' of images; choose among learned-1d"):
         require_image_encoding("rings")

@@ -53,9 +53,7 @@ def test_columns_by_name_and_pairs_of_texts(tmp_path: Path) -> None:
     data = written(tmp_path, "a.csv", head + "".join(f"p{i},h{i},{i % 2}\n" for i in range(8)))
     read = all_of(data, text_column="premise,hypothesis", label_column="answer")
     assert ("p3\nh3", "1") in read
-    with pytest.raises(
-        DataError, match=r"which column of a\.csv holds the text\? Name it with --text-column; it has"
-    ):
+    with pytest.raises(DataError, match=r"which column of a\.csv holds the text\? Name it with --text-column; it has"):
         load_labelled(data)
     with pytest.raises(DataError, match=r"a\.csv has no column named 'label'; it has premise, hypothesis, answer"):
         load_labelled(data, text_column="premise", label_column="label")
@@ -65,9 +63,10 @@ def test_columns_by_name_and_pairs_of_texts(tmp_path: Path) -> None:
 
 
 def test_a_document_stands_on_one_side_and_every_class_on_both() -> None:
-    examples = [
-        Example(f"{d} {piece}", "ab"[d % 2], f"d{d}") for d in range(30) for piece in range(1 + (d % 7))
-    ] + [Example("alone", "c", "c1"), Example("alone too", "c", "c2")]
+    examples = [Example(f"{d} {piece}", "ab"[d % 2], f"d{d}") for d in range(30) for piece in range(1 + (d % 7))] + [
+        Example("alone", "c", "c1"),
+        Example("alone too", "c", "c2"),
+    ]
     train, held_out = split_by_document(examples)
     assert not {e.document for e in train} & {e.document for e in held_out}
     assert sorted(map(str, train + held_out)) == sorted(map(str, examples))

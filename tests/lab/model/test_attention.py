@@ -71,9 +71,7 @@ def test_a_bias_by_row() -> None:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("by_row", [False, True])
-def test_flex_attention_is_the_dense_path(
-    monkeypatch: pytest.MonkeyPatch, window: int | None, by_row: bool
-) -> None:
+def test_flex_attention_is_the_dense_path(monkeypatch: pytest.MonkeyPatch, window: int | None, by_row: bool) -> None:
     """Without compiling, which a CPU need not do to have the same numbers."""
     monkeypatch.setattr(attention, "compiled", lambda name: getattr(flex_attention, name))
     encoding = T5Bias(3, std=1.0, bidirectional=False).double()

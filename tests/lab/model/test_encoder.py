@@ -55,9 +55,7 @@ def test_order_is_seen_both_ways(text_task: Classification, text_spec: Classific
     torch.testing.assert_close(bag(ids.flip(1), lengths), bag(ids, lengths), atol=1e-12, rtol=0)
 
 
-def test_all_that_is_not_the_encoding_starts_the_same(
-    text_task: Classification, text_spec: ClassificationSpec
-) -> None:
+def test_all_that_is_not_the_encoding_starts_the_same(text_task: Classification, text_spec: ClassificationSpec) -> None:
     plain = classifier(text_task, text_spec, encoding="none").state_dict()
     for name in BOTH_WAYS:
         weights = classifier(text_task, text_spec, encoding=name).state_dict()
@@ -69,9 +67,7 @@ def test_what_an_encoder_cannot_use() -> None:
         settings = {"layers": 1, "heads": 2} | others
         return ImageClassifier(torch.nn.Linear(4, 8), 8, 3, encoding=encoding, **settings)  # type: ignore[arg-type]
 
-    with pytest.raises(
-        ArgumentError, match="RollingPositionalEmbedding is used under a causal window of 4 tokens"
-    ):
+    with pytest.raises(ArgumentError, match="RollingPositionalEmbedding is used under a causal window of 4 tokens"):
         build(RollingPositionalEmbedding(4, 8))
     with pytest.raises(ArgumentError, match="width 8 is not divisible by 3 heads"):
         build(NoPosition(), heads=3)

@@ -107,9 +107,7 @@ def test_every_place_reaches_the_output() -> None:
 
     encoding = Everywhere()
     model = Decoder(5, 8, layers=2, heads=2, encoding=encoding)
-    torch.nn.functional.cross_entropy(
-        model(torch.randint(5, (3, 6))).flatten(0, 1), torch.randint(5, (18,))
-    ).backward()
+    torch.nn.functional.cross_entropy(model(torch.randint(5, (3, 6))).flatten(0, 1), torch.randint(5, (18,))).backward()
     for place in encoding.places:
         assert place.grad is not None
         assert place.grad != 0

@@ -40,9 +40,7 @@ def test_runs_of_a_seed_stand_together_and_doubles_are_one() -> None:
         ({}, None),
     ],
 )
-def test_solves_is_the_largest_size_with_all_smaller_ones(
-    shares: dict[int, float | None], size: int | None
-) -> None:
+def test_solves_is_the_largest_size_with_all_smaller_ones(shares: dict[int, float | None], size: int | None) -> None:
     assert solves(shares) == size
 
 

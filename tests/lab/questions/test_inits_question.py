@@ -35,9 +35,7 @@ def test_a_start_has_the_scale_that_its_name_says(init: str, scale: float) -> No
     assert table.square().mean().sqrt().item() == pytest.approx(scale, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "init", ["normal", "normal--1", "normal-two", "uniform-0.1", "xavier-0.1", "", "normal-1e9"]
-)
+@pytest.mark.parametrize("init", ["normal", "normal--1", "normal-two", "uniform-0.1", "xavier-0.1", "", "normal-1e9"])
 def test_a_start_that_is_not_known(init: str) -> None:
     with pytest.raises(ArgumentError, match=r"unknown initial values .* xavier, sinusoidal, zero, and normal-STD"):
         start_of(init, 4, 4)

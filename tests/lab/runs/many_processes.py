@@ -53,9 +53,7 @@ def start(path: Path, seeds: range) -> int:
 
 def main(path: Path, processes: int, results: int) -> None:
     draw = random.Random(0)
-    working = {
-        start(path, seeds): seeds for seeds in (range(n * results, (n + 1) * results) for n in range(processes))
-    }
+    working = {start(path, seeds): seeds for seeds in (range(n * results, (n + 1) * results) for n in range(processes))}
     killed = 0
     while working:
         time.sleep(draw.random() * 0.02)

@@ -13,9 +13,7 @@ from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
 
 ENCODINGS = ("rope", "alibi", "none", "learned", "sinusoidal", "t5")
-SMALL = (
-    "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 600 --batch 2 --test-tokens 200"
-)
+SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 600 --batch 2 --test-tokens 200"
 
 
 def start(code: str) -> subprocess.Popen[str]:

@@ -90,9 +90,7 @@ def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_and_biases_is_given_the_run_and_its_values(tmp_path: Path) -> None:
     """A stand-in for the library, where Accelerate finds it, writes down how it is called."""
     (tmp_path / "wandb-0.0.0.dist-info").mkdir()
-    (tmp_path / "wandb-0.0.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: wandb\nVersion: 0\n"
-    )
+    (tmp_path / "wandb-0.0.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: wandb\nVersion: 0\n")
     (tmp_path / "wandb.py").write_text(
         textwrap.dedent(
             """
@@ -106,9 +104,7 @@ def test_weights_and_biases_is_given_the_run_and_its_values(tmp_path: Path) -> N
         )
     )
     (tmp_path / "text.txt").write_text("a line of text that comes again and again\n" * 60)
-    settings = (
-        "--train-length 8 --test-lengths 8 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-tokens 99"
-    )
+    settings = "--train-length 8 --test-lengths 8 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-tokens 99"
     command = f"compare lengths --data text.txt --encodings rope --track wandb --out runs --device cpu {settings}"
     done = subprocess.run(
         [sys.executable, "-m", "posembed", *command.split()],

@@ -231,9 +231,7 @@ def test_what_cannot_work_is_refused_before_it_trains(spec: LanguageSpec, task: 
         train.check(dataclasses.replace(spec, encoding="rolling", window=8, ring=3), task)
     with pytest.raises(DataError, match=r"test lengths up to 99,999"):
         train.check(dataclasses.replace(rope, test_lengths=(16, 99_999)), task)
-    with pytest.raises(
-        DataError, match=r"the text to train on has [0-9,]+ tokens, and a training length of 90,000"
-    ):
+    with pytest.raises(DataError, match=r"the text to train on has [0-9,]+ tokens, and a training length of 90,000"):
         train.check(dataclasses.replace(rope, train_length=90_000), task)
     with pytest.raises(ArgumentError, match="even"):
         train.check(dataclasses.replace(spec, encoding="sinusoidal", width=15, heads=3), task)

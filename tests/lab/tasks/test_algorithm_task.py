@@ -71,12 +71,8 @@ def test_every_encoding_learns_from_the_same_problems() -> None:
     assert not torch.equal(drawn("alibi", 1), drawn("alibi", 2))
 
 
-@pytest.mark.parametrize(
-    ("problem", "encoding"), [("reverse", "coupled"), ("addition", "abacus"), ("copy", "none")]
-)
-def test_one_pass_tells_what_greedy_decoding_would_write(
-    problem: str, encoding: str, accelerator: Accelerator
-) -> None:
+@pytest.mark.parametrize(("problem", "encoding"), [("reverse", "coupled"), ("addition", "abacus"), ("copy", "none")])
+def test_one_pass_tells_what_greedy_decoding_would_write(problem: str, encoding: str, accelerator: Accelerator) -> None:
     # Trained a little, so that answers begin well and go wrong somewhere.
     spec = tiny(problem, encoding, steps=40, batch=16, learning_rate=1e-2, test_problems=20, test_sizes=(2,))
     model = trained(spec, accelerator)
@@ -163,9 +159,7 @@ def test_every_problem_trains_and_is_measured(problem: str, accelerator: Acceler
 
 
 def test_bad_input_is_said_before_anything_trains() -> None:
-    with pytest.raises(
-        ArgumentError, match=r"abacus ids do not apply to parity.* they apply to copy and addition"
-    ):
+    with pytest.raises(ArgumentError, match=r"abacus ids do not apply to parity.* they apply to copy and addition"):
         check_encoding("abacus", "parity")
     with pytest.raises(ArgumentError, match=r"unknown encoding 'roap' for copy; known are learned, .*, abacus"):
         check_encoding("roap", "copy")

@@ -59,8 +59,7 @@ def test_position_is_learned_and_a_bag_of_letters_learns_nothing(
 ) -> None:
     settings = dataclasses.replace(text_spec, layers=1, steps=120, batch=16, learning_rate=1e-2, warmup=10)
     results = [
-        train.run(dataclasses.replace(settings, encoding=name), text_task, accelerator)
-        for name in ("learned", "none")
+        train.run(dataclasses.replace(settings, encoding=name), text_task, accelerator) for name in ("learned", "none")
     ]
     summary = summarise_classification(results, reference="none")
     learned, bag = summary.rows
@@ -136,7 +135,5 @@ def test_runs_and_references(text_task: Classification, text_spec: Classificatio
         summarise_classification([])
     with pytest.raises(ArgumentError, match="train_length must be at least 2, got 1"):
         classification_settings(text_task, train_length=1)
-    with pytest.raises(
-        ArgumentError, match="expected a number above 256 after bpe:, such as bpe:2000; got 'bpe:9'"
-    ):
+    with pytest.raises(ArgumentError, match="expected a number above 256 after bpe:, such as bpe:2000; got 'bpe:9'"):
         text_tokenizer("bpe:9", ["a"])

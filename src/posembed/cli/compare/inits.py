@@ -29,9 +29,7 @@ def inits(
     ] = None,
     loss: Annotated[
         float | None,
-        option(
-            "Count the steps to this training loss, in nats. Default: the highest that a run of the seed ended at."
-        ),
+        option("Count the steps to this training loss, in nats. Default: the highest that a run of the seed ended at."),
     ] = None,
     preset: Annotated[str, option("quick (minutes), small (an hour on two cores) or gpt2 (a GPU).")] = "small",
     on: options.On = "here",

@@ -14,16 +14,12 @@ def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
     """The runs, their sizes and their time."""
     console = plain_console()
     console.print(description + "\n")
-    table = Table(
-        "run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time"))
-    )
+    table = Table("run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time")))
     for run in runs:
         numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
         table.add_row(run.spec.name, *numbers, duration(run.seconds))
     console.print(table)
-    console.print(
-        f"about {duration(sum(run.seconds for run in runs))} in all on this machine; nothing was trained"
-    )
+    console.print(f"about {duration(sum(run.seconds for run in runs))} in all on this machine; nothing was trained")
 
 
 def duration(seconds: float) -> str:

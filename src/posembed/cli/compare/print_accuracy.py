@@ -34,9 +34,7 @@ def print_classification(summary: ClassificationSummary, console: Console | None
     columns += [
         Column(against, tuple(_difference(row.difference) for row in rows), 2),
         Column("95% interval\nover seeds", tuple(_interval(row.difference, documents=False) for row in rows), 3),
-        Column(
-            "95% interval\nover documents", tuple(_interval(row.difference, documents=True) for row in rows), 4
-        ),
+        Column("95% interval\nover documents", tuple(_interval(row.difference, documents=True) for row in rows), 4),
     ]
     title = f"Held-out examples told, percent, of {summary.examples:,} in {len(summary.classes)} classes"
     _print(title, columns, classification_words.answer(summary), console)

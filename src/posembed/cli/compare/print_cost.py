@@ -23,9 +23,7 @@ def print_cost(result: CostResult, console: Console | None = None) -> None:
     console.print(Text("Growth with length, alone: time and memory as a power of length", style="bold"))
     for row in cheapest_first(result):
         growth = row.growth
-        powers = [
-            "-" if power is None else f"{power:.2f}" for power in (growth.time_exponent, growth.memory_exponent)
-        ]
+        powers = ["-" if power is None else f"{power:.2f}" for power in (growth.time_exponent, growth.memory_exponent)]
         why = "" if growth.stopped is None else f": {growth.stopped}"
         text = f"{row.encoding}: {powers[0]} and {powers[1]}, to {max(growth.lengths):,} tokens{why}"
         console.print(Text(f"  {text}"))

@@ -89,9 +89,7 @@ def notes(summary: LengthSummary, *, left_out: Sequence[Column] = ()) -> list[st
     """What a reader must know to read the table, a line each."""
     trained, base = summary.train_length, base_length(summary)
     several = any(len(row.seeds) > 1 for row in summary.rows)
-    known = (
-        "95% intervals by Student's t" if several else "no interval is known, and small differences may be chance"
-    )
+    known = "95% intervals by Student's t" if several else "no interval is known, and small differences may be chance"
     lines = [f"{runs_of_each(summary.rows).capitalize()}; {known}."]
     if base is not None:
         lines.append(f"holds: past {trained:,}, never above {HOLDS:g} times its own perplexity at {base:,}.")
@@ -103,9 +101,7 @@ def notes(summary: LengthSummary, *, left_out: Sequence[Column] = ()) -> list[st
         )
         holding = [row for row in summary.rows if verdict(row, summary).kind == "holds"]
         if holding and all((reach(row, summary) or 0) <= trained for row in holding):
-            lines.append(
-                f"Low perplexity is not reach: none that holds used text more than {trained:,} tokens back."
-            )
+            lines.append(f"Low perplexity is not reach: none that holds used text more than {trained:,} tokens back.")
     lines += [f"{row.encoding}, {failure}" for row in summary.rows for failure in row.failures]
     if left_out:
         names = ", ".join(" ".join(column.head.split()) for column in left_out)

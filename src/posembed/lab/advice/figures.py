@@ -81,9 +81,7 @@ def _apart(lower: Interval, higher: Interval) -> bool:
 def _line(study: Study, row: Measured) -> str:
     ends = dict.fromkeys((study.train_length, study.longest))
     measured = dict(row.by_length)
-    parts = [
-        f"{_written(measured[length]) if length in measured else 'not measured'} at {length:,}" for length in ends
-    ]
+    parts = [f"{_written(measured[length]) if length in measured else 'not measured'} at {length:,}" for length in ends]
     window = "" if row.window is None else f", window {row.window:,}"
     return f"{row.encoding}{window}: {', '.join(parts)} ({row.seeds} run{'s' * (row.seeds > 1)})"
 

@@ -33,9 +33,7 @@ def reason(choice: Choice, needs: Needs) -> str:
         "rope": f"{fixed}, it has no parameters, and it is what most new models take",
         "rope-scaled": f"{further} with all tokens in reach, which neither a window nor ALiBi gives, and past its "
         "training length plain RoPE gets worse",
-        "alibi": f"{further}, and its bias knows every distance"
-        if not needs.fixed
-        else f"{fixed}, and it has none",
+        "alibi": f"{further}, and its bias knows every distance" if not needs.fixed else f"{fixed}, and it has none",
         "sinusoidal": f"{fixed}, and it has no parameters",
     }[choice.name]
 
@@ -48,9 +46,7 @@ def caveats(choice: Choice, needs: Needs) -> list[str]:
             "new rows are only a start: fine-tune at the new length, and measure before and after"
             + (" (posembed evaluate, on your own text)" if needs.grid is None else "")
         ],
-        "learned": [
-            f"position {needs.train_length:,} (counted from 0) has no row, and gets none without a resize"
-        ],
+        "learned": [f"position {needs.train_length:,} (counted from 0) has no row, and gets none without a resize"],
         "rolling": [
             f"the model's attention must apply the window, here {window_of(needs)} with 12 layers, in training "
             "and after: its reach through all layers has to stay within the training length",
@@ -62,9 +58,7 @@ def caveats(choice: Choice, needs: Needs) -> list[str]:
             "show that far tokens are found"
         ],
         "alibi": ["its penalty hides far tokens: low perplexity does not show that they are found"],
-        "learned-grid, re-gridded": [
-            "fine-tune at the larger size; interpolate bicubic with antialiasing, as timm"
-        ],
+        "learned-grid, re-gridded": ["fine-tune at the larger size; interpolate bicubic with antialiasing, as timm"],
     }.get(choice.name, [])
     return [*notes, *_beyond_evidence(choice, needs), "data and tuning matter more than this choice"]
 
@@ -78,9 +72,7 @@ def _beyond_evidence(choice: Choice, needs: Needs) -> list[str]:
         elif factor > FINE_TUNED_TO:
             notes.append(f"a factor of {factor:.0f} is more than the {FINE_TUNED_TO} that YaRN's paper shows")
         if held is not None and held.length is None:
-            notes.append(
-                "only if the checkpoint has RoPE: with ALiBi or a relative bias there is nothing to scale"
-            )
+            notes.append("only if the checkpoint has RoPE: with ALiBi or a relative bias there is nothing to scale")
     if held is None or held.length is None:
         return notes
     if choice.name == "resize" and needs.longest is not None and needs.longest > RESIZED_TO * held.length:

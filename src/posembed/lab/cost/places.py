@@ -119,9 +119,7 @@ class AttentionWith:
     def output(self) -> Tensor:
         encoding, ids = self.encoding, self.position_ids
         x = encoding.at_input(self.x, ids)
-        return self.attention(
-            x, encoding, ids, bias_of(encoding, ids, head_dim=x.size(-1) // self.attention.heads)
-        )
+        return self.attention(x, encoding, ids, bias_of(encoding, ids, head_dim=x.size(-1) // self.attention.heads))
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
@@ -164,10 +162,7 @@ def _inputs(
     device: torch.device | None,
 ) -> tuple[Tensor, Tensor]:
     x = _random(shape.batch, shape.length, shape.width, generator=generator, device=device)
-    if training:
-        ids = encoding.training_positions(shape.batch, shape.length, generator)
-    else:
-        ids = torch.arange(shape.length)
+    ids = encoding.training_positions(shape.batch, shape.length, generator) if training else torch.arange(shape.length)
     return x, ids.to(device)
 
 

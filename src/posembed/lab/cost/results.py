@@ -117,9 +117,7 @@ def save(result: CostResult, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / FILE, f"{result.to_json()}\n".encode(), refusal=why_not_replaced)
     except OSError as error:
-        raise RunFolderError(
-            f"{folder / FILE} cannot be written: {reason(error)}; choose another --out"
-        ) from error
+        raise RunFolderError(f"{folder / FILE} cannot be written: {reason(error)}; choose another --out") from error
 
 
 def prepare(folder: Path, spec: CostSpec) -> None:
@@ -136,9 +134,7 @@ def prepare(folder: Path, spec: CostSpec) -> None:
         why = "the folder keeps runs of another question"
     if why is None and os.path.lexists(file) and (why := why_not_replaced(file)) is None:
         there, asked = dataclasses.asdict(load(folder).spec), dataclasses.asdict(spec)
-        differ = [
-            f"{name}: {there[name]} there, {asked[name]} now" for name in asked if there[name] != asked[name]
-        ]
+        differ = [f"{name}: {there[name]} there, {asked[name]} now" for name in asked if there[name] != asked[name]]
         why = f"it was measured with other settings ({'; '.join(differ)})" if differ else None
     if why is not None:
         raise RunFolderError(f"{file} cannot be written: {why}; choose another --out")
@@ -161,13 +157,9 @@ def load(folder: Path) -> CostResult:
     try:
         return CostResult.from_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunFolderError(
-            f"{folder} holds no {FILE}; make it with: posembed compare cost --out {folder}"
-        ) from None
+        raise RunFolderError(f"{folder} holds no {FILE}; make it with: posembed compare cost --out {folder}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunFolderError(
-            f"{file} cannot be read ({error}); make it anew with posembed compare cost"
-        ) from error
+        raise RunFolderError(f"{file} cannot be read ({error}); make it anew with posembed compare cost") from error
 
 
 def _row(values: dict[str, Any]) -> CostRow:

@@ -179,8 +179,6 @@ def _rows(rows: Any, name: str) -> list[Document]:
     for number, text in enumerate(rows[columns[0]]):
         if text and text.strip():
             if "\0" in text:
-                raise DataError(
-                    f"row {number:,} of the dataset {name} is not text: it holds a zero byte; remove it"
-                )
+                raise DataError(f"row {number:,} of the dataset {name} is not text: it holds a zero byte; remove it")
             documents.append(Document(str(number), text.encode()))
     return documents

@@ -42,9 +42,7 @@ Row = Mapping[str, Any]
 Numbered = Iterator[tuple[int, Row]]
 
 
-def load_labelled(
-    data: str = "stdlib", *, text_column: str | None = None, label_column: str | None = None
-) -> Labelled:
+def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label_column: str | None = None) -> Labelled:
     """Read, check and split.
 
     Args:

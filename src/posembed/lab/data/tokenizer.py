@@ -67,9 +67,7 @@ class Loaded:
     def _encoded(self, texts: list[str]) -> list[Encoding]:
         try:
             return self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        except (
-            Exception
-        ) as error:  # the library raises bare Exception: a character without a token, and none for it
+        except Exception as error:  # the library raises bare Exception: a character without a token, and none for it
             raise DataError(f"the tokenizer cannot encode the text: {error}; use another") from error
 
     def bytes_of(self, text: str) -> np.ndarray | None:

@@ -74,9 +74,7 @@ def choose_reference(names: Sequence[str], wanted: str | None, usual: str) -> st
     if not names:
         raise ArgumentError("no run is finished yet; there is nothing to summarise")
     if wanted not in (None, *names):
-        raise ArgumentError(
-            f"the reference {wanted!r} is not among those to run, {', '.join(names)}; add it to them"
-        )
+        raise ArgumentError(f"the reference {wanted!r} is not among those to run, {', '.join(names)}; add it to them")
     if wanted is not None:
         return wanted
     return usual if usual in names else names[0]

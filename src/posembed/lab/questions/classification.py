@@ -116,7 +116,5 @@ def _row(
 def _told(results: Sequence[ClassificationResult]) -> dict[int, Told]:
     """By seed."""
     return {
-        r.spec.seed: Told(r.measurements.right, r.measurements.examples)
-        for r in results
-        if r.measurements is not None
+        r.spec.seed: Told(r.measurements.right, r.measurements.examples) for r in results if r.measurements is not None
     }

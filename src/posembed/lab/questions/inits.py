@@ -55,9 +55,7 @@ def init_runs(
     if not inits or seeds < 1:
         raise ArgumentError(f"expected at least one start and one seed, got {list(inits)} and {seeds}")
     shared = dataclasses.asdict(settings) | {"encoding": "learned", "test_lengths": (settings.train_length,)}
-    return [
-        InitSpec(**shared | {"init": name, "seed": seed}) for seed in range(seeds) for name in dict.fromkeys(inits)
-    ]
+    return [InitSpec(**shared | {"init": name, "seed": seed}) for seed in range(seeds) for name in dict.fromkeys(inits)]
 
 
 @dataclass(frozen=True)

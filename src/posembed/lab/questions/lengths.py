@@ -136,9 +136,7 @@ def _row(results: Sequence[LengthResult], reference: Sequence[LengthResult]) -> 
         parameters=results[0].parameters,
         position_parameters=results[0].position_parameters,
         perplexity=perplexities("nonoverlapping"),
-        bits_per_byte=over_seeds(
-            lambda m, length: bits_per_byte(m.nonoverlapping[length], m.bytes_per_token[length])
-        ),
+        bits_per_byte=over_seeds(lambda m, length: bits_per_byte(m.nonoverlapping[length], m.bytes_per_token[length])),
         same_tokens=perplexities("same_tokens"),
         chopped=perplexities("chopped"),
         chopped_same_tokens=perplexities("chopped_same_tokens"),

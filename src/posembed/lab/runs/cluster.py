@@ -69,9 +69,7 @@ def sweep_on_ray(
         board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()
         shared = ray.put(task)
         waiting = {
-            remote_run.remote(spec, shared, device, cpus_per_run, board): spec
-            for spec in specs
-            if spec not in done
+            remote_run.remote(spec, shared, device, cpus_per_run, board): spec for spec in specs if spec not in done
         }
         lost: dict[SpecT, str] = {}
         try:
@@ -107,9 +105,7 @@ def sweep_on_ray(
     return [done[spec] for spec in specs]
 
 
-def run_there(
-    spec: Any, task: Any, device: str | None, threads: int, board: Any
-) -> tuple[Any, list[bytes | None]]:
+def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, list[bytes | None]]:
     """On the worker: the result, and what it kept beside it: its table, and where its heads look."""
     import torch
 

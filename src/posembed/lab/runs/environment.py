@@ -32,9 +32,7 @@ def make_accelerator(
     if device not in (None, "cpu", "cuda", "mps", "xpu"):
         raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
     try:
-        accelerator = Accelerator(
-            mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking
-        )
+        accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking)
     except ValueError as error:  # fp16 without a GPU, say
         raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
     if device is not None and accelerator.device.type != device:

@@ -68,8 +68,7 @@ class Classification(Task[ClassificationSpec, Classified]):
         self.train = encode(chosen, [example.text for example in data.train])
         self.held_out = encode(chosen, [example.text for example in data.held_out])
         self.train_labels, self.held_out_labels = (
-            torch.tensor([data.labels.index(example.label) for example in side])
-            for side in (data.train, data.held_out)
+            torch.tensor([data.labels.index(example.label) for example in side]) for side in (data.train, data.held_out)
         )
         self.documents = _numbered(data.held_out)
         self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
@@ -119,9 +118,7 @@ class Classification(Task[ClassificationSpec, Classified]):
         right = torch.zeros(int(self.documents.max()) + 1, dtype=torch.int64)
         right.index_add_(0, self.documents, (told == self.held_out_labels).long())
         counts = self.held_out_labels.bincount(minlength=len(self.labels)).tolist()
-        f1 = f1_score(
-            self.held_out_labels, told, labels=range(len(self.labels)), average="macro", zero_division=0.0
-        )
+        f1 = f1_score(self.held_out_labels, told, labels=range(len(self.labels)), average="macro", zero_division=0.0)
         return Classified(
             right=tuple(right.tolist()),
             examples=tuple(self.documents.bincount().tolist()),

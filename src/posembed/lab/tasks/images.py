@@ -91,9 +91,7 @@ class ImageClassification(Task[ImageSpec, Recognised]):
             dropout=spec.dropout,
         )
 
-    def draw(
-        self, spec: ImageSpec, model: PositionedModel, step: int, rows: slice = slice(None)
-    ) -> tuple[Tensor, ...]:
+    def draw(self, spec: ImageSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Patches (B, N, p * p) and labels (B,)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         chosen = torch.randint(len(self.images.train), (spec.batch,), generator=generator)[rows]

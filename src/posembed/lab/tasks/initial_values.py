@@ -109,9 +109,7 @@ class InitialValues(Task[InitSpec, InitMeasurements]):
     def build(self, spec: InitSpec) -> Decoder:
         return build_decoder(spec, self.corpus.vocabulary, _encoding)
 
-    def draw(
-        self, spec: InitSpec, model: PositionedModel, step: int, rows: slice = slice(None)
-    ) -> tuple[Tensor, ...]:
+    def draw(self, spec: InitSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         return self.language.draw(spec, model, step, rows)
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:

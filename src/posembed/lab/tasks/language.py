@@ -83,9 +83,7 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
         logits = model(ids[:, :-1], position_ids)
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
-    def measure(
-        self, spec: LanguageSpec, model: PositionedModel, accelerator: Accelerator
-    ) -> measure.Measurements:
+    def measure(self, spec: LanguageSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
         return measure.everything(
             shared_loss(model, accelerator),
             self.corpus.held_out,
@@ -105,9 +103,7 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
-def build_decoder(
-    spec: SpecT, vocabulary: int, build: Callable[[SpecT], PositionEncoding] = build_encoding
-) -> Decoder:
+def build_decoder(spec: SpecT, vocabulary: int, build: Callable[[SpecT], PositionEncoding] = build_encoding) -> Decoder:
     """The seed decides the weights; those that are not the encoding's are the same for every encoding."""
     torch.manual_seed(spec.seed)
     encoding = build(spec)

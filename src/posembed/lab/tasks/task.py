@@ -44,9 +44,7 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
         """The model, its weights decided by the spec alone."""
 
     @abstractmethod
-    def draw(
-        self, spec: SpecT, model: PositionedModel, step: int, rows: slice = slice(None)
-    ) -> tuple[Tensor, ...]:
+    def draw(self, spec: SpecT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """The step's batch, or these rows of it, on the CPU, decided by the spec and the step alone."""
 
     @abstractmethod

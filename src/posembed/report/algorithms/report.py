@@ -42,9 +42,7 @@ def render(runs: RunFolder[AlgorithmSpec, Solved], results: Sequence[AlgorithmRe
     summary = summarise_algorithm(results)
     spec = results[0].spec
     sentences = answer(summary)
-    sizes = picture(
-        algorithm_figure(summary), name="sizes", described=" ".join(sentences), caption=_caption(summary)
-    )
+    sizes = picture(algorithm_figure(summary), name="sizes", described=" ".join(sentences), caption=_caption(summary))
     sections = [
         Section("", (sizes,)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),

@@ -44,7 +44,5 @@ def figures(learned: Learned | None) -> list[tuple[str, str]]:
         chance = f"(a guess: {learned.rows / 4:.0f})"
         lines.append(("position", f"read off a row to {learned.position_error:.1f} positions {chance}"))
     if learned.order_error is not None:
-        lines.append(
-            ("order", f"which of two comes first: wrong {learned.order_error:.1%} of the time (a guess: 50%)")
-        )
+        lines.append(("order", f"which of two comes first: wrong {learned.order_error:.1%} of the time (a guess: 50%)"))
     return lines

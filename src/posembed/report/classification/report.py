@@ -58,9 +58,7 @@ def render(
     figures = []
     if differences:
         figure = difference_figure(differences, drawn, summary.reference)
-        figures.append(
-            picture(figure, name="differences", described=" ".join(sentences), caption=_caption(summary))
-        )
+        figures.append(picture(figure, name="differences", described=" ".join(sentences), caption=_caption(summary)))
     sections = [
         Section("", tuple(figures)),
         Section("The numbers", tuple(result_tables(summary)), says=_intervals(summary)),
@@ -174,9 +172,7 @@ def _caption(summary: ClassificationSummary) -> str:
 
 def _intervals(summary: ClassificationSummary) -> str:
     uneven = (
-        f" The largest class has more than {UNEVEN:g} times the examples of the smallest."
-        if summary.uneven
-        else ""
+        f" The largest class has more than {UNEVEN:g} times the examples of the smallest." if summary.uneven else ""
     )
     if all(len(row.seeds) < 2 for row in summary.rows):
         return f"There is a single run of each encoding, so no interval over seeds is known.{uneven}"

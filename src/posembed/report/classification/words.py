@@ -11,9 +11,7 @@ DOCUMENTS = "documents"
 
 def best_first(summary: ClassificationSummary) -> list[ClassificationRow]:
     """By accuracy; the failed last."""
-    return sorted(
-        summary.rows, key=lambda row: (row.accuracy is None, -row.accuracy.mean if row.accuracy else 0.0)
-    )
+    return sorted(summary.rows, key=lambda row: (row.accuracy is None, -row.accuracy.mean if row.accuracy else 0.0))
 
 
 def answer(summary: ClassificationSummary) -> list[str]:
@@ -69,6 +67,4 @@ def _failures(row: ClassificationRow) -> list[str]:
     if not row.failures:
         return []
     what = "A run" if row.seeds else "Training"
-    return [
-        f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."
-    ]
+    return [f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."]

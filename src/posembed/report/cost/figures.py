@@ -133,9 +133,7 @@ def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
 def _draw(axes: Axes, place: float, value: Spread, colour: str, marker: str) -> None:
     if value.low is not None and value.high is not None:
         axes.plot((100 * value.low, 100 * value.high), (place, place), color=colour, linewidth=2.2, alpha=0.5)
-    axes.plot(
-        100 * value.median, place, marker=marker, markersize=6, color=colour, markeredgecolor=PAPER, zorder=3
-    )
+    axes.plot(100 * value.median, place, marker=marker, markersize=6, color=colour, markeredgecolor=PAPER, zorder=3)
 
 
 def _key(figure: Figure, height: float, entries: Sequence[tuple[str, str, str]]) -> None:
@@ -145,9 +143,7 @@ def _key(figure: Figure, height: float, entries: Sequence[tuple[str, str, str]])
     axes.set_ylim(0, 1)
     place = 6.0
     for marker, name, colour in entries:
-        axes.plot(
-            place, 0.5, marker=marker, markersize=7, color=colour, markeredgewidth=1.6 if marker == "|" else 0
-        )
+        axes.plot(place, 0.5, marker=marker, markersize=7, color=colour, markeredgewidth=1.6 if marker == "|" else 0)
         axes.text(place + 9, 0.5, name, fontsize=TEXT, color=colour, verticalalignment="center_baseline")
         place += len(name) * LETTER + 34
 

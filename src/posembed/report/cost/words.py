@@ -188,9 +188,7 @@ def _growth(result: CostResult) -> str:
     if through:
         them = _names(through) if len(through) <= FEW else f"{len(through)} encodings"
         reached = max(through[0].growth.lengths)
-        parts.append(
-            f"Followed to {reached:,} tokens, the time of {them} grows as length to the {_powers(through)}."
-        )
+        parts.append(f"Followed to {reached:,} tokens, the time of {them} grows as length to the {_powers(through)}.")
     if stopped:
         ends = sorted(max(row.growth.lengths) for row in stopped)
         parts.append(

@@ -128,9 +128,7 @@ def length_figure(evaluation: Evaluation, measure: str) -> Figure:
         if not there:
             continue
         # A little apart, so that bars do not hide each other.
-        places = [
-            length * width ** (0.5 * (index / max(len(evaluation.rows) - 1, 1) - 0.5)) for length, _ in there
-        ]
+        places = [length * width ** (0.5 * (index / max(len(evaluation.rows) - 1, 1) - 0.5)) for length, _ in there]
         axes.plot(
             places,
             [at.mean for _, at in there],

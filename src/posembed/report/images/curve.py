@@ -52,8 +52,7 @@ def image_figure(summary: ImageSummary, drawn: dict[str, Style]) -> Figure:
     )
     axes.grid(axis="y", color=RULE, linewidth=0.5)
     names = [
-        (100 * row.accuracy[summary.test_sizes[-1]].mean, row.encoding, drawn[row.encoding].colour)
-        for row in there
+        (100 * row.accuracy[summary.test_sizes[-1]].mean, row.encoding, drawn[row.encoding].colour) for row in there
     ]
     label_line_ends(axes, names)
     return figure

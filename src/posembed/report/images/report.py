@@ -37,9 +37,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
     return write_page(runs.path / "report.html" if out is None else Path(out), page, option="--out")
 
 
-def render(
-    runs: RunFolder[ImageSpec, Recognised], results: Sequence[ImageResult], *, reference: str | None
-) -> str:
+def render(runs: RunFolder[ImageSpec, Recognised], results: Sequence[ImageResult], *, reference: str | None) -> str:
     """The page as text: the same for the same results and tables."""
     summary = summarise_images(results, reference=reference)
     spec = results[0].spec
@@ -115,9 +113,7 @@ def raw_tables(results: Sequence[ImageResult]) -> list[Table]:
     """Every value of every run, as it was measured."""
     measured = [(r.spec.name, r.measurements) for r in results if r.measurements is not None]
     heads = tuple(Cell(f"{size:,}") for size in results[0].spec.test_sizes)
-    right = tuple(
-        Row(name, tuple(Cell(f"{told.count('1'):,}") for told in of.right.values())) for name, of in measured
-    )
+    right = tuple(Row(name, tuple(Cell(f"{told.count('1'):,}") for told in of.right.values())) for name, of in measured)
     loss = tuple(Row(name, tuple(Cell(f"{value:.5f}") for value in of.loss.values())) for name, of in measured)
     return [
         Table("Held-out images told", "By the side of the images.", heads, right, first="run"),

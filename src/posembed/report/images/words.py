@@ -80,6 +80,4 @@ def _failures(row: ImageRow) -> list[str]:
     if not row.failures:
         return []
     what = "A run" if row.seeds else "Training"
-    return [
-        f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."
-    ]
+    return [f"{what} with {called(row.encoding)} failed{' and is left out' * bool(row.seeds)} ({row.failures[0]})."]

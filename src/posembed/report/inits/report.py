@@ -81,9 +81,7 @@ def _first_figures(summary: InitSummary) -> Iterator[Picture]:
     if not rows:
         return
     compared = any(row.versus_reference is not None for row in rows)
-    title = (
-        f"held-out loss less {summary.reference}'s, nats a token" if compared else "held-out loss, nats a token"
-    )
+    title = f"held-out loss less {summary.reference}'s, nats a token" if compared else "held-out loss, nats a token"
     drawn = [
         (row.init, row.versus_reference if compared else row.loss, loss_number(row.loss.mean))
         for row in rows
@@ -93,11 +91,7 @@ def _first_figures(summary: InitSummary) -> Iterator[Picture]:
         drawn, title=title, below="left is better" if compared else "", marked=0.0 if compared else None
     )
     several = any(len(row.seeds) > 1 for row in rows)
-    how = (
-        "A dot a mean, a tick a seed, a bar its 95% interval"
-        if several
-        else "One run of each: no interval is known"
-    )
+    how = "A dot a mean, a tick a seed, a bar its 95% interval" if several else "One run of each: no interval is known"
     yield picture(
         figure,
         name="losses",
@@ -118,9 +112,7 @@ def _steps_in_words(steps: Estimate | None) -> str:
     return "not all" if steps is None else f"{steps.mean:,.0f}"
 
 
-def _table_pictures(
-    runs: RunFolder[InitSpec, InitMeasurements], results: Sequence[InitResult]
-) -> Iterator[Picture]:
+def _table_pictures(runs: RunFolder[InitSpec, InitMeasurements], results: Sequence[InitResult]) -> Iterator[Picture]:
     tables = {name: rows for name, (_, rows) in tables_of(runs, results, compared="init").items()}
     if not tables:
         return

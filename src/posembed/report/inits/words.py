@@ -54,9 +54,7 @@ def _losses(summary: InitSummary) -> str:
         return left_out.strip()
     best, loss = rows[0], rows[0].loss
     assert loss is not None
-    first = (
-        f"The lowest held-out loss after {summary.steps:,} steps is {best.init}'s, {loss_number(loss.mean)} nats"
-    )
+    first = f"The lowest held-out loss after {summary.steps:,} steps is {best.init}'s, {loss_number(loss.mean)} nats"
     others = [row for row in rows if row.versus_reference is not None]
     if not others:
         return f"{first}.{left_out}"

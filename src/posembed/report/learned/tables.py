@@ -41,9 +41,7 @@ def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, A
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
         first, *_, last = tables.values()
-        described = (
-            f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
-        )
+        described = f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
         pictures.append(
             picture(
                 table_figure(first, last),

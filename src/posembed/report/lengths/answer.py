@@ -82,8 +82,7 @@ def _worse(summary: LengthSummary) -> str:
 def _ending(summary: LengthSummary) -> str:
     by_end = _grouped(_rows(summary, "ends"), lambda row: last_position(row, summary) or 0)
     return " ".join(
-        f"With {_names(rows)} there is no position past {end:,}: the model stops there."
-        for end, rows in by_end.items()
+        f"With {_names(rows)} there is no position past {end:,}: the model stops there." for end, rows in by_end.items()
     )
 
 

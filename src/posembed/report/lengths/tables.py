@@ -74,16 +74,13 @@ def _whole_windows(summary: LengthSummary) -> Table:
         f"their tokens have little context. Chopped: the windows of {longest:,} in pieces of {trained:,}.",
         (*_lengths(summary), _chopped(summary)),
         tuple(
-            Row(row.encoding, (*_by_length(row.perplexity), _cell(row.chopped[longest])))
-            for row in _measured(summary)
+            Row(row.encoding, (*_by_length(row.perplexity), _cell(row.chopped[longest]))) for row in _measured(summary)
         ),
     )
 
 
 def _bits_per_byte(summary: LengthSummary) -> Table:
-    known = [
-        row for row in _measured(summary) if any(row.bits_per_byte.values())
-    ]  # none if the tokenizer loses text
+    known = [row for row in _measured(summary) if any(row.bits_per_byte.values())]  # none if the tokenizer loses text
     return Table(
         "Bits per byte over whole windows",
         "The same as bits a byte of text, which compares across tokenizers.",
@@ -185,9 +182,7 @@ def _by_length(
     return tuple(_cell(estimate, write=write, missing=missing) for estimate in estimates.values())
 
 
-def _cell(
-    estimate: Estimate | None, *, write: Callable[[float], str] = number, missing: str = NO_POSITION
-) -> Cell:
+def _cell(estimate: Estimate | None, *, write: Callable[[float], str] = number, missing: str = NO_POSITION) -> Cell:
     if estimate is None:
         return Cell(missing, kind="muted")
     return Cell(write(estimate.mean), note=interval(estimate, write))

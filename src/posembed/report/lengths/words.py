@@ -59,9 +59,7 @@ def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
 
 def longer_ratios(row: LengthRow, summary: LengthSummary) -> dict[int, Estimate]:
     """The ratios to an encoding's own perplexity at ``base_length``, at the lengths past the training length."""
-    return {
-        length: ratio for length, ratio in row.ratio.items() if ratio is not None and length > summary.train_length
-    }
+    return {length: ratio for length, ratio in row.ratio.items() if ratio is not None and length > summary.train_length}
 
 
 def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:

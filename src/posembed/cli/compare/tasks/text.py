@@ -22,9 +22,7 @@ def text(
     tokenizer: Annotated[
         str, option("bytes, bpe:N (N pairs learned from the data), a tokenizer.json, or a name on the hub.")
     ] = "bpe:2000",
-    out: Annotated[Path, options.out("The run folder; the same command goes on where it stopped.")] = Path(
-        "runs/text"
-    ),
+    out: Annotated[Path, options.out("The run folder; the same command goes on where it stopped.")] = Path("runs/text"),
     seeds: Annotated[int, option("How many runs of each encoding.")] = 1,
     reference: Annotated[
         str | None, option("The encoding that the others are held against. Default: sinusoidal, if it is run.")
