@@ -24,7 +24,14 @@ def cost(
     longest: Annotated[int, typer.Option(help="How far growth is followed, doubling from 512.")] = 131_072,
     seconds: Annotated[float, typer.Option(help="How long encodings take turns, at least.")] = 30.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path, options.out("Where cost.json is kept, for posembed report.")] = Path("runs/cost"),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="The folder for cost.json, from which posembed report makes a page.",
+            parser=options.folder,
+            metavar="PATH",
+        ),
+    ] = Path("runs/cost"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")] = False,
 ) -> None:
     """What does each encoding cost? Parameters, time beside attention, memory, and growth with length."""

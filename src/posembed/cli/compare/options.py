@@ -1,93 +1,110 @@
-"""The options that several questions share, each written once."""
+"""Options of commands, made from the fields of settings.
+
+A preset decides most defaults, and it is itself an option. So every setting is optional here, and a library that fills
+a dataclass from the command line would ask for all of them; these few lines give Typer the fields instead.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
-
-def option(text: str, panel: str | None = None) -> Any:
-    return typer.Option(help=text, rich_help_panel=panel)
+from posembed.lab.runs.spec import options
 
 
 def folder(path: str | Path) -> Path:
-    """The folder that an option names; an empty name, as of a variable that is not set, is none."""
+    """Parses a folder. An empty name, as from an unset variable, is refused."""
     if not str(path):
         raise typer.BadParameter("expected a folder, got an empty name; write . for the current one")
     return Path(path)
 
 
-def out(text: str) -> Any:
-    """The option --out."""
-    return typer.Option(help=text, parser=folder, metavar="PATH")
-
-
-MODEL, TRAINING = "Model (a preset sets these)", "Training (a preset sets these)"
-
-Data = Annotated[str, option("stdlib, text files, a folder, or hf:NAME[:CONFIG].")]
-Tokenizer = Annotated[str, option("bytes, a tokenizer.json, or a name on the Hugging Face hub.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the runs, their sizes and the time.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, for machines.")]
-Track = Annotated[str | None, option("Follow the runs in tensorboard or wandb (Weights & Biases).")]
-
-
-def _answering(address: str) -> str:
-    """An address of a cluster is tried before anything is loaded."""
-    if address not in ("here", "ray"):
-        from posembed.lab.runs.cluster import knock
-
-        knock(address)
-    return address
-
-
-On = Annotated[
-    str,
-    typer.Option(
-        help="Where the runs go: here, ray (a cluster on this machine, or RAY_ADDRESS's) or ray://HOST:PORT.",
-        callback=_answering,
-    ),
-]
-CpusPerRun = Annotated[int, typer.Option(help="On Ray: cores of each run.", min=1)]
-
-TrainLength = Annotated[int | None, option("Tokens a training sequence.", MODEL)]
-Layers = Annotated[int | None, option("Layers.", MODEL)]
-Width = Annotated[int | None, option("Width of the model.", MODEL)]
-Heads = Annotated[int | None, option("Attention heads.", MODEL)]
-Window = Annotated[int | None, option("Window, of encodings that use one.", MODEL)]
-Ring = Annotated[int | None, option("Rows of the rolling table; at least the window.", MODEL)]
-
-RopeFactors = Annotated[
-    str | None, option("Of rope-longrope, one for each pair of a head's components, commas between.", MODEL)
-]
-
-Steps = Annotated[int | None, option("Training steps.", TRAINING)]
-Batch = Annotated[int | None, option("Sequences a step, over all processes.", TRAINING)]
-LearningRate = Annotated[float | None, option("Peak of the cosine.", TRAINING)]
-Warmup = Annotated[int | None, option("Steps of linear warm-up.", TRAINING)]
-WeightDecay = Annotated[float | None, option("Of the matrices.", TRAINING)]
-Dropout = Annotated[float | None, option("After each sublayer and each position sum.", TRAINING)]
-Precision = Annotated[str | None, option("no (float32), bf16 or fp16.", TRAINING)]
-Device = Annotated[str | None, option("cpu, cuda, mps; default: what there is.", TRAINING)]
-
-
 def names(text: str) -> list[str]:
-    """ "rope, alibi" -> ["rope", "alibi"]."""
+    """Parses "rope, alibi" to ["rope", "alibi"]."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def numbers(text: str | None) -> tuple[int, ...] | None:
-    """ "128,256" -> (128, 256)."""
-    try:
-        return None if text is None else tuple(int(number) for number in names(text))
-    except ValueError:
-        raise typer.BadParameter(f"expected whole numbers with commas between, as 128,256; got {text!r}") from None
+def numbers(kind: type[int] | type[float], example: str) -> Callable[[str], tuple[Any, ...]]:
+    """Returns a parser of numbers joined by commas."""
+
+    def parse(text: str) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(number) for number in names(text))
+        except ValueError:
+            what = "whole numbers" if kind is int else "numbers"
+            raise typer.BadParameter(f"expected {what} joined by commas, such as {example}; got {text!r}") from None
+
+    return parse
 
 
-def decimals(text: str | None) -> tuple[float, ...] | None:
-    """ "1,1.5" -> (1.0, 1.5)."""
-    try:
-        return None if text is None else tuple(float(number) for number in names(text))
-    except ValueError:
-        raise typer.BadParameter(f"expected numbers with commas between, as 1,1.5; got {text!r}") from None
+PARSERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    Path: (folder, "PATH"),
+    tuple[int, ...]: (numbers(int, "128,256"), "N,N,..."),
+    tuple[float, ...]: (numbers(float, "1,1.5"), "X,X,..."),
+    list[str]: (names, "NAME,NAME,..."),
+}
+"""How Typer reads the types it does not know: parser and metavar."""
+
+
+def parameter(
+    name: str, kind: Any, help: str, *, default: Any = None, shown: str | None = None, panel: str | None = None
+) -> inspect.Parameter:
+    """Returns a keyword parameter that Typer makes an option of. ``shown`` is the default that the help shows."""
+    kind = optional_of(kind)
+    parser, metavar = PARSERS.get(kind, (None, None))
+    option = typer.Option(
+        f"--{name.replace('_', '-')}",
+        help=help if shown is None else f"{help} [dim]\\[default: {shown}][/dim]",
+        rich_help_panel=panel,
+        show_default=default is not None,
+        parser=parser,
+        metavar=metavar,
+    )
+    annotation: Any = Annotated[Optional[str if parser else kind], option]  # type: ignore[valid-type]  # noqa: UP045
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def parameters_of(
+    settings: type[Any], *, defaults: Mapping[str, Any] | None = None, panels: str = "{}"
+) -> list[inspect.Parameter]:
+    """Returns one parameter per field made by ``option``. ``defaults``: what the help shows as default."""
+    hints = typing.get_type_hints(settings)
+    found = []
+    for name, field in options(settings).items():
+        default = None if field.default is dataclasses.MISSING else field.default
+        shown = (defaults or {}).get(name)
+        if isinstance(shown, tuple):
+            shown = ",".join(map(str, shown))
+        panel = field.metadata["panel"]
+        found.append(
+            parameter(
+                name,
+                hints[name],
+                field.metadata["help"],
+                default=default or None,
+                shown=None if shown is None else str(shown),
+                panel=panel and panels.format(panel),
+            )
+        )
+    return found
+
+
+def optional_of(kind: Any) -> Any:
+    """Returns T for T | None, and any other type as it is."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return next(part for part in typing.get_args(kind) if part is not type(None))
+    return kind
+
+
+def with_parameters(function: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Gives a function that takes **options the signature that Typer reads."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return function

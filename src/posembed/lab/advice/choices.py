@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from posembed.lab.advice.needs import Held, Needs, shown
-from posembed.lab.presets import default_window
+from posembed.lab.runs.spec import default_window
 
 LEARNED_UP_TO = 8192
 """Tables are usual to this length; longer ones hold rows that training seldom reaches."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from typing import TypeAlias
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.lab import presets
 from posembed.lab.cost.growth import GROWTH_SHAPE, grow
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, writes
@@ -20,7 +18,7 @@ from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
 from posembed.lab.model.decoder import Attention
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec, default_window, spec_of_size
 from posembed.layers.none import NoPosition
 from posembed.statistics import Estimate, estimate_median
 
@@ -80,17 +78,14 @@ def cost_spec(
 def run_spec(spec: CostSpec, encoding: str, *, shape: Shape | None = None) -> TrainingSpec:
     """How the lab builds an encoding at these sizes, or at those of ``shape``."""
     shape = Shape(spec.batch, spec.length, spec.width, spec.heads) if shape is None else shape
-    settings = presets.settings(
-        "small",
-        data_sha256="",
+    return spec_of_size(
+        encoding=encoding,
         train_length=shape.length,
-        test_lengths=(shape.length,),
         layers=spec.layers,
         width=shape.width,
         heads=shape.heads,
-        window=spec.window or presets.default_window(spec.layers, spec.length),
+        window=spec.window or default_window(spec.layers, spec.length),
     )
-    return dataclasses.replace(settings, encoding=encoding)
 
 
 def measure_cost(spec: CostSpec, progress: Progress = lambda what, done, total: None) -> CostResult:
