@@ -10,6 +10,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
+def option(help: str, panel: str | None = None, **field: Any) -> Any:
+    """A dataclass field that a user may set: ``help`` says what it is, ``panel`` groups it in ``--help``."""
+    return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
+
+
+def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """Returns the fields of a dataclass that were made by ``option``, by name."""
+    return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
     """Of one training of the lab's model, whatever it learns; two equal specs give the same numbers.
