@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 import sys
@@ -11,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from posembed.cli.fields import with_fields
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
-from posembed.lab.runs.spec import options
 
 if TYPE_CHECKING:
     from posembed.lab.advice.advise import Advice
 
-KINDS = {"int": int, "bool": bool}
-"""The options with other types are texts that this file parses: lengths with "none", grids, checkpoints."""
 
-
+@with_fields(Needs)
 def advise(
     table: Annotated[
         int | None, typer.Option(help="Instead of a checkpoint: how many positions its learned table has.")
@@ -46,34 +43,6 @@ def advise(
         print(json.dumps(advice.to_dict(), indent=2))
     else:
         print_advice(advice)
-
-
-def _with_needs() -> inspect.Signature:
-    """Returns the signature of ``advise`` with one option per field of ``Needs``. None means not given."""
-    written = inspect.signature(advise, eval_str=True).parameters.values()
-    fields = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                KINDS.get(str(field.type), str) | None,
-                typer.Option(
-                    help=_help(field.metadata["help"], field.default), metavar="HxW" if "grid" in name else None
-                ),
-            ],
-        )
-        for name, field in options(Needs).items()
-    ]
-    own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in written if each.name != "given"]
-    return inspect.Signature([*fields, *own])
-
-
-def _help(text: str, default: Any) -> str:
-    return f"{text} Default: {default}." if isinstance(default, int) and not isinstance(default, bool) else text
-
-
-advise.__signature__ = _with_needs()  # type: ignore[attr-defined]
 
 
 def print_advice(advice: Advice) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import option
 
+Length = int | None
+"""Tokens; None means no limit."""
 Grid = tuple[int, int]
 """(height, width) in patches."""
 
@@ -28,14 +30,12 @@ class Existing:
 class Needs:
     """What the encoding must do. For images, both lengths count patches and the vocabulary is 0.
 
-    longest: None means no limit.
-
     Raises:
         ArgumentError: needs that contradict each other.
     """
 
     length: int = option("Tokens per training sequence.")
-    longest: int | None = option("The longest sequence you will ever need; none for no limit. Default: the length.")
+    longest: Length = option("The longest sequence you will ever need; none for no limit. Default: the length.")
     width: int = option("Width of the model.", default=768)
     vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
     heads: int = option("Attention heads.", default=12)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
-from posembed.files import reason
+from posembed.files import json_object, reason, remove_leftovers, write_text
 from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.whole_files import json_object, remove_leftovers, write_whole
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
@@ -133,7 +132,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
             for folder in ("results", "checkpoints", "tables", "attention"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
-                write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
+                write_text(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
             remove_leftovers(self.path)
             self._remove_checkpoints()
         except OSError as error:
@@ -177,7 +176,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
     def add(self, result: RunResult[SpecT, MeasuredT]) -> None:
         """Keep a finished run."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        write_whole(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
+        write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
 
     def forget(self, spec: SpecT) -> None:
         """Remove the checkpoint of a finished run. One that stays is removed by ``prepare``."""
