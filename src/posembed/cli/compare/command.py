@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posembed.cli.compare.options import parameter, parameters_of, with_parameters
+from posembed.cli.options import parameter, parameters_of, with_parameters
 from posembed.lab.question import Conduct, Question
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
-from posembed.files import reason
+from posembed.files import json_object, reason, remove_leftovers, write_text
 from posembed.lab.runs.spec import MeasuredT, SpecT
-from posembed.lab.runs.whole_files import json_object, remove_leftovers, write_whole
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
@@ -135,7 +134,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
             for folder in ("results", "checkpoints", "tables", "attention"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
-                write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
+                write_text(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
             remove_leftovers(self.path)
             for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
                 (self.path / "checkpoints" / f"{file.stem}.pt").unlink(missing_ok=True)
@@ -160,7 +159,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
 
     def keep_reading(self, reading: Any) -> None:
         """Keeps how the runs are summarised, for ``posembed report``."""
-        write_whole(self.reading_file, json.dumps(dataclasses.asdict(reading)) + "\n")
+        write_text(self.reading_file, json.dumps(dataclasses.asdict(reading)) + "\n")
 
     def reading(self, kind: type[Any]) -> Any:
         """Returns how the last command summarised the runs; the defaults if none has finished.
@@ -196,7 +195,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
     def add(self, result: RunResult[SpecT, MeasuredT]) -> None:
         """Keeps a finished run."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        write_whole(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
+        write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
 
     def forget(self, spec: SpecT) -> None:
         """Removes the checkpoint of a finished run. ``prepare`` removes any that stays."""

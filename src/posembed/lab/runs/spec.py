@@ -27,6 +27,16 @@ def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
 
 
+def option(help: str, panel: str | None = None, **field: Any) -> Any:
+    """A dataclass field that a user may set: ``help`` says what it is, ``panel`` groups it in ``--help``."""
+    return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
+
+
+def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """Returns the fields of a dataclass that were made by ``option``, by name."""
+    return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
     """The settings of one run of any task. Two equal specs give the same numbers.

@@ -31,6 +31,11 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def out(help: str) -> Any:
+    """Returns the option --out."""
+    return typer.Option(help=help, parser=folder, metavar="PATH")
+
+
 def numbers(kind: type[int] | type[float], example: str) -> Callable[[str], tuple[Any, ...]]:
     """Returns a parser of numbers joined by commas."""
 
