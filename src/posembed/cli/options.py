@@ -72,7 +72,7 @@ def parameter(
         parser=parser,
         metavar=metavar,
     )
-    annotation: Any = Annotated[Optional[str if parser else kind], option]  # type: ignore[valid-type]  # noqa: UP045
+    annotation: Any = Annotated[Optional[str if parser else kind], option]  # noqa: UP045
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -27,16 +27,6 @@ def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
 
 
-def option(help: str, panel: str | None = None, **field: Any) -> Any:
-    """A dataclass field that a user may set: ``help`` says what it is, ``panel`` groups it in ``--help``."""
-    return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
-
-
-def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-    """Returns the fields of a dataclass that were made by ``option``, by name."""
-    return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
     """The settings of one run of any task. Two equal specs give the same numbers.
@@ -143,7 +133,7 @@ def spec_of_size(*, width: int, heads: int, layers: int, train_length: int, **ot
     """Returns settings from which an encoding of this size can be built, without a training."""
     sizes = with_default_window({"width": width, "heads": heads, "layers": layers, "train_length": train_length})
     training: dict[str, Any] = dict.fromkeys(("steps", "batch", "learning_rate", "warmup", "weight_decay", "clip"), 1)
-    names = {"question": "", "encoding": "", "seed": 0, "dropout": 0.0, "precision": "no"}
+    names: dict[str, Any] = {"question": "", "encoding": "", "seed": 0, "dropout": 0.0, "precision": "no"}
     return TrainingSpec(**names | training | sizes | others)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from posembed.lab.questions.accuracy import FEWEST_ALIKE, Told, difference
 from posembed.report.accuracy_words import accuracy, compared
+
 from posembed.statistics import estimate
 
 

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posembed.lab.tasks.algorithms.position_ids import IDS, ids_of, latest_start, moved, table_for
-from posembed.lab.tasks.algorithms.problems import (
+from posembed.lab.tasks.position_ids import IDS, ids_of, latest_start, moved, table_for
+from posembed.lab.tasks.problem_texts import (
     ALPHABET,
     FILLER,
     PROBLEMS,
     addition_written_forwards,
 )
-from posembed.lab.tasks.algorithms.task import encode
+from posembed.lab.tasks.problems import encode
 
 drawn = given(size=st.integers(1, 45), seed=st.integers(0, 2**32))
 

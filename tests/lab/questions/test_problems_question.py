@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
-from made_up_algorithms import result, runs
-from posembed.errors import ArgumentError
 from posembed.lab.questions.algorithms import (
     algorithm_runs,
     default_encodings,
     solves,
     summarise_algorithm,
 )
-from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.algorithms.spec import settings
-from posembed.lab.tasks.algorithms.task import Algorithm
 from posembed.report.algorithms.words import answer, ends_at, interval, percent, solves_in_words
+
+from made_up_problems import result, runs
+from posembed.errors import ArgumentError
+from posembed.lab.runs.results import result_from_json
+from posembed.lab.tasks.problems import Algorithm
 from posembed.statistics import estimate
 
 

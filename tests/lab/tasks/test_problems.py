@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
+from posembed.lab.questions.algorithms import algorithm_runs
+from posembed.lab.tasks.algorithms.spec import AlgorithmSpec, settings, tokens_fed, written_for
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.lab.questions.algorithms import algorithm_runs
 from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress, run
-from posembed.lab.tasks.algorithms.position_ids import ids_of
-from posembed.lab.tasks.algorithms.problems import ALPHABET, PROBLEMS
-from posembed.lab.tasks.algorithms.spec import AlgorithmSpec, settings, tokens_fed, written_for
-from posembed.lab.tasks.algorithms.task import Algorithm, check_encoding, right_tokens
+from posembed.lab.tasks.position_ids import ids_of
+from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS
+from posembed.lab.tasks.problems import Algorithm, check_encoding, right_tokens
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 2, "test_problems": 8}
 

@@ -1,12 +1,12 @@
-"""Results of algorithmic runs, made up, so that every shape of outcome can be shown and told."""
+"""Made-up results of runs on problems, with every kind of outcome."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from posembed.lab.questions.problems import Problem
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.algorithms.spec import settings
-from posembed.lab.tasks.algorithms.task import Solved
+from posembed.lab.tasks.problems import Solved
 
 SIZES = (5, 10, 30)
 
@@ -24,7 +24,9 @@ TYPICAL: dict[str, tuple[float | None, ...] | None] = {
 def result(
     encoding: str, exact_match: tuple[float | None, ...] | None, *, seed: int = 0, failure: str | None = None
 ) -> RunResult:
-    spec = dataclasses.replace(settings("addition", test_sizes=SIZES), encoding=encoding, seed=seed)
+    addition = Problem("addition")
+    _, shared = addition.prepare(addition.settings(None, {"test_sizes": SIZES}))
+    spec = dataclasses.replace(shared, encoding=encoding, seed=seed)
     measured = None
     if exact_match is not None:
         shares = dict(zip(SIZES, exact_match, strict=True))
@@ -44,7 +46,7 @@ def result(
 
 
 def runs(seeds: int) -> list[RunResult]:
-    """Of each encoding; coupled a little better by seed."""
+    """Returns runs of each encoding; coupled gets a little better by seed."""
     made = []
     for seed in range(seeds):
         for encoding, shares in TYPICAL.items():

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
+from posembed.lab.questions.accuracy import Told, difference
+from posembed.lab.questions.classification import classification_runs, summarise_classification
 from sklearn.metrics import f1_score
 
 from posembed import ArgumentError
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text_ids import encode, text_tokenizer
-from posembed.lab.questions.accuracy import Told, difference
-from posembed.lab.questions.classification import classification_runs, summarise_classification
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.classification import Classification, ClassificationSpec, classification_settings
+from posembed.lab.tasks.text import Classification, ClassificationSpec, classification_settings
 
 
 def test_batches_are_texts_cut_and_padded(text_task: Classification, text_spec: ClassificationSpec) -> None:
