@@ -17,7 +17,7 @@ SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 -
 
 
 def start(code: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", f"from posembed.lab.runs.last_words import last_words\n{code}"]
+    command = [sys.executable, "-c", f"from posembed.lab.runs.cluster import last_words\n{code}"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

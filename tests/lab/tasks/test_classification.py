@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score
 
 from posembed import ArgumentError
 from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.text_ids import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, text_tokenizer
 from posembed.lab.questions.accuracy import Told, difference
 from posembed.lab.questions.classification import classification_runs, summarise_classification
 from posembed.lab.runs import train

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.labelled import Example, Labelled
-from posembed.lab.data.text_ids import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, text_tokenizer
 from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
