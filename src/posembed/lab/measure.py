@@ -31,16 +31,16 @@ class Measurements:
 
     nonoverlapping: over non-overlapping windows of each length, as the ALiBi paper reports perplexity.
     same_tokens: of the same tokens, the last of every longest window, with that many tokens of context.
-    chopped: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
-    chopped_same_tokens: of the tokens of ``same_tokens``, fed in chunks too.
+    chunked: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
+    chunked_same_tokens: of the tokens of ``same_tokens``, fed in chunks too.
     repeat_gain: by the gap in tokens, how much lower the loss of a passage is at its repetition.
     bytes_per_token: of the tokens of ``nonoverlapping``; None if the tokenizer loses text.
     """
 
     nonoverlapping: dict[int, float | None]
     same_tokens: dict[int, float | None]
-    chopped: dict[int, float]
-    chopped_same_tokens: dict[int, float]
+    chunked: dict[int, float]
+    chunked_same_tokens: dict[int, float]
     repeat_gain: dict[int, float | None]
     bytes_per_token: dict[int, float | None]
 
@@ -61,17 +61,17 @@ def everything(
     count = min(max(train_length // 2, 1), min(test_lengths))
     nonoverlapping: dict[int, float | None] = {}
     same_tokens: dict[int, float | None] = {}
-    chopped: dict[int, float] = {}
-    chopped_same_tokens: dict[int, float] = {}
+    chunked: dict[int, float] = {}
+    chunked_same_tokens: dict[int, float] = {}
     for length in test_lengths:
         shorter, last = shorter_windows(longest, length), longest[:, -length - 1 :]
         nonoverlapping[length] = mean_or_none(loss, shorter)
         same_tokens[length] = mean_or_none(loss, last, slice(-count, None))
-        chopped[length] = in_chunks(loss, shorter, train_length).mean().item()
-        chopped_same_tokens[length] = last_tokens_in_chunks(loss, last, train_length, count).mean().item()
+        chunked[length] = in_chunks(loss, shorter, train_length).mean().item()
+        chunked_same_tokens[length] = last_tokens_in_chunks(loss, last, train_length, count).mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
     bytes_each = {n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths}
-    return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_each)
+    return Measurements(nonoverlapping, same_tokens, chunked, chunked_same_tokens, gains, bytes_each)
 
 
 def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from posembed.cli.compare import options
+from posembed.cli import options
 from posembed.cli.fields import with_fields
 from posembed.lab.cost.settings import CostSettings
 

@@ -27,7 +27,7 @@ OfNeeds = Callable[[Needs], Any]
 
 def window_of(needs: Needs) -> int:
     """Returns the lab's window for 12 layers at the training length; at least 2."""
-    from posembed.lab.presets import default_window
+    from posembed.lab.runs.spec import default_window
 
     return max(default_window(LAYERS, needs.length), 2)
 

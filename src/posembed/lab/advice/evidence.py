@@ -57,21 +57,20 @@ def study_of_folder(folder: Path) -> Study:
     Raises:
         RunFolderError, ArgumentError: no such folder, runs of another question, or no finished run.
     """
-    from posembed.lab.questions.lengths import summarise_lengths
-    from posembed.lab.runs.results import RunFolder
-    from posembed.lab.tasks.language import LanguageModelling
+    from posembed.lab.questions.lengths import Lengths
+    from posembed.lab.runs.results import RunFolder, read_settings
 
-    runs = RunFolder(folder, LanguageModelling)
-    question = runs.settings().get("question")
-    if question != LanguageModelling.Spec.QUESTION:
+    lengths = Lengths()
+    question = read_settings(folder)["question"]
+    if question != lengths.name:
         raise RunFolderError(
             f"{folder} holds runs of posembed compare {question}; advice rests on posembed compare lengths"
         )
-    results = runs.results()
+    results = RunFolder(folder, lengths.task_type()).results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
-    summary = summarise_lengths(results)
-    rows = (Measured(row.encoding, row.window, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
+    summary = lengths.summarise(results)
+    rows = (Measured(row.name, row.window, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
     title = f"your runs, trained at {summary.train_length:,}"
     return Study(title, str(folder), summary.train_length, tuple(rows), own=True)
 

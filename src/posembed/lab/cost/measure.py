@@ -11,7 +11,6 @@ from typing import TypeAlias
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.lab import presets
 from posembed.lab.cost.growth import GROWTH_SHAPE, grow
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, writes
@@ -21,7 +20,7 @@ from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
 from posembed.lab.model.decoder import Attention
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec, default_window, spec_of_size
 from posembed.layers.none import NoPosition
 from posembed.statistics import Estimate
 
@@ -74,17 +73,14 @@ def shape_of(settings: CostSettings) -> Shape:
 def run_spec(settings: CostSettings, encoding: str, *, shape: Shape | None = None) -> TrainingSpec:
     """Returns the spec by which the lab builds an encoding, at the sizes of the settings or of ``shape``."""
     shape = shape or shape_of(settings)
-    spec = presets.settings(
-        "small",
-        data_sha256="",
+    return spec_of_size(
+        encoding=encoding,
         train_length=shape.length,
-        test_lengths=(shape.length,),
         layers=settings.layers,
         width=shape.width,
         heads=shape.heads,
-        window=settings.window or presets.default_window(settings.layers, settings.length),
+        window=settings.window or default_window(settings.layers, settings.length),
     )
-    return dataclasses.replace(spec, encoding=encoding)
 
 
 def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
