@@ -64,5 +64,5 @@ def test_a_ray_process_that_is_killed_ends_the_command_with_a_word(tmp_path: Pat
         _, said = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "posembed: error: this command was ended from outside, as Ray does" in said
-    assert f"the finished runs are kept in {out}, and the same command goes on from them" in said
+    assert f"the finished runs are kept in {out}, and the same command continues from them" in said
     assert 1 <= len(RunFolder(out, LanguageModelling).results()) < len(ENCODINGS)
