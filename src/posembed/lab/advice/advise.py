@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from posembed.lab.advice.choices import CHOICES, Choice, ranked, too_large
-from posembed.lab.advice.evidence import Study, published_studies
-from posembed.lab.advice.needs import Needs
+from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
+from posembed.lab.advice.needs import Needs, needs_of
 from posembed.statistics import Estimate
 
 TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
@@ -78,16 +79,26 @@ class Advice:
         return "\n\n".join(parts)
 
 
-def advise(needs: Needs, studies: Sequence[Study] | None = None) -> Advice:
-    """Recommends one option that can do what is needed.
+def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
+    """Recommends one encoding, as ``posembed advise`` does.
 
     Args:
-        studies: the measurements to rest on, in order of trust. None means those of the documentation.
+        runs: a run folder of ``posembed compare lengths`` to rest on, besides the published measurements.
+        chosen: the fields of ``Needs``: ``length`` or ``grid``, ``longest`` ("none" for no limit), ``longest_grid``,
+            ``width``, ``heads``, ``vocabulary``, ``far``, ``checkpoint``.
 
-    >>> advise(Needs(length=512, longest=4096, far=True), studies=[]).recommendation
+    Raises:
+        ArgumentError, RunFolderError: needs that contradict each other, or a folder without finished runs.
+
+    >>> advise(length=512, longest=4096, far=True).recommendation
     'rope-scaled'
     """
-    studies = published_studies() if studies is None else studies
+    own = [] if runs is None else [study_of_folder(Path(runs))]
+    return recommend(needs_of(**chosen), [*own, *published_studies()])
+
+
+def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
+    """Recommends one option that can do what is needed. studies: the measurements to rest on, in order of trust."""
     chosen = next(choice for choice in ranked(needs) if choice.cannot(needs) is None)
     reasons, notes = [chosen.reason.format(n=needs)], []
     study = next((study for study in studies if study.row(chosen.encoding)), None)
