@@ -104,16 +104,14 @@ def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
     study = next((study for study in studies if study.row(chosen.encoding)), None)
     rival = None if study is None else best_rival(study, chosen, needs)
     if study is not None and rival is not None:
-        if study.own and rival.apart:
-            reasons = [
-                f"in your own runs {rival.text}: their intervals do not overlap",
-                rival.choice.reason.format(n=needs),
-            ]
-            chosen = rival.choice
+        better, apart, text = rival
+        if study.own and apart:
+            chosen = better
+            reasons = [f"in your own runs {text}: their intervals do not overlap", chosen.reason.format(n=needs)]
         else:
-            known = "their intervals do not overlap" if rival.apart else "the difference is not significant"
+            known = "their intervals do not overlap" if apart else "their intervals overlap or are unknown"
             notes.append(
-                f"a study disagrees ({study.title}): {rival.text} ({known}); compare them on your own text with "
+                f"a study disagrees ({study.title}): {text} ({known}); compare them on your own text with "
                 "posembed compare lengths"
             )
     if chosen.name == "rope" and (large := too_large(needs)) is not None:
@@ -158,20 +156,9 @@ def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list
     return found
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A choice that does what is needed and did better in a study than the recommended one.
-
-    apart: whether their 95% intervals do not overlap.
-    """
-
-    choice: Choice
-    apart: bool
-    text: str
-
-
-def best_rival(study: Study, chosen: Choice, needs: Needs) -> Rival | None:
-    """Returns the best choice that did better than ``chosen``; one whose interval does not overlap comes first.
+def best_rival(study: Study, chosen: Choice, needs: Needs) -> tuple[Choice, bool, str] | None:
+    """Returns the choice that does what is needed and did better in the study than ``chosen``, whether their 95%
+    intervals do not overlap, and both perplexities in words. Choices whose intervals do not overlap come first.
 
     Compares at the training length if nothing longer is needed, else at the longest length of the study.
     """
@@ -196,7 +183,7 @@ def best_rival(study: Study, chosen: Choice, needs: Needs) -> Rival | None:
         f"{choice.encoding} has a perplexity of {written(value)} at {length:,} tokens and {chosen.encoding} of "
         f"{written(ours)}"
     )
-    return Rival(choice, not overlap, text)
+    return choice, not overlap, text
 
 
 def written(value: Estimate | None) -> str:

@@ -122,10 +122,6 @@ class Needs:
         return "" if self.factor is None else f", factor {math.ceil(100 * self.factor) / 100:g}"
 
     @property
-    def trained_grid(self) -> str:
-        return shown(self.grid) if self.grid else ""
-
-    @property
     def table(self) -> int:
         """Parameters of a learned table of the longest length, or of the training length without a limit."""
         return (self.longest or self.length) * self.width
