@@ -361,7 +361,7 @@ def public_layers() -> set[str]:
         for name in dir(room)
         if isinstance(value := getattr(room, name), type) and issubclass(value, nn.Module)
     }
-    return set(found) - {"PositionEncoding"}
+    return set(found) - {"PositionEncoding", "TextInput"}
 
 
 def tensors(result: Any) -> list[Tensor]:
