@@ -28,13 +28,7 @@ def kerple_power_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
     return -r1 * distance**r2
 
 
-class KerpleLog(ScoreBias):
-    """The logarithmic kernel, the better of the two in the paper.
-
-    It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
-    ``r2_weight`` (H,); r1 and r2 are their softplus.
-    """
-
+class _Kerple(ScoreBias):
     of_distance_alone = True
 
     def __init__(self, heads: int) -> None:
@@ -42,6 +36,17 @@ class KerpleLog(ScoreBias):
         self.r1_weight = nn.Parameter(torch.empty(heads))
         self.r2_weight = nn.Parameter(torch.empty(heads))
         self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        raise NotImplementedError
+
+
+class KerpleLog(_Kerple):
+    """The logarithmic kernel, the better of the two in the paper.
+
+    It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
+    ``r2_weight`` (H,); r1 and r2 are their softplus.
+    """
 
     def reset_parameters(self) -> None:
         r1, r2 = 2 * torch.rand(self.heads), torch.rand(self.heads)
@@ -57,20 +62,12 @@ class KerpleLog(ScoreBias):
         return lambda head, q, k: kerple_log_bias(r1[head], r2[head], (q - k).abs())
 
 
-class KerplePower(ScoreBias):
+class KerplePower(_Kerple):
     """The power kernel.
 
     It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
     """
-
-    of_distance_alone = True
-
-    def __init__(self, heads: int) -> None:
-        super().__init__(heads)
-        self.r1_weight = nn.Parameter(torch.empty(heads))
-        self.r2_weight = nn.Parameter(torch.empty(heads))
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         r1, r2 = torch.rand(self.heads), 2 * torch.rand(self.heads)

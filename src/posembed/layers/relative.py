@@ -101,9 +101,3 @@ class T5Bias(ScoreBias):
         table = self.by_distance(device)
         furthest = torch.full((), self.max_distance, device=device)  # a number would become a symbol when compiled
         return lambda head, q, k: table[(k - q).clamp(-furthest, furthest) + furthest, head]
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
-            f"bidirectional={self.bidirectional}, std={self.std:g}"
-        )

@@ -24,50 +24,10 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import as_int64, require_integers, require_whole
+from posembed.positions.checks import require_whole
 
 Factor = float | Tensor
 """How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
-
-
-def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
-    """Returns the number of tokens in each token's text, broadcasting with position_ids: (), (B, 1) or (B, L).
-
-    Args:
-        position_ids: (L,) or (B, L).
-        text_length: a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence
-            if sequences have their own ids.
-
-    Raises:
-        ArgumentError: a length that is not a whole number, or a shape that does not fit.
-    """
-    if text_length is None:
-        if position_ids.numel() == 0:
-            return torch.ones((), dtype=torch.int64, device=position_ids.device)
-        position_ids = as_int64(position_ids, "position_ids")
-        largest = position_ids.amax(-1, keepdim=True) if position_ids.dim() > 1 else position_ids.amax()
-        return largest + 1
-    if not isinstance(text_length, Tensor):
-        require_whole(text_length, "text_length")
-        if text_length < 1:
-            raise ArgumentError(f"text_length counts the tokens of a text, from 1; got {text_length}")
-        return torch.full((), text_length, dtype=torch.int64, device=position_ids.device)
-    require_integers(text_length, "text_length")
-    length = position_ids.shape[-1] if position_ids.dim() else 1
-    if text_length.dim() > 2 or (text_length.dim() == 2 and text_length.shape[1] not in (1, length)):
-        raise ArgumentError(
-            f"text_length must be a number, (B,), or (B, L) with L={length}; got {tuple(text_length.shape)}"
-        )
-    lengths = text_length.to(position_ids.device, torch.int64)
-    return lengths.unsqueeze(-1) if lengths.dim() == 1 else lengths
-
-
-def require_text_length(text_length: int | Tensor | None, batch: int) -> None:
-    """Raises ArgumentError unless a text length fits an input of ``batch`` sequences."""
-    if isinstance(text_length, Tensor) and text_length.dim() and text_length.size(0) not in (batch, 1):
-        raise ArgumentError(
-            f"text_length must be a number, (B,)=({batch},) or (B, L) for this input; got {tuple(text_length.shape)}"
-        )
 
 
 def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:

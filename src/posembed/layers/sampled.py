@@ -72,9 +72,3 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
         if length > self.max_len:
             raise no_row(length - 1, self.max_len)
         return SAMPLERS[self.sampler](batch, length, self.max_len, generator)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.max_len}, {self.dim}, sampler={self.sampler!r}, dropout={self.dropout}, init={self.init!r}, "
-            f"std={self.std}"
-        )
