@@ -21,14 +21,8 @@ class BartInput(TextInput):
     ``decoder_input.embed_tokens = encoder_input.embed_tokens``.
 
     Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
         scale: multiply the token rows by sqrt(D).
         norm: apply a layer norm after the sum.
-        dropout: applied last, in training.
-        pad_id: the token whose row is zero and not trained, or None.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
     """
 
     declaration = Declaration(
@@ -74,10 +68,6 @@ class OPTInput(TextInput):
     Args:
         vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of the model.
         token_dim: the width of the token rows. None means D.
-        pad_id: the token whose row is zero and not trained, or None.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
     """
 
     declaration = Declaration(
@@ -102,16 +92,7 @@ class OPTInput(TextInput):
 
 
 class WhisperDecoderInput(TextInput):
-    """Token rows plus position rows, then dropout: 448 positions. (The encoder's positions are fixed sinusoids.)
-
-    Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
-        dropout: applied after the sum, in training.
-        pad_id: the token whose row is zero and not trained, or None.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
-    """
+    """Token rows plus position rows, then dropout: 448 positions. (The encoder's positions are fixed sinusoids.)"""
 
     declaration = Declaration(
         families=("whisper",),

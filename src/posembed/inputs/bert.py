@@ -20,14 +20,9 @@ class BertInput(TextInput):
     projection that follows belongs to the model.
 
     Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
         token_types: the number of types; 0 for none.
         dropout: applied after the norm, in training.
         eps: of the norm.
-        pad_id: the token whose row is zero and not trained, or None.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
     """
 
     declaration = Declaration(
@@ -83,9 +78,6 @@ class RobertaInput(BertInput):
         max_len: the number of positions; the 514 rows of RoBERTa's table hold 512.
         pad_id: the padding token, any id. Its row and the row of its position are zero and not trained.
         vocab_size, dim, token_types, dropout, eps: as in BertInput.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
     """
 
     declaration = replace(

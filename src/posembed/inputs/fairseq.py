@@ -27,13 +27,8 @@ class ConvS2SInput(TextInput):
     from N(0, .1).
 
     Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
-        dropout: applied after the sum, in training.
         pad_id: the padding token. In the position table, row ``pad_id`` belongs to padding and row ``pad_id + 1``
             to position 0.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
     """
 
     declaration = Declaration(
@@ -63,14 +58,10 @@ class TransformerInput(TextInput):
     whose variance is 1/2: neither drowns the other. The paper found learned and fixed positions equally good.
 
     Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows, even.
-        dropout: applied after the sum, in training.
+        dim: the width D, even.
         pad_id: the padding token. If given, positions count the other tokens (unless ``position_ids`` or a mask is
             given), and the position table is fairseq's: row ``pad_id`` belongs to padding and row ``pad_id + 1``
             to position 0.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
     """
 
     declaration = replace(ConvS2SInput.declaration, zero_padding=False)

@@ -9,15 +9,7 @@ from posembed.tables.layout import TableLayout
 
 
 class GPT1Input(TextInput):
-    """Token rows plus position rows, then dropout: the first GPT, with 512 positions.
-
-    Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
-        dropout: applied after the sum, in training.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
-    """
+    """Token rows plus position rows, then dropout: the first GPT, with 512 positions."""
 
     declaration = Declaration(
         families=("openai-gpt",),
@@ -33,15 +25,7 @@ class GPT1Input(TextInput):
 
 
 class GPT2Input(TextInput):
-    """Token rows plus position rows, then dropout: GPT-2, GPT-Neo and GPTBigCode (StarCoder).
-
-    Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
-        dropout: applied after the sum, in training.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
-    """
+    """Token rows plus position rows, then dropout: GPT-2, GPT-Neo and GPTBigCode (StarCoder)."""
 
     declaration = Declaration(
         families=("gpt2", "gpt_neo", "gpt_bigcode"),
@@ -58,14 +42,7 @@ class GPT2Input(TextInput):
 
 
 class CLIPTextInput(TextInput):
-    """Token rows plus position rows, without dropout: the text encoders of CLIP (77 positions) and SigLIP (64).
-
-    Args:
-        vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of their rows.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
-    """
+    """Token rows plus position rows, without dropout: the text encoders of CLIP (77 positions) and SigLIP (64)."""
 
     declaration = Declaration(
         families=("clip", "clip_text_model", "siglip", "siglip_text_model"),

@@ -41,7 +41,14 @@ class TextInput(InputLayer):
     """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
 
     This is one lookup (``posembed.kernels``) if calling each module would only run its own forward. With a hook,
-    an offloader, a patch or a subclass the modules are called one by one.
+    an offloader, a patch or a subclass the modules are called one by one. A model joins as a subclass with a
+    ``declaration`` whose constructor builds the parts from
+
+        vocab_size, max_len, dim    the numbers of tokens and positions, and the width D of their rows;
+        dropout                     the probability of the dropout at the end, in training;
+        pad_id                      the token whose row is zero and not trained, or None;
+
+    and its own arguments, and raises ArgumentError for one that cannot be used.
     """
 
     scale: float = 1.0

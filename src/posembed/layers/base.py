@@ -81,13 +81,7 @@ class PositionEncoding(nn.Module):
         return None
 
     def at_queries_keys(
-        self,
-        q: Tensor,
-        k: Tensor,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        text_length: int | Tensor | None = None,
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Adds position to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer; positions are (L,) or (B, L).
 
@@ -172,13 +166,7 @@ class RotationEncoding(PositionEncoding):
         raise NotImplementedError
 
     def at_queries_keys(
-        self,
-        q: Tensor,
-        k: Tensor,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        text_length: int | Tensor | None = None,
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         for x, position_ids in ((q, q_positions), (k, k_positions)):
             require_heads_fit(x, position_ids)

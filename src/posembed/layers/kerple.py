@@ -28,8 +28,15 @@ def kerple_power_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
     return -r1 * distance**r2
 
 
-class _Kerple(ScoreBias):
+class KerpleLog(ScoreBias):
+    """The logarithmic kernel, the better of the two in the paper.
+
+    It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
+    ``r2_weight`` (H,); r1 and r2 are their softplus.
+    """
+
     of_distance_alone = True
+    bias = staticmethod(kerple_log_bias)
 
     def __init__(self, heads: int) -> None:
         super().__init__(heads)
@@ -38,36 +45,27 @@ class _Kerple(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        raise NotImplementedError
-
-
-class KerpleLog(_Kerple):
-    """The logarithmic kernel, the better of the two in the paper.
-
-    It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
-    ``r2_weight`` (H,); r1 and r2 are their softplus.
-    """
-
-    def reset_parameters(self) -> None:
         r1, r2 = 2 * torch.rand(self.heads), torch.rand(self.heads)
         fill_(self.r1_weight, inverse_softplus(r1.clamp(min=SMALLEST)))
         fill_(self.r2_weight, inverse_softplus(r2.clamp(min=SMALLEST)))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Returns r1 and r2, (H,) each, positive, float32 or wider."""
+        """Returns r1 and r2, (H,) each, positive, float32 or wider; the power's r2 is below 2."""
         return F.softplus(wide(self.r1_weight)), F.softplus(wide(self.r2_weight))
 
     def formula(self, device: torch.device) -> Formula:
         r1, r2 = self.coefficients()
-        return lambda head, q, k: kerple_log_bias(r1[head], r2[head], (q - k).abs())
+        return lambda head, q, k: self.bias(r1[head], r2[head], (q - k).abs())
 
 
-class KerplePower(_Kerple):
+class KerplePower(KerpleLog):
     """The power kernel.
 
     It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
     """
+
+    bias = staticmethod(kerple_power_bias)
 
     def reset_parameters(self) -> None:
         r1, r2 = torch.rand(self.heads), 2 * torch.rand(self.heads)
@@ -75,12 +73,7 @@ class KerplePower(_Kerple):
         fill_(self.r2_weight, torch.logit(r2 / 2, eps=SMALLEST / 2))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Returns r1, positive, and r2, between 0 and 2: (H,) each, float32 or wider."""
         return F.softplus(wide(self.r1_weight)), 2 * torch.sigmoid(wide(self.r2_weight))
-
-    def formula(self, device: torch.device) -> Formula:
-        r1, r2 = self.coefficients()
-        return lambda head, q, k: kerple_power_bias(r1[head], r2[head], (q - k).abs())
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

@@ -60,13 +60,7 @@ class T5Bias(ScoreBias):
     of_distance_alone = True
 
     def __init__(
-        self,
-        heads: int,
-        *,
-        buckets: int = 32,
-        max_distance: int = 128,
-        bidirectional: bool = True,
-        std: float = 0.02,
+        self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, std: float = 0.02
     ) -> None:
         super().__init__(heads)
         sides = 2 if bidirectional else 1

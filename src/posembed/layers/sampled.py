@@ -21,14 +21,10 @@ Sampler = Callable[[int, int, int, torch.Generator], Tensor]
 """(batch, length, max_len, generator) -> ids (B, L), each below max_len >= length."""
 
 SAMPLERS: Mapping[str, Sampler] = {
-    "shifted": lambda batch, length, max_len, generator: shifted(
-        batch, length, max_shift=max_len - length, generator=generator
-    ),
-    "randomized": lambda batch, length, max_len, generator: randomized(
-        batch, length, max_len=max_len, generator=generator
-    ),
-    "skipped": lambda batch, length, max_len, generator: skipped(
-        batch, length, max_len=max_len, chunks=min(2, length), generator=generator
+    "shifted": lambda batch, length, end, source: shifted(batch, length, max_shift=end - length, generator=source),
+    "randomized": lambda batch, length, end, source: randomized(batch, length, max_len=end, generator=source),
+    "skipped": lambda batch, length, end, source: skipped(
+        batch, length, max_len=end, chunks=min(2, length), generator=source
     ),
 }
 

@@ -30,13 +30,7 @@ class SinusoidalPositionalEmbedding(InputEncoding):
     """
 
     def __init__(
-        self,
-        dim: int,
-        *,
-        scale: float = 1.0,
-        base: float = 10000.0,
-        interleaved: bool = True,
-        dropout: float = 0.0,
+        self, dim: int, *, scale: float = 1.0, base: float = 10000.0, interleaved: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
         check_even(dim)
