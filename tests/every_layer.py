@@ -367,7 +367,7 @@ def public_layers() -> set[str]:
         for name in dir(room)
         if isinstance(value := getattr(room, name), type) and issubclass(value, nn.Module)
     }
-    return set(found) - {"PositionEncoding", "TextInput"}
+    return set(found) - {"PositionEncoding", "TextInput", "TokenEmbedding"}
 
 
 def tensors(result: Any) -> list[Tensor]:

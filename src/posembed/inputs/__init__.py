@@ -23,5 +23,6 @@ from posembed.inputs.gpt import CLIPTextInput as CLIPTextInput
 from posembed.inputs.gpt import GPT1Input as GPT1Input
 from posembed.inputs.gpt import GPT2Input as GPT2Input
 from posembed.inputs.text import TextInput as TextInput
+from posembed.inputs.text import TokenEmbedding as TokenEmbedding
 from posembed.inputs.vit import DeiTInput as DeiTInput
 from posembed.inputs.vit import ViTInput as ViTInput
