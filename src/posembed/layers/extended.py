@@ -85,12 +85,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
     ``text_length`` in layers/rotary_scaling.py: decode with the final length, or stretch once (``resize_table``).
 
     Args:
-        max_len, dim: size of the trained table.
         method: a name in ``METHODS``.
-        dropout, init, std: as in ``LearnedPositionalEmbedding``.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
+        max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
     """
 
     def __init__(

@@ -36,12 +36,8 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     plain table.
 
     Args:
-        max_len, dim: size of the table.
         sampler: "shifted", "randomized" or "skipped" (see the top of this file).
-        dropout, init, std: as in ``LearnedPositionalEmbedding``.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
+        max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
     """
 
     def __init__(
