@@ -22,7 +22,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T
 from transformers.trainer_callback import PrinterCallback
 
 import posembed
-from posembed.checkpoints.evaluation import Evaluation
+from posembed.evaluation.results import Evaluation
 
 SHORT, LONG = 64, 256
 POSITIONS = "transformer.wpe.weight"

@@ -18,8 +18,8 @@ import pytest
 from transformers import ViTConfig, ViTModel
 
 from made_up_runs import run, runs, save
-from posembed.checkpoints.evaluation import Evaluation, Row
 from posembed.checkpoints.inspect import inspect_checkpoint
+from posembed.evaluation.results import Evaluation, Row
 from posembed.report.checkpoint.report import write_checkpoint_page
 from posembed.report.evaluation.report import write_evaluation_page
 from posembed.report.lengths.report import write_report

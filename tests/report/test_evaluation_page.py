@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed.checkpoints.evaluation import Evaluation, Row
+from posembed.evaluation.results import Evaluation, Row
 from posembed.report.evaluation.report import length_figure, render, write_evaluation_page
 from posembed.report.evaluation.words import answer, cell, differences, legend, span
 from posembed.statistics import estimate

@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from posembed.checkpoints.evaluation import Evaluation
+    from posembed.evaluation.results import Evaluation
 
 
 def evaluate(
@@ -41,7 +41,7 @@ def evaluate(
     """Measure models by length of text, beside cutting and chopping the text at the old length."""
     import json
 
-    from posembed.checkpoints.evaluate import evaluate_checkpoints
+    from posembed.evaluation.api import evaluate_checkpoints
 
     if report is not None:
         from posembed.report.page import refuse_page
@@ -80,7 +80,7 @@ def whole_numbers(text: str) -> list[int]:
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """One table a measure, all of one form; then the answer, and what a reader must know."""
-    from posembed.checkpoints.evaluation import is_perplexity
+    from posembed.evaluation.results import is_perplexity
     from posembed.report.evaluation.words import answer, cell, differences, legend
 
     lengths, wide = evaluation.lengths, max(len(row.name) for row in evaluation.rows) + 2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from posembed.checkpoints.evaluation import Evaluation, Row, is_perplexity, told
-from posembed.checkpoints.runnable import KINDS
+from posembed.evaluation.results import Evaluation, Row, is_perplexity, told
+from posembed.evaluation.runnable import KINDS
 from posembed.report.drawing import MARKERS, MUTED, PAPER, SERIES, fix_ticks, lines_sheet, tick_heights
 from posembed.report.evaluation.words import answer, difference, difference_span, figure, span
 from posembed.report.labels import label_line_ends

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from posembed.checkpoints.evaluation import Evaluation, Row, is_perplexity, told
+from posembed.evaluation.results import Evaluation, Row, is_perplexity, told
 from posembed.report.words import interval, listed, number
 from posembed.statistics import Estimate
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from posembed.checkpoints.runnable import Kind, Runnable
+from posembed.evaluation.runnable import Kind, Runnable
 
 SHORTEST = 16
 """Fewer tokens than this are no text to measure."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_encoder
-from posembed.checkpoints.evaluate_sentences import (
+from posembed.evaluation.sentences import (
     PLACES,
     embed_texts,
     encoder,
@@ -18,7 +18,7 @@ from posembed.checkpoints.evaluate_sentences import (
     ranks_of_own,
     retrieval_ranks,
 )
-from posembed.checkpoints.texts import Sample
+from posembed.evaluation.texts import Sample
 
 
 def bag_of_words(ids: Tensor) -> Tensor:

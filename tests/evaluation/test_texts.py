@@ -8,8 +8,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from evaluated_models import save_tokenizer
-from posembed.checkpoints.texts import draw_sample, read_documents, split_document
 from posembed.errors import DataError
+from posembed.evaluation.texts import draw_sample, read_documents, split_document
 
 
 def test_wikitext_is_split_at_its_titles() -> None:

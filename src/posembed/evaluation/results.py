@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from posembed.checkpoints.evaluate_results import Counted
-from posembed.checkpoints.evaluate_sentences import PLACES
-from posembed.checkpoints.runnable import Kind
+from posembed.evaluation.results_file import Counted
+from posembed.evaluation.runnable import Kind
+from posembed.evaluation.sentences import PLACES
 from posembed.statistics import Estimate, estimate, shares
 
 MEASURES: dict[Kind, tuple[str, ...]] = {

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.checkpoints.evaluate_tokens import Tick, batches, device_of, surrounded
-from posembed.checkpoints.texts import Sample
+from posembed.evaluation.texts import Sample
+from posembed.evaluation.tokens import Tick, batches, device_of, surrounded
 
 PLACES = {"beginning": 0.05, "middle": 0.5, "end": 0.95}
 """Where the passages are taken, as a share of the way from the first possible place to the last."""

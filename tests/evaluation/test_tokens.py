@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_causal, save_masked
-from posembed.checkpoints import evaluate_tokens
-from posembed.checkpoints.evaluate_tokens import batches, causal_counts, causal_losses, masked_counts
-from posembed.checkpoints.texts import Sample
 from posembed.errors import CheckpointError
+from posembed.evaluation import tokens as evaluate_tokens
+from posembed.evaluation.texts import Sample
+from posembed.evaluation.tokens import batches, causal_counts, causal_losses, masked_counts
 
 CLS, SEP, MASK = 2, 3, 4
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from posembed.checkpoints.evaluate_plan import SHORTEST, PlannedRow, planned_rows
-from posembed.checkpoints.evaluate_results import Kept
-from posembed.checkpoints.evaluate_run import Progress, Settings, device_named, key_of, run_missing
-from posembed.checkpoints.evaluate_sentences import PLACES
-from posembed.checkpoints.evaluation import MEASURES, ByText, Evaluation, Row, measures_by_text
-from posembed.checkpoints.runnable import KINDS, Kind, Runnable, open_runnable
-from posembed.checkpoints.texts import Sample, draw_sample, read_documents
 from posembed.errors import ArgumentError
+from posembed.evaluation.plan import SHORTEST, PlannedRow, planned_rows
+from posembed.evaluation.results import MEASURES, ByText, Evaluation, Row, measures_by_text
+from posembed.evaluation.results_file import Kept
+from posembed.evaluation.run import Progress, Settings, device_named, key_of, run_missing
+from posembed.evaluation.runnable import KINDS, Kind, Runnable, open_runnable
+from posembed.evaluation.sentences import PLACES
+from posembed.evaluation.texts import Sample, draw_sample, read_documents
 
 DEFAULT_LENGTHS = (256, 512, 1024, 2048)
 # Among fewer texts the right one is found by chance too often for a difference to show.

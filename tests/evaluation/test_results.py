@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from posembed.checkpoints.evaluation import MEASURES, Evaluation, Row, measures_by_text, told
+from posembed.evaluation.results import MEASURES, Evaluation, Row, measures_by_text, told
 
 RANKS = {"beginning": [1, 1, 4, 1], "middle": [1, 2, 4, 1], "end": [2, 1, 1, 1]}
 

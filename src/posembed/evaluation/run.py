@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.evaluate_plan import PlannedRow, Task
-from posembed.checkpoints.evaluate_results import Counted, Kept
-from posembed.checkpoints.evaluate_sentences import PLACES, encoder, retrieval_ranks
-from posembed.checkpoints.evaluate_tokens import Tick, causal_counts, masked_counts
 from posembed.checkpoints.rebuild import first_line
-from posembed.checkpoints.runnable import Runnable
-from posembed.checkpoints.texts import Sample
 from posembed.errors import ArgumentError, CheckpointError
+from posembed.evaluation.plan import PlannedRow, Task
+from posembed.evaluation.results_file import Counted, Kept
+from posembed.evaluation.runnable import Runnable
+from posembed.evaluation.sentences import PLACES, encoder, retrieval_ranks
+from posembed.evaluation.texts import Sample
+from posembed.evaluation.tokens import Tick, causal_counts, masked_counts
 
 Progress = Callable[[str, int, int], None]
 """Told which checkpoint runs, how many tokens are done, and how many there are."""

@@ -11,9 +11,9 @@ import pytest
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
-from posembed.checkpoints.evaluate_results import Kept
-from posembed.checkpoints.evaluation import Evaluation
-from posembed.checkpoints.runnable import Runnable, open_runnable, window_of
+from posembed.evaluation.results import Evaluation
+from posembed.evaluation.results_file import Kept
+from posembed.evaluation.runnable import Runnable, open_runnable, window_of
 from tiny_models import TEXT, saved, tiny_model
 
 LENGTHS = (32, 64, 128)

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.checkpoints.texts import Sample
 from posembed.errors import CheckpointError
+from posembed.evaluation.texts import Sample
 
 Tick = Callable[[int], None]
 """Told the number of tokens after each batch."""
