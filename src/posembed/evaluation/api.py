@@ -1,24 +1,23 @@
-"""Quality by length, several checkpoints side by side on the same text: ``posembed.evaluate_checkpoints``."""
+"""Quality by text length, for several checkpoints on the same texts: ``posembed.evaluate_checkpoints``."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from posembed.errors import ArgumentError
-from posembed.evaluation.plan import SHORTEST, PlannedRow, planned_rows
-from posembed.evaluation.results import MEASURES, ByText, Evaluation, Row, measures_by_text
-from posembed.evaluation.results_file import Kept
-from posembed.evaluation.run import Progress, Settings, device_named, key_of, run_missing
-from posembed.evaluation.runnable import KINDS, Kind, Runnable, open_runnable
-from posembed.evaluation.sentences import PLACES
+from posembed.evaluation.measures import MEASUREMENTS
+from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.results_file import ResultsFile
+from posembed.evaluation.run import SHORTEST, PlannedRow, Progress, device_named, planned_rows, run_missing
+from posembed.evaluation.runnable import KINDS, Runnable, open_runnable
 from posembed.evaluation.texts import Sample, draw_sample, read_documents
 
 DEFAULT_LENGTHS = (256, 512, 1024, 2048)
-# Among fewer texts the right one is found by chance too often for a difference to show.
-FEWEST_TEXTS: dict[Kind, int] = {"causal": 1, "masked": 1, "sentences": 10}
-LAST_TOKENS = 128
-PASSAGE_TOKENS = 48
 
 
 def evaluate_checkpoints(
@@ -32,77 +31,95 @@ def evaluate_checkpoints(
     results: str | Path | None = None,
     progress: Progress = lambda name, done, total: None,
 ) -> Evaluation:
-    """Measure models by length of text, beside the baselines of cutting and chopping it at the old length.
+    """Measure models at several text lengths, compared with truncating and chunking at the original length.
 
-    Causal language models: perplexity over all tokens, fed in pieces of each length, and over the last tokens of
-    every text. Masked ones: a seeded 15 % of the tokens hidden, how many are found, and pseudo-perplexity.
-    Sentence encoders: whether the embedding of a text of that length is found among those of the others by a
+    Causal language models: perplexity over all tokens, fed in chunks of each length, and over the last tokens of
+    every text. Masked language models: accuracy on a seeded 15% of the tokens, which are masked, and
+    pseudo-perplexity. Sentence encoders: whether the embedding of a text of that length is found among all texts by a
     passage from its beginning, middle or end (recall at 1, mean reciprocal rank).
 
-    The old length is the shortest that any of the checkpoints has, or had before it was resized; the baselines are
-    run with that one. All texts hold the longest length, so that each length is measured on the same ones.
+    The original length is the shortest that any of the checkpoints has, or had before it was resized. The baselines
+    run the checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
 
     Args:
-        sources: folders as transformers or sentence-transformers write them, or hub names; all of one kind.
-        text: a file, several, or a folder. A file is split into documents at WikiText's titles, or else at blank
+        sources: folders in the format of transformers or sentence-transformers, or hub names; all of one kind.
+        text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
-        lengths: in tokens, special ones included.
-        texts: at most this many, the first that are long enough.
-        seed: draws the hidden tokens of masked models.
-        device: where to run; an accelerator if there is one.
-        results: a file that keeps every figure; what stands there is not measured again.
+        lengths: in tokens, including special tokens.
+        texts: the maximum number of texts; the first that are long enough are used.
+        seed: draws the masked tokens of masked language models.
+        device: where the models run; by default an accelerator if there is one.
+        results: a file that keeps every count; what it holds is not measured again.
         progress: called after each batch.
 
     Raises:
-        ArgumentError: lengths that cannot be used, or checkpoints of different kinds.
-        CheckpointError: a checkpoint that cannot be run, or whose kind is not known.
-        DataError: text that cannot be read, or too little of it.
+        ArgumentError: an argument that cannot be used, or checkpoints of different kinds.
+        CheckpointError: a checkpoint that cannot be run, or whose kind is unknown.
+        DataError: text that cannot be read or is too short, or a results file that cannot be used.
+
+    Examples:
+        evaluation = posembed.evaluate_checkpoints(["my-model", "my-model-2048"], "book.txt", lengths=[512, 2048])
+        evaluation.rows[1].estimate("perplexity", 2048)  # mean, low, high, and the values by text
     """
     lengths = checked_lengths(lengths)
+    check_text(text)
+    check(type(texts) is int and texts > 0, "texts", "a whole number of at least 1", texts)
+    check(type(seed) is int and -(2**63) <= seed < 2**64, "seed", "a whole number that PyTorch takes as a seed", seed)
+    check(results is None or isinstance(results, str | Path), "results", "the path of a file, or None", results)
+    check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
+    check(device is None or isinstance(device, str | torch.device), "device", "a name such as 'cpu', or None", device)
     where = device_named(device)
-    kept = Kept(results)
+    kept = ResultsFile(results)
     runnables = checked_runnables(sources)
-    kind = runnables[0].kind
+    measurement = MEASUREMENTS[runnables[0].kind]
+    fewest = measurement.fewest_texts
+    check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[runnables[0].kind]}", texts)
     documents = read_documents(text)
     samples = {runnable.name: sample_for(runnable, documents, length=lengths[-1], most=texts) for runnable in runnables}
-    settings = Settings(min(LAST_TOKENS, lengths[0] // 2), min(PASSAGE_TOKENS, lengths[0] // 4), seed)
-    plan = planned_rows(runnables, lengths)
-    run_missing(plan, samples, settings, kept, device=where, progress=progress)
-    rows = tuple(finished_row(row, samples[row.runnable.name], settings, kept) for row in plan)
-    sample = samples[runnables[0].name]
-    notes = tuple(notes_on(runnables, samples, rows, lengths, settings))
-    return Evaluation(kind, MEASURES[kind], lengths, len(sample.ids), rows, notes)
+    setting = measurement.setting(lengths[0], seed)
+    plan = planned_rows(runnables, samples, lengths, setting)
+    run_missing(plan, kept, device=where, progress=progress)
+    rows = tuple(finished_row(row, samples[row.runnable.name], kept) for row in plan)
+    measures = tuple(measure.name for measure in measurement.measures)
+    notes = tuple(notes_on(runnables, samples, rows, lengths, setting))
+    return Evaluation(runnables[0].kind, measures, lengths, len(samples[runnables[0].name].ids), rows, notes)
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
-    """Raise what ``evaluate_checkpoints`` would of one checkpoint on this text, without loading its weights."""
+    """Raises the errors of ``evaluate_checkpoints`` for one checkpoint and this text, without loading its weights."""
     checked_lengths([length])
     runnable = open_runnable(source)
     longest = max(length, runnable.rows or length)
-    sample_for(runnable, read_documents(text), length=longest, most=FEWEST_TEXTS[runnable.kind])
+    sample_for(runnable, read_documents(text), length=longest, most=MEASUREMENTS[runnable.kind].fewest_texts)
 
 
-def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, most: int) -> Sample:
-    return draw_sample(
-        runnable.tokenizer(),
-        documents,
-        length=length,
-        most=most,
-        fewest=FEWEST_TEXTS[runnable.kind],
-        one_each=runnable.kind == "sentences",
-    )
+def check(holds: bool, name: str, expected: str, given: object) -> None:
+    if not holds:
+        raise ArgumentError(f"{name}: expected {expected}; got {reprlib.repr(given)}")
+
+
+def is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    if not lengths or not all(type(length) is int and length >= SHORTEST for length in lengths):
-        raise ArgumentError(f"lengths are whole numbers of tokens from {SHORTEST}; got {list(lengths)}")
+    """The lengths in ascending order, each once."""
+    expected = f"a list of whole numbers of tokens, each at least {SHORTEST}, such as [256, 512]"
+    valid = is_list(lengths) and all(type(length) is int and length >= SHORTEST for length in lengths)
+    check(valid and len(lengths) > 0, "lengths", expected, lengths)
     return tuple(sorted(set(lengths)))
 
 
+def check_text(text: Any) -> None:
+    expected = "the path of a text file or of a folder, or a list of such paths"
+    check(all(isinstance(path, str | Path) for path in (text if is_list(text) else [text])), "text", expected, text)
+
+
 def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
-    """Checkpoints that can stand side by side."""
-    if not sources or isinstance(sources, str):
-        raise ArgumentError(f"expected a list of checkpoints, one or more; got {sources!r}")
+    """Checkpoints that can be compared."""
+    expected = "a list of folders or hub names, at least one, such as ['my-model']"
+    valid = is_list(sources) and all(isinstance(source, str | Path) for source in sources)
+    check(valid and len(sources) > 0, "sources", expected, sources)
     if len(set(map(str, sources))) < len(sources):
         raise ArgumentError(f"a checkpoint is named twice: {', '.join(map(str, sources))}; name each once")
     runnables = [open_runnable(source) for source in sources]
@@ -111,21 +128,31 @@ def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
         if other.kind != first.kind:
             raise ArgumentError(
                 f"expected models of one kind; {first.name} is {KINDS[first.kind]}, {other.name} is "
-                f"{KINDS[other.kind]}; evaluate them apart"
+                f"{KINDS[other.kind]}; evaluate each kind in its own call"
             )
     return runnables
 
 
-def finished_row(planned: PlannedRow, sample: Sample, settings: Settings, kept: Kept) -> Row:
-    kind = planned.runnable.kind
-    figures: dict[int, Mapping[str, ByText]] = {
-        length: {} if task is None else measures_by_text(kind, kept[key_of(planned.runnable, sample, task, settings)])
-        for length, task in planned.tasks.items()
-    }
+def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, most: int) -> Sample:
+    return draw_sample(
+        runnable.tokenizer(),
+        documents,
+        length=length,
+        most=most,
+        fewest=MEASUREMENTS[runnable.kind].fewest_texts,
+        one_each=not MEASUREMENTS[runnable.kind].whole_texts,
+    )
+
+
+def finished_row(planned: PlannedRow, sample: Sample, kept: ResultsFile) -> Row:
+    runnable = planned.runnable
     by_text = {
-        measure: {length: figure.get(measure) for length, figure in figures.items()} for measure in MEASURES[kind]
+        measure.name: {
+            length: None if job is None else measure.by_text(kept[job.key]) for length, job in planned.jobs.items()
+        }
+        for measure in MEASUREMENTS[runnable.kind].measures
     }
-    return Row(planned.runnable.name, planned.baseline, planned.runnable.length, sample.sha256, by_text)
+    return Row(runnable.name, planned.baseline, runnable.length, sample.sha256, by_text)
 
 
 def notes_on(
@@ -133,28 +160,23 @@ def notes_on(
     samples: Mapping[str, Sample],
     rows: Sequence[Row],
     lengths: Sequence[int],
-    settings: Settings,
+    setting: int,
 ) -> Iterator[str]:
-    """What a reader must know to read the figures, a line each."""
-    first, longest = runnables[0], lengths[-1]
-    sample = samples[first.name]
-    what = {
-        "causal": f"the last tokens are the last {settings.last} of each text",
-        "masked": f"15 % of the tokens hidden, drawn with the seed {settings.seed}",
-        "sentences": f"{len(PLACES)} passages of {settings.passage} tokens from each, sought among all of them",
-    }[first.kind]
-    yield f"Texts: {len(sample.ids):,} that hold {longest:,} tokens; {what}."
+    """What a reader must know to read the values, one line each."""
+    first = runnables[0]
+    how = MEASUREMENTS[first.kind].note.format(setting)
+    yield f"{len(samples[first.name].ids):,} texts of {lengths[-1]:,} tokens; {how}."
     for runnable in runnables:
         yield from runnable.notes_on(lengths)
     if len({sample.sha256 for sample in samples.values()}) > 1:
-        yield "The tokenizers differ, and so do the texts: figures of different checkpoints cannot be compared."
+        yield "The tokenizers differ and so do the texts: values of different checkpoints cannot be compared."
     if not any(row.baseline for row in rows):
-        yield "No baseline: no checkpoint is known to have been shorter than these lengths."
+        yield "No baseline: no checkpoint is known to have had an original length below these lengths."
     for row in rows:
-        odd = [
-            length
+        missing = [
+            str(length)
             for length in lengths
             if row.fits(length) and None in [by_length[length] for by_length in row.by_text.values()]
         ]
-        if odd:
-            yield f"{row.checkpoint}: its answers at {', '.join(map(str, odd))} tokens are not finite numbers."
+        if missing:
+            yield f"{row.checkpoint}: no values at {', '.join(missing)} tokens, because outputs are not finite."

@@ -1,4 +1,4 @@
-"""Measurements that were made before, kept in a file: one line each, so that a second call adds to the first."""
+"""The file that keeps the counts of earlier evaluations, one JSON line for each, so that none is made twice."""
 
 from __future__ import annotations
 
@@ -10,54 +10,48 @@ from typing import Any
 
 from posembed.errors import DataError
 
-Counted = Mapping[str, Sequence["float | None"]]
-"""One number per text, by the name of the measurement; None if it is not finite."""
+Counts = Mapping[str, Sequence["float | None"]]
+"""One number per text under the name of each count; None if it is not finite."""
 
 
-class Kept:
-    """The lines of a results file by their keys; without a path, nothing is kept beyond this object.
+class ResultsFile(dict[str, Counts]):
+    """Counts by their keys, read from a file and appended to it. Without a path, they live only in memory.
 
     Raises:
-        DataError: a file that cannot be read, or a line in it that is no measurement.
+        DataError: the file cannot be read, or one of its lines is not a result.
     """
 
     def __init__(self, path: str | Path | None) -> None:
+        super().__init__()
         self.path = None if path is None else Path(path)
-        self.values: dict[str, Counted] = {}
         if self.path is None or not self.path.exists():
             return
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{self.path}: cannot be read as a file of results ({error})") from error
+            raise DataError(f"{self.path}: cannot be read as a results file ({error}); name another file") from error
         for number, line in enumerate(lines, start=1):
             try:
                 entry = json.loads(line)
-                self.values[entry["key"]] = dict(entry["values"])
+                self[entry["key"]] = dict(entry["values"])
             except (ValueError, KeyError, TypeError) as error:
-                remedy = "delete that line, and it is measured again"
-                if not self.values:
-                    remedy = "expected a file of results; name another one"
-                raise DataError(f"{self.path}: line {number} is no measurement ({error}); {remedy}") from error
+                remedy = "delete that line to measure it again" if self else "name another file"
+                raise DataError(
+                    f"{self.path}: expected a results file; line {number} is not a result ({error}); {remedy}"
+                ) from error
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
-
-    def __getitem__(self, key: str) -> Counted:
-        return self.values[key]
-
-    def add(self, key: str, values: Counted, **about: Any) -> None:
-        """about: what a reader of the file wants to know; not read again."""
-        self.values[key] = values
+    def add(self, key: str, counts: Counts, **about: Any) -> None:
+        """Keep counts. about: extra fields of the line for a person who reads the file."""
+        self[key] = counts
         if self.path is None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 if file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
-                    file.write(b"\n")  # an editor, or a killed process, left the last line open
-                file.write(json.dumps({"key": key, **about, "values": values}).encode() + b"\n")
+                    file.write(b"\n")  # an editor or a killed process left the last line without its end
+                file.write(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
         except OSError as error:
             raise DataError(
-                f"{self.path}: results cannot be kept there ({error.strerror}); name another file"
+                f"{self.path}: results cannot be written there ({error.strerror}); name another file"
             ) from error

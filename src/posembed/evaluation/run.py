@@ -1,72 +1,70 @@
-"""Running what has to be measured: each checkpoint is loaded once, and only if a figure of it is missing."""
+"""The jobs of an evaluation: which rows it has, and running the jobs whose counts are not kept yet."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from posembed.checkpoints.rebuild import first_line
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.evaluation.plan import PlannedRow, Task
-from posembed.evaluation.results_file import Counted, Kept
+from posembed.evaluation.measures import MEASUREMENTS, Job
+from posembed.evaluation.results_file import Counts, ResultsFile
 from posembed.evaluation.runnable import Runnable
-from posembed.evaluation.sentences import PLACES, encoder, retrieval_ranks
 from posembed.evaluation.texts import Sample
-from posembed.evaluation.tokens import Tick, causal_counts, masked_counts
+from posembed.evaluation.tokens import Tick
 
 Progress = Callable[[str, int, int], None]
-"""Told which checkpoint runs, how many tokens are done, and how many there are."""
+"""Called with the name of the running checkpoint, the number of tokens done and their total."""
 
-VERSION_OF_FIGURES = 2
-"""Increase this whenever the same question gives another figure, so that kept figures and new ones never mix."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a figure hangs on beside checkpoint, sample and task.
-
-    last: of each text, how many tokens the second perplexity is over. passage: tokens of a query. seed: of masks.
-    """
-
-    last: int
-    passage: int
-    seed: int
+SHORTEST = 16
+"""The smallest length, in tokens, that can be evaluated."""
 
 
-def key_of(runnable: Runnable, sample: Sample, task: Task, settings: Settings) -> str:
-    """A name for a figure that no other figure has."""
-    own = {"causal": settings.last, "masked": settings.seed, "sentences": settings.passage}[runnable.kind]
-    parts = [VERSION_OF_FIGURES, runnable.sha256, sample.sha256, own, task]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+class PlannedRow(NamedTuple):
+    """A row before it is measured. baseline: as in ``Row``. jobs: None at lengths that the checkpoint does not take."""
+
+    runnable: Runnable
+    baseline: str
+    jobs: Mapping[int, Job | None]
 
 
-def run_missing(
-    plan: Sequence[PlannedRow],
-    samples: Mapping[str, Sample],
-    settings: Settings,
-    kept: Kept,
-    *,
-    device: torch.device,
-    progress: Progress,
-) -> None:
-    """Measure every task of the plan whose figures are not kept, and keep them one by one."""
-    missing: dict[str, tuple[Runnable, Task]] = {}
-    for row in plan:
-        for task in row.tasks.values():
-            if task is not None:
-                key = key_of(row.runnable, samples[row.runnable.name], task, settings)
-                if key not in kept:
-                    missing.setdefault(key, (row.runnable, task))
-    total = sum(tokens_of(runnable, samples[runnable.name], task, settings) for runnable, task in missing.values())
-    done = 0
-    # A checkpoint's baselines stand after all checkpoints: brought together, each is loaded once.
-    for runnable in dict.fromkeys(runnable for runnable, _ in missing.values()):
+def planned_rows(
+    runnables: Sequence[Runnable], samples: Mapping[str, Sample], lengths: Sequence[int], setting: int
+) -> list[PlannedRow]:
+    """One row per checkpoint, then the baselines if some length is above the original length."""
+
+    def job(runnable: Runnable, length: int, limit: int, fit: str) -> Job:
+        text = lengths[-1] if MEASUREMENTS[runnable.kind].whole_texts else length
+        chunk = min(length, limit)
+        return Job(runnable, samples[runnable.name], setting, text, chunk, "whole" if chunk == text else fit)
+
+    rows = []
+    for runnable in runnables:
+        longest = lengths[-1] if runnable.length is None else runnable.length
+        jobs = {length: job(runnable, length, length, "chunked") if length <= longest else None for length in lengths}
+        rows.append(PlannedRow(runnable, "", jobs))
+    known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
+    if known:
+        # Among checkpoints with the same original length, prefer one that was not made longer.
+        old, oldest = min(known, key=lambda pair: (pair[0], pair[1].length or math.inf))
+        if SHORTEST <= old < lengths[-1]:
+            for name, fit in MEASUREMENTS[oldest.kind].baselines.items():
+                jobs = {length: job(oldest, length, old, fit) for length in lengths}
+                rows.append(PlannedRow(oldest, f"{name} at {old}", jobs))
+    return rows
+
+
+def run_missing(plan: Sequence[PlannedRow], results: ResultsFile, *, device: torch.device, progress: Progress) -> None:
+    """Run every job whose counts are not in the results, and add them one by one."""
+    jobs = [job for row in plan for job in row.jobs.values() if job is not None]
+    missing = {job.key: job for job in jobs if job.key not in results}
+    total, done = sum(job.tokens for job in missing.values()), 0
+    # Grouped by checkpoint, so that each is loaded only once.
+    for runnable in dict.fromkeys(job.runnable for job in missing.values()):
         model = runnable.model(device)
 
         def tick(tokens: int, name: str = runnable.name) -> None:
@@ -74,66 +72,40 @@ def run_missing(
             done += tokens
             progress(name, done, total)
 
-        for key, (other, task) in missing.items():
-            if other is runnable:
-                values = measured(runnable, model, samples[runnable.name], task, settings, tick)
-                kept.add(key, values, checkpoint=runnable.name, **task._asdict())
+        for key, job in missing.items():
+            if job.runnable is runnable:
+                counts = run_job(model, job, tick)
+                results.add(key, counts, checkpoint=runnable.name, length=job.length, chunk=job.chunk, fit=job.fit)
         del model  # before the next one is loaded
 
 
-def measured(
-    runnable: Runnable, model: nn.Module, sample: Sample, task: Task, settings: Settings, tick: Tick
-) -> Counted:
-    """What one task counts in each text, None where that is not finite."""
+def run_job(model: nn.Module, job: Job, tick: Tick) -> Counts:
+    """The counts of each text; None if a count is not finite."""
     try:
         with torch.inference_mode():
-            counted = counts(runnable, model, sample, task, settings, tick)
+            counts = MEASUREMENTS[job.runnable.kind].count(model, job, tick)
     except (RuntimeError, IndexError) as error:
         raise CheckpointError(
-            f"{runnable.name}: cannot be run on {task.piece} tokens at a time ({first_line(error)})"
+            f"{job.runnable.name}: cannot be run on {job.chunk} tokens at a time ({first_line(error)}); leave out "
+            "that length"
         ) from error
     return {
         name: [number if math.isfinite(number) else None for number in numbers.tolist()]
-        for name, numbers in counted.items()
+        for name, numbers in counts.items()
     }
 
 
-def counts(
-    runnable: Runnable, model: nn.Module, sample: Sample, task: Task, settings: Settings, tick: Tick
-) -> dict[str, Tensor]:
-    if runnable.kind == "causal":
-        return causal_counts(model, sample, length=task.piece, last=settings.last, tick=tick)
-    if runnable.kind == "masked":
-        return masked_counts(model, sample, length=task.piece, seed=settings.seed, tick=tick)
-    assert runnable.pooling is not None
-    return retrieval_ranks(
-        encoder(model, sample, runnable.pooling, tick=tick),
-        sample.ids[:, : task.length - sample.specials],
-        piece=task.piece - sample.specials,
-        passage=settings.passage,
-        cut=task.cut,
-    )
-
-
-def tokens_of(runnable: Runnable, sample: Sample, task: Task, settings: Settings) -> int:
-    """How many tokens a task feeds to the model, special ones left out."""
-    if runnable.kind != "sentences":
-        return sample.ids.numel()
-    embedded = (task.piece if task.cut else task.length) - sample.specials
-    return len(sample.ids) * (embedded + len(PLACES) * settings.passage)
-
-
-def device_named(name: str | None) -> torch.device:
-    """A device by its name, or the machine's accelerator, or its CPU.
+def device_named(name: str | torch.device | None) -> torch.device:
+    """The named device; without a name, the machine's accelerator or else its CPU.
 
     Raises:
-        ArgumentError: no such device.
+        ArgumentError: the device does not exist here.
     """
     if name is None:
         return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     try:
         return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise ArgumentError(
-            f"device {name!r} cannot be used here ({first_line(error)}); leave it out, or say cpu"
+            f"device {name!r} cannot be used here ({first_line(error)}); leave it out, or pass 'cpu'"
         ) from error
