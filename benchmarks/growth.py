@@ -42,7 +42,7 @@ def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
     for shape in shapes.values():
         steps = {name: Places(build(name, shape), shape) for name in ENCODINGS}
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
-            times[name].append(taken.median)
+            times[name].append(taken.value)
             peaks[name].append(peak_bytes(steps[name]))
     sizes = tuple(shapes)
     return {

@@ -13,18 +13,18 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import cost_spec
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, prepare, save
-from posembed.lab.cost.turns import spread
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.report.cost.report import render, write_report
 from posembed.report.cost.tables import cost_tables
 from posembed.report.cost.words import MINUS, answer, between, in_bytes, milliseconds, percent
+from posembed.statistics import estimate_median
 
 LENGTHS = (512, 1024, 2048, 4096)
 
 
 def passes(value: float, noise: float = 0.001) -> Passes:
-    values = spread([value + noise * step for step in (-3, -2, -1, 0, 1, 2, 3)])
+    values = estimate_median([value + noise * step for step in (-3, -2, -1, 0, 1, 2, 3)])
     return Passes(values, values)
 
 
@@ -119,9 +119,9 @@ def test_percent(value: float, text: str) -> None:
 
 
 def test_other_words() -> None:
-    assert between(spread([0.01] * 7)) == "1.0\N{EN DASH}1.0%"
-    assert between(spread([-0.01, *[0.01] * 5])) == f"{MINUS}1.0% to 1.0%"
-    assert between(spread([0.01])) == ""
+    assert between(estimate_median([0.01] * 7)) == "1.0\N{EN DASH}1.0%"
+    assert between(estimate_median([-0.01, *[0.01] * 5])) == f"{MINUS}1.0% to 1.0%"
+    assert between(estimate_median([0.01])) == ""
     assert [milliseconds(s) for s in (1e-5, 0.0123, 0.123)] == ["0.010", "12.30", "123"]
     assert [in_bytes(n) for n in (12, 1536, 3 * 2**20, 5 * 2**30)] == ["12 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
 

@@ -60,7 +60,7 @@ def grow(
         steps = {name: Places(build(name, shape), shape, device=device) for name in names if name not in stopped}
         peaks = {name: peak_bytes(step) for name, step in steps.items()}
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS, device=device).items():
-            found[name].append(Point(length, taken.median, peaks[name]))
+            found[name].append(Point(length, taken.value, peaks[name]))
         progress((index + 1) / len(lengths))
     return {name: _growth(found[name], stopped.get(name)) for name in names}
 

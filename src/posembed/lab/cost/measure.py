@@ -16,12 +16,13 @@ from posembed.lab.cost.growth import GROWTH_SHAPE, grow
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, writes
 from posembed.lab.cost.results import CostResult, CostRow, CostSpec, Passes
-from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
+from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
 from posembed.lab.model.decoder import Attention
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.none import NoPosition
+from posembed.statistics import Estimate, estimate_median
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """(what is done now, how much is done, of how much)."""
@@ -141,7 +142,7 @@ def measure_cost(spec: CostSpec, progress: Progress = lambda what, done, total: 
     )
 
 
-def _turns(spec: CostSpec, *, training: bool, progress: Callable[[float], None]) -> dict[str, Spread]:
+def _turns(spec: CostSpec, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
     """Each encoding alone and with attention, and attention without position, in the same rounds."""
     torch.manual_seed(0)
     device, shape = torch.device(spec.device), _shape(spec)
@@ -164,8 +165,8 @@ def _shape(spec: CostSpec) -> Shape:
     return Shape(spec.batch, spec.length, spec.width, spec.heads)
 
 
-def _less_one(ratio_of_times: Spread) -> Spread:
-    return spread([value - 1 for value in ratio_of_times.values])
+def _less_one(ratio_of_times: Estimate) -> Estimate:
+    return estimate_median([value - 1 for value in ratio_of_times.values])
 
 
 def _device_name(spec: CostSpec) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from posembed.errors import RunFolderError
 from posembed.files import reason, write_whole
 from posembed.lab.cost.places import Writes
-from posembed.lab.cost.turns import Spread
 from posembed.lab.runs.results import OF_COST
 from posembed.lab.runs.whole_files import json_object
+from posembed.statistics import Estimate
 
 FILE = OF_COST
 
@@ -43,8 +43,8 @@ class CostSpec:
 class Passes:
     """The same thing forward alone, and forward with backward."""
 
-    forward: Spread
-    backward: Spread
+    forward: Estimate
+    backward: Estimate
 
 
 @dataclass(frozen=True)
@@ -171,5 +171,5 @@ def _row(values: dict[str, Any]) -> CostRow:
 
 
 def _passes(values: dict[str, Any]) -> Passes:
-    spreads = {name: Spread(**(value | {"values": tuple(value["values"])})) for name, value in values.items()}
+    spreads = {name: Estimate(**(value | {"values": tuple(value["values"])})) for name, value in values.items()}
     return Passes(**spreads)

@@ -6,45 +6,20 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
-CONFIDENCE = 0.95
+from posembed.statistics import Estimate, estimate_median
+
 FEWEST_ROUNDS = 7
-"""Six are the fewest whose extremes hold the median with 95 % confidence."""
+"""Six rounds are the fewest whose extremes give a 95% interval of the median."""
 
 Step = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A median and its 95 % interval, which is None for fewer than six values."""
-
-    median: float
-    low: float | None
-    high: float | None
-    values: tuple[float, ...]
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """The interval of a median by order statistics (the sign test), which asks nothing of how values are spread.
-
-    With k values cut off each end, it holds the median unless at most k of n fall on one side of it.
-    """
-    ordered, n = sorted(values), len(values)
-    cut, tail = -1, 0.0
-    while tail + math.comb(n, cut + 1) / 2**n <= (1 - CONFIDENCE) / 2:
-        cut += 1
-        tail += math.comb(n, cut) / 2**n
-    if cut < 0:
-        return Spread(statistics.median(ordered), None, None, tuple(values))
-    return Spread(statistics.median(ordered), ordered[cut], ordered[n - 1 - cut], tuple(values))
-
-
-def ratio(ours: Spread, theirs: Spread) -> Spread:
+def ratio(ours: Estimate, theirs: Estimate) -> Estimate:
     """Of times taken in the same rounds, round by round."""
-    return spread([a / b for a, b in zip(ours.values, theirs.values, strict=True)])
+    return estimate_median([a / b for a, b in zip(ours.values, theirs.values, strict=True)])
 
 
 def take_turns(
@@ -54,7 +29,7 @@ def take_turns(
     fewest: int = FEWEST_ROUNDS,
     device: torch.device | None = None,
     on_round: Callable[[float], None] = lambda done: None,
-) -> dict[str, Spread]:
+) -> dict[str, Estimate]:
     """Seconds of each step, in rounds of all, until the time is spent and the fewest rounds are done.
 
     Every other round goes backwards, so that nobody always follows the same one. ``on_round`` is told the share
@@ -74,7 +49,7 @@ def take_turns(
             times[name].append(time.perf_counter() - before)
         rounds += 1
         on_round(min(rounds / fewest, (time.perf_counter() - started) / max(seconds, 1e-9), 1.0))
-    return {name: spread(values) for name, values in times.items()}
+    return {name: estimate_median(values) for name, values in times.items()}
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:

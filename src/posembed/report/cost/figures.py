@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from posembed.lab.cost.results import CostResult, CostRow
-from posembed.lab.cost.turns import Spread
 from posembed.report.cost.words import cheapest_first, percent, quoted_share
 from posembed.report.drawing import (
     INK,
@@ -29,6 +28,7 @@ from posembed.report.drawing import (
     tick_heights,
 )
 from posembed.report.labels import label_line_ends
+from posembed.statistics import Estimate
 
 ALONE, ADDED = SERIES[0], SERIES[1]
 ROW = 24
@@ -121,7 +121,7 @@ def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
     values = [0.0]
     for row in rows:
         for value in (row.alone_share.backward, row.overhead.backward):
-            values += [100 * end for end in (value.median, value.low, value.high) if end is not None]
+            values += [100 * end for end in (value.value, value.low, value.high) if end is not None]
     low, high = min(values), max(*values, LINEAR_TO)
     axes.set_xscale("symlog", linthresh=LINEAR_TO, linscale=0.6)
     axes.set_xlim(low * 1.6 if low < -0.2 else -0.3, high * 1.6)
@@ -130,10 +130,10 @@ def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
     axes.grid(axis="x", color=RULE, linewidth=0.5)
 
 
-def _draw(axes: Axes, place: float, value: Spread, colour: str, marker: str) -> None:
+def _draw(axes: Axes, place: float, value: Estimate, colour: str, marker: str) -> None:
     if value.low is not None and value.high is not None:
         axes.plot((100 * value.low, 100 * value.high), (place, place), color=colour, linewidth=2.2, alpha=0.5)
-    axes.plot(100 * value.median, place, marker=marker, markersize=6, color=colour, markeredgecolor=PAPER, zorder=3)
+    axes.plot(100 * value.value, place, marker=marker, markersize=6, color=colour, markeredgecolor=PAPER, zorder=3)
 
 
 def _key(figure: Figure, height: float, entries: Sequence[tuple[str, str, str]]) -> None:
@@ -151,5 +151,5 @@ def _key(figure: Figure, height: float, entries: Sequence[tuple[str, str, str]])
 def described(result: CostResult) -> str:
     """What a screen reader says of the first figure."""
     rows = cheapest_first(result)
-    parts = [f"{row.encoding} {percent(row.alone_share.backward.median)}" for row in rows]
+    parts = [f"{row.encoding} {percent(row.alone_share.backward.value)}" for row in rows]
     return f"Of the time of a layer of attention, each encoding takes alone: {', '.join(parts)}."

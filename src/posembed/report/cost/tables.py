@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.lab.cost.turns import Spread
 from posembed.report.cost.words import (
     QUOTED_ATTENTION_MS,
     QUOTED_MS,
@@ -22,6 +21,7 @@ from posembed.report.cost.words import (
     yours,
 )
 from posembed.report.page import Cell, Row, Table
+from posembed.statistics import Estimate
 
 NOT_TRIED = "not tried"
 
@@ -35,17 +35,15 @@ def cost_tables(result: CostResult) -> list[Table]:
 
 def time_table(result: CostResult) -> Table:
     layers = result.spec.layers
-    forward, backward = (
-        milliseconds(spread.median) for spread in (result.attention.forward, result.attention.backward)
-    )
+    forward, backward = (milliseconds(spread.value) for spread in (result.attention.forward, result.attention.backward))
 
     def cells(row: CostRow) -> tuple[Cell, ...]:
-        share = row.alone_share.backward.median
+        share = row.alone_share.backward.value
         in_model = share / layers if once_a_forward(row) else share
         return (
-            Cell(milliseconds(row.alone.forward.median)),
+            Cell(milliseconds(row.alone.forward.value)),
             _share(row.alone_share.forward),
-            Cell(milliseconds(row.alone.backward.median)),
+            Cell(milliseconds(row.alone.backward.value)),
             _share(row.alone_share.backward),
             Cell(percent(in_model)),
         )
@@ -80,9 +78,9 @@ def inside_table(result: CostResult) -> Table:
             Row(
                 row.encoding,
                 (
-                    Cell(milliseconds(row.attention.forward.median)),
+                    Cell(milliseconds(row.attention.forward.value)),
                     _share(row.overhead.forward),
-                    Cell(milliseconds(row.attention.backward.median)),
+                    Cell(milliseconds(row.attention.backward.value)),
                     _share(row.overhead.backward),
                 ),
             )
@@ -177,7 +175,7 @@ def quoted_table(result: CostResult) -> Table:
                 (
                     Cell(percent(quoted_share(row.encoding))),
                     _share(row.alone_share.forward),
-                    Cell(_times(row.alone_share.forward.median, quoted_share(row.encoding))),
+                    Cell(_times(row.alone_share.forward.value, quoted_share(row.encoding))),
                     _share(row.overhead.forward),
                 ),
             )
@@ -212,8 +210,8 @@ def _heads(number: int) -> str:
     return f"{number:,} head{'s' * (number != 1)}"
 
 
-def _share(value: Spread) -> Cell:
-    return Cell(percent(value.median), note=between(value))
+def _share(value: Estimate) -> Cell:
+    return Cell(percent(value.value), note=between(value))
 
 
 def _times(ours: float, quoted: float | None) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import Size
-from posembed.lab.cost.turns import Spread
 from posembed.report.words import called, listed
+from posembed.statistics import Estimate
 
 MINUS = "\N{MINUS SIGN}"
 CHEAP = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -28,7 +28,7 @@ def answer(result: CostResult) -> list[str]:
 
 
 def cheapest_first(result: CostResult) -> list[CostRow]:
-    return sorted(result.rows, key=lambda row: row.alone_share.backward.median)
+    return sorted(result.rows, key=lambda row: row.alone_share.backward.value)
 
 
 def quoted_share(encoding: str) -> float | None:
@@ -67,7 +67,7 @@ def percent(share: float | None) -> str:
     return f"{MINUS if value < 0 else ''}{text}%"
 
 
-def between(value: Spread) -> str:
+def between(value: Estimate) -> str:
     """The 95 % interval of a share; empty where none is known."""
     if value.low is None or value.high is None:
         return ""
@@ -116,12 +116,12 @@ def _time(result: CostResult) -> str:
     rows = _with_position(result)
     if not rows:
         return ""
-    layer = milliseconds(result.attention.backward.median)
+    layer = milliseconds(result.attention.backward.value)
     lead = f"In training, beside a layer of attention of {layer} ms ({sizes_in_words(result)}),"
-    limit = next((x for x in CHEAP if rows[0].alone_share.backward.median < x), None)
-    cheap = [row for row in rows if limit is not None and row.alone_share.backward.median < limit]
+    limit = next((x for x in CHEAP if rows[0].alone_share.backward.value < x), None)
+    cheap = [row for row in rows if limit is not None and row.alone_share.backward.value < limit]
     dear = rows[len(cheap) :]
-    shares = [f"{called(row.encoding)} {percent(row.alone_share.backward.median)}" for row in dear]
+    shares = [f"{called(row.encoding)} {percent(row.alone_share.backward.value)}" for row in dear]
     others = listed(shares) if len(dear) <= FEW else f"the others from {_from_to(dear)}"
     if limit is None:
         return f"{lead} the cheapest takes more than all of its time: {others}."
@@ -130,13 +130,13 @@ def _time(result: CostResult) -> str:
 
 
 def _from_to(rows: Sequence[CostRow]) -> str:
-    ends = [f"{percent(row.alone_share.backward.median)} ({called(row.encoding)})" for row in (rows[0], rows[-1])]
+    ends = [f"{percent(row.alone_share.backward.value)} ({called(row.encoding)})" for row in (rows[0], rows[-1])]
     return " to ".join(ends)
 
 
 def _inside(result: CostResult) -> str:
     """What adds, what saves, each with the likely reason, and what cannot be told from nothing."""
-    rows = sorted(_with_position(result), key=lambda row: row.overhead.backward.median)
+    rows = sorted(_with_position(result), key=lambda row: row.overhead.backward.value)
     saving = [row for row in rows if (high := row.overhead.backward.high) is not None and high < 0]
     adding = [row for row in rows if (low := row.overhead.backward.low) is not None and low > 0]
     untold = [row for row in rows if row not in adding and row not in saving]
@@ -147,10 +147,10 @@ def _inside(result: CostResult) -> str:
         (biased, ", since a bias (H, L, L) takes the place of a causal mask"),
     ):
         if group:
-            shares = _range([percent(row.overhead.backward.median) for row in group])
+            shares = _range([percent(row.overhead.backward.value) for row in group])
             parts.append(f"{_names(group)} {_verb(group, 'adds', 'add')} {shares}{why}")
     if saving:
-        shares = _range([percent(-row.overhead.backward.median) for row in saving[::-1]])
+        shares = _range([percent(-row.overhead.backward.value) for row in saving[::-1]])
         why = ", by a window" if all(row.window for row in saving) else ""
         parts.append(f"{_names(saving)} {_verb(saving, 'saves', 'save')} {shares}{why}")
     if untold and all(row.overhead.backward.low is not None for row in untold):
