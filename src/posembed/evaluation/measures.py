@@ -84,14 +84,15 @@ class Measure:
 
     def verdict(self, versus: Estimate | None) -> Verdict:
         """What a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
-        neutral = 1.0 if self.perplexity else 0.0
         if versus is None:
             return ""
+        neutral = 1.0 if self.perplexity else 0.0
         if all(value == neutral for value in versus.values):
             return "equal"
-        if not versus.tells_from(neutral):
+        side = versus.side_of(neutral)
+        if side not in ("below", "above"):
             return "not significant"
-        return "better" if (versus.mean < neutral) == self.perplexity else "worse"
+        return "better" if (side == "below") == self.perplexity else "worse"
 
 
 @dataclass(frozen=True)

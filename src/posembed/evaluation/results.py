@@ -71,7 +71,7 @@ class Evaluation:
     def best(self, measure: str, length: int) -> Row | None:
         """The checkpoint with the best value; baselines do not count."""
         sign = 1 if MEASURES[measure].perplexity else -1
-        found = [(row, at.mean) for row in self.checkpoints if (at := row.estimate(measure, length))]
+        found = [(row, at.value) for row in self.checkpoints if (at := row.estimate(measure, length))]
         return min(found, key=lambda pair: sign * pair[1], default=(None,))[0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,4 +103,4 @@ class Evaluation:
 
 
 def ends(found: Estimate) -> dict[str, float | None]:
-    return {"value": found.mean, "low": found.low, "high": found.high}
+    return {"value": found.value, "low": found.low, "high": found.high}

@@ -51,7 +51,5 @@ class ResultsFile(dict[str, Counts]):
                 if file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
                     file.write(b"\n")  # an editor or a killed process left the last line without its end
                 file.write(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
-        except OSError as error:
-            raise DataError(
-                f"{self.path}: results cannot be written there ({error.strerror}); name another file"
-            ) from error
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path}: results cannot be written there ({error}); name another file") from error

@@ -107,5 +107,5 @@ def device_named(name: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ArgumentError(
-            f"device {name!r} cannot be used here ({first_line(error)}); leave it out, or pass 'cpu'"
+            f"device: expected one that can be used here, such as 'cpu', or None; got {name!r} ({first_line(error)})"
         ) from error
