@@ -27,8 +27,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.kernels.memory import on_large_pages
-from posembed.lab.cost.measure import cost_spec, run_spec
+from posembed.lab.cost.measure import run_spec
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import build_encoding
 from posembed.lab.model.decoder import Attention, Decoder
@@ -75,7 +76,7 @@ class Copy(torch.autograd.Function):
 
 
 def contestants(shape: Shape, layers: int) -> Contestants:
-    spec = cost_spec(OURS, batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers)
+    spec = CostSettings(batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers)
     found: Contestants = {("-", NONE): NoPosition()}
     found |= {("posembed", name): build_encoding(run_spec(spec, name)) for name in OURS}
     found |= {(COPY, "learned"): CopyOfInput(), (COPY, "rope"): CopyOfHeads()}

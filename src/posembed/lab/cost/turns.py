@@ -1,4 +1,4 @@
-"""Times that can be compared: contestants take turns, so that what disturbs the machine disturbs them alike."""
+"""Comparable times: contestants take turns, so that what disturbs the machine disturbs all of them equally."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FEWEST_ROUNDS = 7
 Step = Callable[[], object]
 
 
-def ratio(ours: Estimate, theirs: Estimate) -> Estimate:
-    """Of times taken in the same rounds, round by round."""
-    return estimate_median([a / b for a, b in zip(ours.values, theirs.values, strict=True)])
+def ratio(ours: Estimate, theirs: Estimate, *, less: float = 0.0) -> Estimate:
+    """Estimates the median ratio of times from the same rounds. ``less=1`` gives the overhead."""
+    return estimate_median([a / b - less for a, b in zip(ours.values, theirs.values, strict=True)])
 
 
 def take_turns(
@@ -30,13 +30,18 @@ def take_turns(
     device: torch.device | None = None,
     on_round: Callable[[float], None] = lambda done: None,
 ) -> dict[str, Estimate]:
-    """Seconds of each step, in rounds of all, until the time is spent and the fewest rounds are done.
+    """Times each step once per round, until ``seconds`` are spent and ``fewest`` rounds are done.
 
-    Every other round goes backwards, so that nobody always follows the same one. ``on_round`` is told the share
-    that is done, from 0 to 1.
+    Every other round runs in reverse order, so that no step always follows the same one.
+
+    Args:
+        on_round: is called after each round with the share that is done, from 0 to 1.
+
+    Returns:
+        The median seconds of each step.
     """
     for step in steps.values():
-        step()  # whatever a first call sets up
+        step()  # the first call sets things up
     times: dict[str, list[float]] = {name: [] for name in steps}
     started = time.perf_counter()
     rounds = 0
@@ -53,7 +58,7 @@ def take_turns(
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
-    """b of value = a size^b, by least squares on the logarithms; None for fewer than three points."""
+    """Returns b of value = a size^b, by least squares on the logarithms; None for fewer than three points."""
     if len(sizes) < 3 or min(values) <= 0:
         return None
     return statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values]).slope
