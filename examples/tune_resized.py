@@ -148,9 +148,8 @@ def tune_and_compare(
 
 
 def main() -> None:
-    from rich.console import Console
-
-    from posembed.cli.evaluate import print_evaluation
+    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.terminal import as_text
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000, help="training steps at 64")
@@ -159,10 +158,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         evaluation = tune_and_compare(Path(folder), **vars(arguments))
-        console = Console(highlight=False, soft_wrap=True, width=200)
-        with console.capture() as printed:
-            print_evaluation(console, evaluation)
-        print(printed.get().replace(f"{folder}/", ""), end="")
+        print(as_text(tables(evaluation), paragraphs(evaluation), width=200).replace(f"{folder}/", ""))
 
 
 if __name__ == "__main__":

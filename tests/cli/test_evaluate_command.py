@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from evaluated_models import save_causal, write_texts
 from posembed.cli import app
-from posembed.cli.evaluate import whole_numbers
 from posembed.cli.resize import resize
 from posembed.errors import ArgumentError, CheckpointError, DataError
 from posembed.tables.resize import WHY_TEXT_METHOD
@@ -31,13 +30,13 @@ def test_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words[5] = "32,64,128"
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert "Perplexity by length in tokens" in lines[0]
-    assert lines[1].split()[1:4] == ["32", "64", "128"]
-    assert lines[2].startswith("gpt ")
-    assert lines[2].endswith("too long")
-    assert lines[3].startswith("gpt, truncated or chunked at 64 ")
-    assert "gpt has 64 positions" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0][:3] == ["Perplexity", "by", "length"]
+    assert lines[2][1:4] == ["32", "64", "128"]
+    assert lines[4][0] == "gpt"
+    assert lines[4][-2:] == ["too", "long"]
+    assert lines[6][:6] == ["gpt,", "truncated", "or", "chunked", "at", "64"]
+    assert "gpt has 64 positions" in " ".join(done.stdout.split())
     assert Path("runs/evaluations.jsonl").exists()
     printed = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
     assert printed["rows"][0]["values"]["perplexity"]["128"] is None
@@ -101,8 +100,15 @@ def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "transformer.wpe.weight" in Path("b.html").read_text(encoding="utf-8")
 
 
-def test_whole_numbers() -> None:
-    assert whole_numbers("256,512") == [256, 512]
-    for text in ("", "256,", "a", "-3", "1e3", "256 512"):
-        with pytest.raises(ArgumentError, match="--lengths"):
-            whole_numbers(text)
+@pytest.mark.parametrize("lengths", ["a", "1e3", "256 512", "256,512.0"])
+def test_lengths_that_are_no_numbers_are_refused(lengths: str) -> None:
+    done = CliRunner().invoke(app, ["evaluate", "no", "--text", "no", "--lengths", lengths])
+    assert done.exit_code == 2
+    assert lengths in done.output
+
+
+@pytest.mark.parametrize("lengths", ["", "-3", "8,256"])
+def test_lengths_below_the_shortest_are_refused(lengths: str) -> None:
+    done = CliRunner().invoke(app, ["evaluate", "no", "--text", "no", "--lengths", lengths])
+    assert isinstance(done.exception, ArgumentError)
+    assert str(done.exception).startswith("lengths: expected")

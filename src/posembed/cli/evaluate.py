@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from posembed.errors import ArgumentError
+from posembed.cli.options import numbers
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from posembed.evaluation.results import Evaluation
-    from posembed.report.page import Table
 
 
 def evaluate(
@@ -27,7 +24,10 @@ def evaluate(
     text: Annotated[
         list[Path], typer.Option(help="A text file or a folder of them; can be repeated.", show_default=False)
     ],
-    lengths: Annotated[str, typer.Option(help="Lengths in tokens, separated by commas.")] = "256,512,1024,2048",
+    lengths: Annotated[
+        Any,
+        typer.Option(help="Lengths in tokens, separated by commas.", parser=numbers(int, "256,512"), metavar="N,N,..."),
+    ] = "256,512,1024,2048",
     texts: Annotated[int, typer.Option(help="Maximum number of texts; the first that are long enough.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
     device: Annotated[
@@ -54,7 +54,7 @@ def evaluate(
         evaluation = evaluate_checkpoints(
             checkpoints,
             text,
-            lengths=whole_numbers(lengths),
+            lengths=lengths,
             texts=texts,
             seed=seed,
             device=device,
@@ -64,9 +64,9 @@ def evaluate(
     if as_json:
         print(json.dumps(evaluation.to_dict(), indent=2))
     else:
-        from posembed.cli.console import plain_console
+        from posembed.cli.console import table_console
 
-        print_evaluation(plain_console(soft_wrap=True), evaluation)
+        print_evaluation(table_console(), evaluation)
     if report is not None:
         from posembed.report.evaluation.report import write_evaluation_page
 
@@ -74,32 +74,16 @@ def evaluate(
         print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
 
 
-def whole_numbers(text: str) -> list[int]:
-    """ "256,512" -> [256, 512]."""
-    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text) is None:
-        raise ArgumentError(f"--lengths: expected numbers separated by commas, such as 256,512,1024; got {text!r}")
-    return [int(number) for number in text.split(",")]
-
-
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """The tables of the page, then the answer, the legend and the notes."""
-    from posembed.report.evaluation.tables import answer, legend, tables
+    """Prints the tables of the page, then the answer, the legend and the notes."""
+    from rich.text import Text
+
+    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.terminal import print_tables
 
     print_tables(console, tables(evaluation))
-    for text in (" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes):
-        console.print(text)
-
-
-def print_tables(console: Console, tables: Sequence[Table]) -> None:
-    """Each table with its title, the cells in columns as wide as their longest text."""
-    for table in tables:
-        lines = [[table.first, *(cell.text for cell in table.head)]]
-        lines += [[row.name, *(f"{cell.text} {cell.note}".strip() for cell in row.cells)] for row in table.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        console.print(table.title, style="bold")
-        for line in lines:
-            console.print("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
-        console.print()
+    for text in paragraphs(evaluation):
+        console.print(Text(text))
 
 
 class Bar:

@@ -91,10 +91,10 @@ def resize(
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}
         print(json.dumps({**written, **checked}, indent=2))
     elif evaluation is not None:
-        from posembed.cli.console import plain_console
+        from posembed.cli.console import table_console
 
         print()
-        print_evaluation(plain_console(soft_wrap=True), evaluation)
+        print_evaluation(table_console(), evaluation)
 
 
 def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int | None) -> None:

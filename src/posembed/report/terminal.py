@@ -41,7 +41,11 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
             shown.add_column(Text(_lines(cell)), justify=side, no_wrap=cell.rank > 0, vertical="bottom")
         for row in table.rows:
             cells = [row.cells[column] for column in columns]
-            shown.add_row(Text(row.name), *(Text(_lines(cell), style=STYLES.get(cell.kind, "")) for cell in cells))
+            # All values of a row stand on its first line, also those without a note.
+            end = "\n" if any(cell.note for cell in cells) else ""
+            texts = (f"{cell.text}{end}{cell.note}" for cell in cells)
+            styles = (STYLES.get(cell.kind, "") for cell in cells)
+            shown.add_row(Text(row.name + end), *map(Text, texts, styles))
         for part in (Text(table.title, style="bold"), "", shown, ""):
             console.print(part)
         hidden = [" ".join(cell.text.split()) for i, cell in enumerate(table.head) if i not in columns]

@@ -45,7 +45,7 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
     return Table(
         f"{measure.name.capitalize()} by length in tokens ({better(measure)})",
         "",
-        (*(Cell(f"{length:,}") for length in evaluation.lengths), Cell(f"{kind} at {longest:,}")),
+        (*(Cell(f"{n:,}", rank=longest - n) for n in evaluation.lengths), Cell(f"{kind} at {longest:,}")),
         tuple(
             TableRow(row.name, (*(value_cell(row, length) for length in evaluation.lengths), difference_cell(row)))
             for row in evaluation.rows
@@ -64,6 +64,11 @@ def legend(evaluation: Evaluation) -> str:
         f"significantly better, - significantly worse, = not significant. Last column: the difference from it at "
         f"{evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
     )
+
+
+def paragraphs(evaluation: Evaluation) -> list[str]:
+    """The text below the tables: the answer, the legend and the notes."""
+    return [" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes]
 
 
 def answer(evaluation: Evaluation) -> list[str]:
