@@ -43,20 +43,24 @@ def line_chart(
     title: str,
     below: str,
     ticks: Sequence[int],
-    trained: int,
+    trained: int | None = None,
     logarithmic: tuple[float, float] | None = None,
     target: float | None = None,
     shade_trained: bool = False,
+    baselines: Sequence[str] = (),
+    limit: str = "no position past",
 ) -> Figure:
     """Draws the lines.
 
     Args:
         names: everything that the page compares, so that a name has the same colour in every figure.
-        trained: the x of training, marked by a dotted line, or by a shade from 0 up to it.
+        trained: the x of training, marked by a dotted line, or by a shade from 0 up to it; None means no mark.
         logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
         target: a share marked by a horizontal line.
+        baselines: names to draw grey and dotted. limit: what the ends of lines say before their x.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
+    drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
     last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
     whole = [line for line in lines if line.points and line.end is None]
     top = logarithmic[1] if logarithmic else math.inf
@@ -69,7 +73,7 @@ def line_chart(
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_ylim(*logarithmic)
-        shortest, longest = min(*ticks, trained), max(ticks)
+        shortest, longest = min(ticks if trained is None else [*ticks, trained]), max(ticks)
         margin = (longest / shortest) ** 0.04 if longest > shortest else 1.2
         axes.set_xlim(shortest / margin, longest * margin)
         tick_heights(axes)
@@ -82,11 +86,13 @@ def line_chart(
             _draw(axes, line, drawn[line.name], factor)
     if not logarithmic:
         axes.set_ylim(max(axes.get_ylim()[0], -4), 104)
-    _mark_trained(axes, trained, shade=shade_trained)
+    if trained is not None:
+        _mark_trained(axes, trained, shade=shade_trained)
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
     label_line_ends(axes, [(value, text, drawn[line.name].colour) for value, text, line in ends])
-    _name_ends(axes, lines, drawn, at=0.03 if logarithmic else 0.42)
+    low = axes.get_ylim()[0]
+    _name_ends(axes, lines, drawn, limit, at=0.03 if logarithmic or low > 0 else 0.42)
     return figure
 
 
@@ -137,15 +143,15 @@ def _mark_trained(axes: Axes, trained: int, *, shade: bool) -> None:
     )
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, at: float) -> None:
-    """Writes which encodings end where, at a height where few lines run."""
+def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], limit: str, *, at: float) -> None:
+    """Writes which lines end where, at a height where few lines run."""
     by_end: dict[int, list[str]] = {}
     for line in lines:
         if line.end is not None:
             by_end.setdefault(line.end, []).append(line.name)
     for place, (end, names) in enumerate(by_end.items()):
         axes.annotate(
-            f"✕ {listed(names)}: no position past {end:,}",
+            f"✕ {listed(names)}: {limit} {end:,}",
             (end, at + 0.07 * place),
             xycoords=("data", "axes fraction"),
             xytext=(5, 0),
