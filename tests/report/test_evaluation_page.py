@@ -51,7 +51,7 @@ def test_tables_compare_at_each_length_and_name_the_difference_at_the_longest() 
     cells = {row.name: [f"{cell.text} {cell.note}".strip() for cell in row.cells[1:]] for row in table.rows}
     assert cells == {
         "old": ["too long", ""],
-        "tile": ["0.750 ±.387", "+0.000 equal"],
+        "tile": ["0.750 ±.387", "0.000 equal"],
         "mean": ["0.125 ±.296 -", "\N{MINUS SIGN}0.625 ±.433 worse"],
         "old, truncated at 64": ["0.125 ±.296 -", "\N{MINUS SIGN}0.625 ±.433 worse"],
         "old, chunked at 64": ["0.750 ±.387", ""],

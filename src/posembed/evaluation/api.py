@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,12 @@ def evaluate_checkpoints(
         evaluation.rows[1].estimate("perplexity", 2048)  # mean, low, high, and the values by text
     """
     lengths = checked_lengths(lengths)
-    check_text(text)
+    check(
+        is_path(text) or is_list(text, is_path), "text", "the path of a text file or a folder, or a list of paths", text
+    )
     check(type(texts) is int and texts > 0, "texts", "a whole number of at least 1", texts)
     check(type(seed) is int and -(2**63) <= seed < 2**64, "seed", "a whole number that PyTorch takes as a seed", seed)
-    check(results is None or isinstance(results, str | Path), "results", "the path of a file, or None", results)
+    check(results is None or is_path(results), "results", "the path of a file, or None", results)
     check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
     where = device_named(device)
     kept = ResultsFile(results)
@@ -78,8 +80,10 @@ def evaluate_checkpoints(
     run_missing(plan, kept, device=where, progress=progress)
     rows = tuple(finished_row(row, samples[row.runnable.name], kept) for row in plan)
     measures = tuple(measure.name for measure in measurement.measures)
-    notes = tuple(notes_on(runnables, samples, rows, lengths, setting))
-    return Evaluation(runnables[0].kind, measures, lengths, len(samples[runnables[0].name].ids), rows, notes)
+    number = len(samples[runnables[0].name].ids)
+    how = f"{number:,} texts of {lengths[-1]:,} tokens; {measurement.note.format(setting)}."
+    notes = (how, *notes_on(runnables, samples, rows, lengths))
+    return Evaluation(runnables[0].kind, measures, lengths, number, rows, notes)
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
@@ -95,28 +99,26 @@ def check(holds: bool, name: str, expected: str, given: object) -> None:
         raise ArgumentError(f"{name}: expected {expected}; got {reprlib.repr(given)}")
 
 
-def is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+def is_path(value: object) -> bool:
+    return isinstance(value, str | Path)
+
+
+def is_list(value: object, of: Callable[[Any], bool]) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(of, value))
 
 
 def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
     """The lengths in ascending order, each once."""
     expected = f"a list of whole numbers of tokens, each at least {SHORTEST}, such as [256, 512]"
-    valid = is_list(lengths) and all(type(length) is int and length >= SHORTEST for length in lengths)
+    valid = is_list(lengths, lambda length: type(length) is int and length >= SHORTEST)
     check(valid and len(lengths) > 0, "lengths", expected, lengths)
     return tuple(sorted(set(lengths)))
-
-
-def check_text(text: Any) -> None:
-    expected = "the path of a text file or of a folder, or a list of such paths"
-    check(all(isinstance(path, str | Path) for path in (text if is_list(text) else [text])), "text", expected, text)
 
 
 def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
     """Checkpoints that can be compared."""
     expected = "a list of folders or hub names, at least one, such as ['my-model']"
-    valid = is_list(sources) and all(isinstance(source, str | Path) for source in sources)
-    check(valid and len(sources) > 0, "sources", expected, sources)
+    check(is_list(sources, is_path) and len(sources) > 0, "sources", expected, sources)
     if len(set(map(str, sources))) < len(sources):
         raise ArgumentError(f"a checkpoint is named twice: {', '.join(map(str, sources))}; name each once")
     runnables = [open_runnable(source) for source in sources]
@@ -143,26 +145,18 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
 
 def finished_row(planned: PlannedRow, sample: Sample, kept: ResultsFile) -> Row:
     runnable = planned.runnable
+    counts = {length: None if job is None else kept[job.key] for length, job in planned.jobs.items()}
     by_text = {
-        measure.name: {
-            length: None if job is None else measure.by_text(kept[job.key]) for length, job in planned.jobs.items()
-        }
+        measure.name: {length: None if found is None else measure.by_text(found) for length, found in counts.items()}
         for measure in MEASUREMENTS[runnable.kind].measures
     }
     return Row(runnable.name, planned.baseline, runnable.length, sample.sha256, by_text)
 
 
 def notes_on(
-    runnables: Sequence[Runnable],
-    samples: Mapping[str, Sample],
-    rows: Sequence[Row],
-    lengths: Sequence[int],
-    setting: int,
+    runnables: Sequence[Runnable], samples: Mapping[str, Sample], rows: Sequence[Row], lengths: Sequence[int]
 ) -> Iterator[str]:
     """What a reader must know to read the values, one line each."""
-    first = runnables[0]
-    how = MEASUREMENTS[first.kind].note.format(setting)
-    yield f"{len(samples[first.name].ids):,} texts of {lengths[-1]:,} tokens; {how}."
     for runnable in runnables:
         yield from runnable.notes_on(lengths)
     if len({sample.sha256 for sample in samples.values()}) > 1:
@@ -170,10 +164,6 @@ def notes_on(
     if not any(row.baseline for row in rows):
         yield "No baseline: no checkpoint is known to have had an original length below these lengths."
     for row in rows:
-        missing = [
-            str(length)
-            for length in lengths
-            if row.fits(length) and None in [by_length[length] for by_length in row.by_text.values()]
-        ]
-        if missing:
+        unknown = [length for length in lengths if None in [by_length[length] for by_length in row.by_text.values()]]
+        if missing := [str(length) for length in unknown if row.fits(length)]:
             yield f"{row.checkpoint}: no values at {', '.join(missing)} tokens, because outputs are not finite."

@@ -125,6 +125,10 @@ def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
     return by_text
 
 
+def recall(*passages: str) -> Callable[[Counts], ByText]:
+    return mean_score(lambda rank: float(rank == 1), *passages)
+
+
 def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
     """The mean of a score of ranks over the passages of each text, which count as one value."""
 
@@ -135,10 +139,6 @@ def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Cou
     return by_text
 
 
-def is_first(rank: float) -> float:
-    return float(rank == 1)
-
-
 def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
     assert job.runnable.pooling is not None
     encode = encoder(model, job.sample, job.runnable.pooling, tick=tick)
@@ -147,36 +147,36 @@ def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
 
 MEASUREMENTS: dict[Kind, Measurement] = {
     "causal": Measurement(
-        lambda model, job, tick: causal_counts(model, job.sample, length=job.chunk, last=job.setting, tick=tick),
-        lambda shortest, seed: min(128, shortest // 2),
-        "the last tokens are the last {} tokens of each text",
-        (
+        count=lambda model, job, tick: causal_counts(model, job.sample, length=job.chunk, last=job.setting, tick=tick),
+        setting=lambda shortest, seed: min(128, shortest // 2),
+        note="the last tokens are the last {} tokens of each text",
+        measures=(
             Measure("perplexity", ratio("loss", "tokens"), perplexity=True),
             Measure("perplexity of the last tokens", ratio("loss of the last", "last tokens"), perplexity=True),
         ),
         # The last tokens of a chunk see the same context whether the text before it is dropped or fed by itself.
-        {"truncated or chunked": "chunked"},
+        baselines={"truncated or chunked": "chunked"},
     ),
     "masked": Measurement(
-        lambda model, job, tick: masked_counts(model, job.sample, length=job.chunk, seed=job.setting, tick=tick),
-        lambda shortest, seed: seed,
-        "15% of the tokens are masked, drawn with seed {}",
-        (
+        count=lambda model, job, tick: masked_counts(model, job.sample, length=job.chunk, seed=job.setting, tick=tick),
+        setting=lambda shortest, seed: seed,
+        note="15% of the tokens are masked, drawn with seed {}",
+        measures=(
             Measure("masked-token accuracy", ratio("correct", "masked")),
             Measure("pseudo-perplexity", ratio("loss", "masked"), perplexity=True),
         ),
-        {"chunked": "chunked"},
+        baselines={"chunked": "chunked"},
     ),
     "sentences": Measurement(
-        ranks_of_job,
-        lambda shortest, seed: min(48, shortest // 4),
-        f"the queries are {len(PASSAGES)} passages of {{}} tokens from each text, searched for among all texts",
-        (
-            Measure("recall at 1", mean_score(is_first, *PASSAGES)),
+        count=ranks_of_job,
+        setting=lambda shortest, seed: min(48, shortest // 4),
+        note=f"the queries are {len(PASSAGES)} passages of {{}} tokens of each text, searched for among all texts",
+        measures=(
+            Measure("recall at 1", recall(*PASSAGES)),
             Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),
-            *(Measure(f"recall at 1, passages from the {place}", mean_score(is_first, place)) for place in PASSAGES),
+            *(Measure(f"recall at 1, passages from the {place}", recall(place)) for place in PASSAGES),
         ),
-        {"truncated": "truncated", "chunked": "chunked"},
+        baselines={"truncated": "truncated", "chunked": "chunked"},
         fewest_texts=10,  # among fewer texts the correct one is found by chance too often
         whole_texts=False,
     ),

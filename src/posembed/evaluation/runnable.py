@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -99,7 +98,7 @@ class Runnable:
                 "model's own tokenizer into that folder"
             )
         try:
-            with silent():
+            with quiet():
                 return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         except Exception as error:  # each tokenizer class has its own errors
             raise CheckpointError(
@@ -115,7 +114,7 @@ class Runnable:
         sentences = self.kind == "sentences"
         kind = transformers.AutoModel if sentences else getattr(transformers, config["architectures"][0])
         try:
-            with silent():
+            with quiet():
                 model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
@@ -225,18 +224,3 @@ def pooling_of(checkpoint: Checkpoint) -> str:
     if pooling not in POOLINGS:
         raise CheckpointError(f"{checkpoint.root}: pools by {pooling}; expected one of {', '.join(POOLINGS)}")
     return pooling
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """Hides the warnings and progress bars of transformers."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with quiet():
-            yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()

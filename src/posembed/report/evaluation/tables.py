@@ -9,7 +9,7 @@ from posembed.evaluation.measures import MEASURES, Measure, Verdict
 from posembed.evaluation.results import Evaluation, Row
 from posembed.report.page import Cell, Table
 from posembed.report.page import Row as TableRow
-from posembed.report.words import interval, listed, number
+from posembed.report.words import interval, listed, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
 MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
@@ -123,7 +123,7 @@ def value(measure: Measure, mean: float) -> str:
 
 def difference(measure: Measure, mean: float) -> str:
     """ "−0.064"; for a perplexity the ratio, "1.07"."""
-    return number(mean) if measure.perplexity else f"{mean:+.3f}".replace("-", "\N{MINUS SIGN}")
+    return number(mean) if measure.perplexity else signed(mean)
 
 
 def half_width(measure: Measure, found: Estimate) -> str:
