@@ -34,8 +34,8 @@ def test_each_number_is_over_the_tokens_it_says() -> None:
     # The last 4 tokens (half the training length), after the window's last c.
     assert measured.same_tokens == {4: 2.5, 8: 6.5, 20: 18.5, 40: 38.5}
     # 20 tokens in pieces of 8 are 8, 8 and 4.
-    assert measured.chopped == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
-    assert measured.chopped_same_tokens == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
+    assert measured.chunked == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
+    assert measured.chunked_same_tokens == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
 
 
 def test_the_same_tokens_are_the_same_at_every_length() -> None:
@@ -89,7 +89,7 @@ def test_no_position_is_none_and_other_lengths_stay() -> None:
     )
     assert measured.nonoverlapping == {8: 4.5, 16: None}
     assert measured.same_tokens == {8: 6.5, 16: None}
-    assert measured.chopped[16] == 4.5
+    assert measured.chunked[16] == 4.5
     assert measured.repeat_gain == {4: 0.0, 8: None, 16: None, 32: None}
 
 
