@@ -1,4 +1,4 @@
-"""posembed evaluate: parses, calls the library and prints one table a measure."""
+"""posembed evaluate and posembed resize --check: one table per measure, JSON and the page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_resize_with_a_check(tmp_path: Path) -> None:
     assert after["values"]["perplexity"]["128"]["value"] != baseline["values"]["perplexity"]["128"]["value"]
 
 
-def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_check_that_cannot_run_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
     words = [str(source), str(tmp_path / "out"), "--length", "128", "--check", str(write_texts(tmp_path / "text"))]
     with pytest.raises(CheckpointError, match="evaluate the checkpoint that has the model's head"):
@@ -72,7 +72,7 @@ def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_killed_resize_left_is_told(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_resize_are_listed(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
     (tmp_path / ".out.0123abcd.partial").mkdir()
     (tmp_path / ".other.0123abcd.partial").mkdir()

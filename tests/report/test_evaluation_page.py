@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import Evaluation, Row
 from posembed.report.evaluation.report import length_figure, render, write_evaluation_page
-from posembed.report.evaluation.tables import answer, legend, span, tables
+from posembed.report.evaluation.tables import answer, legend, paragraphs, span, tables
+from posembed.report.terminal import as_text
 from posembed.statistics import estimate
 
 HITS = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
@@ -62,6 +64,14 @@ def test_tables_compare_at_each_length_and_name_the_difference_at_the_longest() 
     assert ratios.head[-1].text == "ratio at 128"
     assert ratios.rows[2].cells[2].text == "0.54"
     assert ratios.rows[2].cells[2].kind == "good"
+
+
+def test_long_names_on_a_terminal_leave_the_values_whole() -> None:
+    of = evaluation()
+    long = replace(of, rows=tuple(replace(row, checkpoint="/models/" * 12 + row.checkpoint) for row in of.rows))
+    lines = [line.split() for line in as_text(tables(long), paragraphs(long), width=72).splitlines()]
+    assert [line[-5:] for line in lines if line[-1:] == ["worse"]] == [["±.387", "±.296", "-", "±.433", "worse"]] * 2
+    assert sum(line[-2:] == ["0.125", "\N{MINUS SIGN}0.625"] for line in lines) == 2
 
 
 def test_one_text_has_no_interval() -> None:

@@ -41,7 +41,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Measure models at several text lengths, compared with truncating and chunking at the old length."""
+    """Measure models at several text lengths, compared with truncating and chunking at the original length."""
     import json
 
     from posembed.evaluation.api import evaluate_checkpoints
