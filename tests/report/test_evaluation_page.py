@@ -74,6 +74,13 @@ def test_long_names_on_a_terminal_leave_the_values_whole() -> None:
     assert sum(line[-2:] == ["0.125", "\N{MINUS SIGN}0.625"] for line in lines) == 2
 
 
+def test_a_single_row_is_compared_with_nothing() -> None:
+    of = replace(evaluation(), rows=evaluation().rows[1:2])
+    (table,) = tables(of)
+    assert [cell.text for cell in table.head] == ["64", "128"]
+    assert "Reference" not in legend(of)
+
+
 def test_one_text_has_no_interval() -> None:
     rows = (row("a", [0.5], [0.5], measure="perplexity"), row("b", [0.4], [0.6], measure="perplexity"))
     single = Evaluation("causal", ("perplexity",), (64, 128), 1, rows, ())

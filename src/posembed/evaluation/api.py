@@ -133,14 +133,8 @@ def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
 
 
 def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, most: int) -> Sample:
-    return draw_sample(
-        runnable.tokenizer(),
-        documents,
-        length=length,
-        most=most,
-        fewest=MEASUREMENTS[runnable.kind].fewest_texts,
-        one_each=not MEASUREMENTS[runnable.kind].whole_texts,
-    )
+    fewest, one_each = MEASUREMENTS[runnable.kind].fewest_texts, not MEASUREMENTS[runnable.kind].whole_texts
+    return draw_sample(runnable.tokenizer(), documents, length=length, most=most, fewest=fewest, one_each=one_each)
 
 
 def finished_row(planned: PlannedRow, sample: Sample, kept: ResultsFile) -> Row:

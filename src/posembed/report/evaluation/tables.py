@@ -35,33 +35,33 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
 
     def difference_cell(row: Row) -> Cell:
         versus = None if row is reference else row.versus(reference, measure.name, longest)
-        verdict = measure.verdict(versus)
         if versus is None:
             return Cell("")
+        verdict = measure.verdict(versus)
         note = f"{half_width(measure, versus)} {verdict}".strip()
         return Cell(difference(measure, versus.value), note=note, kind=KINDS[verdict])
 
-    kind = "ratio" if measure.perplexity else "difference"
-    return Table(
-        f"{measure.name.capitalize()} by length in tokens ({better(measure)})",
-        "",
-        (*(Cell(f"{n:,}", rank=longest - n) for n in evaluation.lengths), Cell(f"{kind} at {longest:,}")),
-        tuple(
-            TableRow(row.name, (*(value_cell(row, length) for length in evaluation.lengths), difference_cell(row)))
-            for row in evaluation.rows
-        ),
-        first="checkpoint",
-    )
+    title = f"{measure.name.capitalize()} by length in tokens ({better(measure)})"
+    head = [Cell(f"{length:,}", rank=longest - length) for length in evaluation.lengths]
+    rows = {row.name: [value_cell(row, length) for length in evaluation.lengths] for row in evaluation.rows}
+    if len(rows) > 1:
+        head.append(Cell(f"{'ratio' if measure.perplexity else 'difference'} at {longest:,}"))
+        for row in evaluation.rows:
+            rows[row.name].append(difference_cell(row))
+    table_rows = tuple(TableRow(name, tuple(cells)) for name, cells in rows.items())
+    return Table(title, "", tuple(head), table_rows, first="checkpoint")
 
 
 def legend(evaluation: Evaluation) -> str:
     """How to read the tables."""
     if evaluation.texts < 2:
         return "One text: there are no intervals, and any difference may be chance."
+    intervals = f"±: half the {INTERVAL} over texts; not shown if all texts have the same value."
+    if len(evaluation.rows) == 1:
+        return intervals
     return (
-        f"±: half the {INTERVAL} over texts; not shown if all texts have the same value. "
-        f"Reference: {evaluation.reference.name}. Compared with it at the same length, paired by text, + is "
-        f"significantly better, - significantly worse, = not significant. Last column: the difference from it at "
+        f"{intervals} Reference: {evaluation.reference.name}. Compared with it at the same length, paired by text, + "
+        "is significantly better, - significantly worse, = not significant. Last column: the difference from it at "
         f"{evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
     )
 
