@@ -27,7 +27,7 @@ def dots_figure(
             if found.low is not None and found.high is not None:
                 axes.plot((found.low, found.high), (place, place), color=SERIES[0], linewidth=2, alpha=0.45)
             axes.plot(found.values, [place] * len(found.values), color=SERIES[0], marker="|", linestyle="none")
-            axes.plot(found.mean, place, color=SERIES[0], marker="o", markersize=7, markeredgecolor=PAPER)
+            axes.plot(found.value, place, color=SERIES[0], marker="o", markersize=7, markeredgecolor=PAPER)
         axes.annotate(
             text,
             (1, place),

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
 # Found by search: any two differ by 27 or more (CIE76), also for viewers without red, green or blue cones (Machado et
-# al. 2009), and each is dark enough for text on white. A dark page has its own colours (page.css): svg_for_page replaces
-# these by the names of its variables.
+# al. 2009), and each is dark enough for text on white. A dark page has its own colours (page.css): svg_for_page puts
+# the names of its variables in place of these.
 INK, MUTED, RULE, PAPER = "#1c1c1f", "#6b6b70", "#d9d9de", "#fffffe"
 SERIES = ("#0340cb", "#711902", "#028753", "#c80d96", "#927209", "#3b3540")
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} | {

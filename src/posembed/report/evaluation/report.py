@@ -69,5 +69,5 @@ def length_figure(evaluation: Evaluation, measure: str) -> Figure:
         ticks=lengths,
         logarithmic=(min(finite, default=1.0) / 1.05, max(finite, default=1.0) * 1.05) if perplexity else None,
         baselines=[row.name for row in evaluation.rows if row.baseline],
-        limit="takes at most",
+        past_end="takes at most",
     )
