@@ -11,9 +11,11 @@ import pytest
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.results_file import ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable, window_of
+from posembed.evaluation.sentences import FITS
 from tiny_models import TEXT, saved, tiny_model
 
 LENGTHS = (32, 64, 128)
@@ -70,6 +72,19 @@ def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
     assert [row.checkpoint for row in found.rows[2:]] == [str(tmp_path / "encoder")] * 2
     assert old[64] == truncated[64] == chunked[64]
     assert None not in (truncated[128], chunked[128])
+
+
+def test_another_way_to_feed_a_text_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_encoder(tmp_path / "encoder")
+    monkeypatch.setitem(FITS, "the end", lambda texts, limit: (texts[:, -limit:],))
+    baselines = {"the end": "the end", "chunked": "chunked"}
+    monkeypatch.setitem(MEASUREMENTS, "sentences", replace(MEASUREMENTS["sentences"], baselines=baselines))
+    text = write_texts(tmp_path / "text")
+    found = evaluate_checkpoints([tmp_path / "encoder"], text, lengths=(64, 128), device="cpu")
+    assert [row.baseline for row in found.rows] == ["", "the end at 64", "chunked at 64"]
+    _, ending, chunked = (row.by_text["mean reciprocal rank"] for row in found.rows)
+    assert ending[64] == chunked[64]
+    assert ending[128] not in (None, chunked[128])
 
 
 def test_a_resized_checkpoint_alone_knows_its_old_length(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is measured, and on what: a ``Measurement`` for each kind of model, a ``Measure`` for each reported number.
 
-A new measure is one ``Measure`` in ``MEASUREMENTS``; a new way to feed a long text is one entry of its ``baselines``.
+A new measure is one ``Measure`` in ``MEASUREMENTS``. A new way to feed a long text is one entry in ``FITS``
+and the name of its row in ``baselines``.
 """
 
 from __future__ import annotations

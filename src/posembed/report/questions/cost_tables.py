@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.report.cost.words import (
+from posembed.report.page import Cell, Row, Table
+from posembed.report.questions.cost_words import (
     QUOTED_ATTENTION_MS,
     QUOTED_MS,
     between,
@@ -20,7 +21,6 @@ from posembed.report.cost.words import (
     sizes_in_words,
     yours,
 )
-from posembed.report.page import Cell, Row, Table
 from posembed.statistics import Estimate
 
 NOT_TRIED = Cell("not tried", kind="muted")
