@@ -48,7 +48,7 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
         shard.clear()
 
     for key, shape in shapes_of(build_on_meta(config_object(config))).items():
-        shard[key] = torch.randint(-1000, 1000, shape, dtype=torch.int16).view(torch.bfloat16)
+        shard[key] = torch.randint(0, 1000, shape, dtype=torch.int16).view(torch.bfloat16)
         if sum(2 * tensor.numel() for tensor in shard.values()) > SHARD_BYTES:
             flush()
     flush()

@@ -170,13 +170,10 @@ def _held(checkpoint: str | None, table: int | None, grid: Grid | None) -> Held 
         return Held(table, grid if grid is not None and _product(grid) == table else None)
     if checkpoint is None:
         return None
+    from posembed.checkpoints.found import PositionTable
     from posembed.checkpoints.inspect import inspect_checkpoint
 
-    report = inspect_checkpoint(checkpoint)
-    tables = [found for found in report.tables if found.table.kind == "learned" and found.table.layout is not None]
-    if not tables:
-        return Held(None, source=checkpoint)
-    first = tables[0]
-    assert first.table.layout is not None
-    findings = tuple(str(finding) for finding in first.findings)
-    return Held(first.table.length, first.table.layout.grid, checkpoint, findings)
+    for report in inspect_checkpoint(checkpoint).tables:
+        if isinstance(report.table, PositionTable) and report.table.kind == "learned":
+            return Held(report.table.length, report.table.layout.grid, checkpoint, tuple(map(str, report.findings)))
+    return Held(None, source=checkpoint)

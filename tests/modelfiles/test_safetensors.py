@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from posembed.checkpoints.tensor_files import copy_bytes, read_header, write_tensors
 from posembed.errors import CheckpointError
+from posembed.modelfiles.raw_files import copy_bytes
+from posembed.modelfiles.safetensors import read_header, write_tensors
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
@@ -78,7 +79,7 @@ def raw(tensor: Any) -> bytes:
 
 def test_without_the_kernels_help_the_copy_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.copy_file_range", raising=False)
-    monkeypatch.setattr("posembed.checkpoints.tensor_files.COPY_CHUNK", 7)
+    monkeypatch.setattr("posembed.modelfiles.raw_files.COPY_CHUNK", 7)
     (tmp_path / "a").write_bytes(bytes(range(100)))
     with (tmp_path / "b").open("xb", buffering=0) as file:
         copy_bytes(tmp_path / "a", 10, 95, file)

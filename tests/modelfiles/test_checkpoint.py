@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save_file
 
 import posembed
-from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.tensor_files import values_of
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import values_of
 from tiny_models import TEXT, saved, tiny_model
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)}

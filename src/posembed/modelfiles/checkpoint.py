@@ -1,7 +1,7 @@
-"""A checkpoint as it lies on a disk: which files hold its weights, and the settings that stand beside them.
+"""Opens a model on disk: which files hold its weights, and which settings belong to them.
 
-A folder as transformers, sentence-transformers, timm or open_clip write it, a hub name, or one bare file of
-weights. Nothing is written here and no value is read: that is for ``write.py`` and for whoever needs a tensor.
+The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name, or one file of
+weights. Only headers are read here.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from posembed.checkpoints.hub import download, looks_like_a_hub_name
-from posembed.checkpoints.json_files import read_json
-from posembed.checkpoints.pickles import read_pickle
-from posembed.checkpoints.tensor_files import AnyTensor, read_header, reading
-from posembed.checkpoints.weight_names import PICKLES, WEIGHTS
 from posembed.errors import CheckpointError
+from posembed.modelfiles.hub import Wanted, download, download_file, looks_like_a_hub_name, read_weight_map
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.names import PICKLES, WEIGHTS, is_plain_name
+from posembed.modelfiles.pickles import read_pickle
+from posembed.modelfiles.raw_files import FileState, file_state, reading
+from posembed.modelfiles.safetensors import AnyTensor, read_header
 
 PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
-
-FileState = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class WeightFile:
     """One file of weights: its tensors by key, still on the disk, and what else it holds.
 
-    state: ``file_state`` from before the file was opened.
+    metadata: of a safetensors header. others: names of what a pickle holds besides tensors.
+    settings: fairseq's, from a pickle. state: ``file_state`` from before the file was opened.
     """
 
     path: Path
     tensors: Mapping[str, AnyTensor]
     metadata: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     state: FileState = (0, 0, 0)
 
 
@@ -43,10 +44,10 @@ class WeightFile:
 class Checkpoint:
     """A model's files.
 
-    root: the folder or the bare file that was named.
-    folder: where config.json and the weights lie (inside root for some sentence encoders); None for a bare file.
-    weights: the files of weights; more than one where it is sharded.
-    index: the file that says which shard holds what, where there is one.
+    root: the given folder or file.
+    folder: the folder of config.json and the weights (inside root for some sentence encoders); None for a file.
+    weights: the files of weights; several if they are sharded.
+    index: the file that says which shard holds which tensor, if there is one.
     """
 
     root: Path
@@ -60,7 +61,7 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """The config that belongs to the weights, open_clip's own or config.json; None where there is none."""
+        """The config that belongs to the weights, open_clip's or config.json; None if there is none."""
         return self.settings(self.config_name)
 
     @property
@@ -68,54 +69,75 @@ class Checkpoint:
         own = "open_clip_config.json"
         if self.folder is None or not (self.folder / own).exists():
             return "config.json"
-        # Such a folder may hold the same model for transformers too, with names of its own.
+        # Such a folder may hold the same model for transformers too, under other names.
         of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
         return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
     def settings(self, name: str) -> dict[str, Any] | None:
-        """A JSON object beside the weights, or None. Raises CheckpointError where it is there and broken."""
+        """Reads a JSON object beside the weights; None if there is none. Raises CheckpointError if it is broken."""
         if self.folder is None or not (self.folder / name).exists():
             return None
-        return read_json(self.folder / name)
+        settings: dict[str, Any] = read_json(self.folder / name)
+        return settings
 
 
-def open_checkpoint(source: str | Path) -> Checkpoint:
-    """The checkpoint at a path, or under a hub name (fetched into huggingface_hub's cache).
+def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
+    """Opens the checkpoint at a path or under a hub name.
+
+    Args:
+        source: a folder, a file of weights, or a hub name (owner/model).
+        wanted: open only the shards that hold these tensors, and fetch no others from the Hub.
 
     Raises:
         CheckpointError: nothing there, no weights, or files that cannot be read, contradict each other, or want
             to run code.
     """
-    path = Path(source)
-    try:
+    path = path_here(source)
+    path = download(str(source), wanted=wanted) if path is None else path
+    with reading(path):
         if path.is_dir():
-            return open_folder(path)
+            return open_folder(path, wanted)
+        if path.suffix != ".safetensors" and path.suffix not in PICKLES:
+            known = ", ".join((".safetensors", *PICKLES))
+            raise CheckpointError(f"{path}: expected a folder or a weights file ({known})")
+        return Checkpoint(root=path, folder=None, weights=(open_weights(path),))
+
+
+def find_settings(source: str | Path, name: str) -> Path | None:
+    """Returns the path of a model's file of settings, fetched alone from the Hub; None if the model has none.
+
+    Raises:
+        CheckpointError: no such model.
+    """
+    root = path_here(source)
+    if root is None:
+        return download_file(str(source), name)
+    with reading(root):
+        path = transformer_folder(root) / name
+        return path if path.exists() else None
+
+
+def path_here(source: str | Path) -> Path | None:
+    """Returns the path of a file or folder on this machine; None for a hub name."""
+    path = Path(source)
+    with reading(path):
         if path.exists():
-            return open_bare_file(path)
-    except OSError as error:
-        raise CheckpointError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from error
+            return path
     if looks_like_a_hub_name(str(source)):
-        return open_folder(download(str(source)))
+        return None
     raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
 
 
-def open_bare_file(path: Path) -> Checkpoint:
-    if path.suffix != ".safetensors" and path.suffix not in PICKLES:
-        known = ", ".join((".safetensors", *PICKLES))
-        raise CheckpointError(f"{path}: expected a folder or a weights file ({known})")
-    return Checkpoint(root=path, folder=None, weights=(open_weights(path),))
-
-
-def open_folder(root: Path) -> Checkpoint:
+def open_folder(root: Path, wanted: Wanted | None) -> Checkpoint:
     folder = transformer_folder(root)
     path = weights_path(folder)
     if path.name.endswith(".index.json"):
-        return Checkpoint(root, folder, open_shards(path), index=path)
+        return Checkpoint(root, folder, open_shards(path, wanted), index=path)
     return Checkpoint(root, folder, (open_weights(path),))
 
 
 def transformer_folder(root: Path) -> Path:
-    """``root``, or the folder that sentence-transformers' modules.json names for its first module."""
+    """Returns ``root``, or the folder that sentence-transformers' modules.json names for its first module."""
     if not (root / "modules.json").exists():
         return root
     modules = read_json(root / "modules.json", expected=list)
@@ -127,7 +149,7 @@ def transformer_folder(root: Path) -> Path:
 
 
 def weights_path(folder: Path) -> Path:
-    """The weights file or the index that a loader would take, or the only safetensors file that is there."""
+    """Returns the weights file or the index that a loader would take, or else the only safetensors file."""
     for name in WEIGHTS:
         if (folder / name).exists():
             return folder / name
@@ -146,41 +168,31 @@ def weights_path(folder: Path) -> Path:
 def open_weights(path: Path) -> WeightFile:
     state = file_state(path)
     if path.suffix in PICKLES:
-        tensors, others = read_pickle(path)
-        return WeightFile(path, tensors, {"format": "pt"}, others, state)
+        tensors, others, settings = read_pickle(path)
+        return WeightFile(path, tensors, {"format": "pt"}, others, settings, state)
     return WeightFile(path, *read_header(path), state=state)
 
 
-def file_state(path: Path) -> FileState:
-    """What changes when a file is written to or replaced."""
-    with reading(path):
-        found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def open_shards(index: Path) -> tuple[WeightFile, ...]:
-    """The shards that an index names: each must lie beside it and hold the keys that it should."""
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names")
+def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
+    """Opens the shards that an index names. Each must be beside it and hold exactly the keys that the index says."""
+    weight_map = read_weight_map(index)
+    needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []
     seen: dict[str, str] = {}
     for name in sorted(set(weight_map.values())):
         if not is_plain_name(name) or Path(name).suffix not in (".safetensors", *PICKLES):
             raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
+        if name not in needed:
+            continue
         if not (index.parent / name).exists():
             raise CheckpointError(f"{index}: names the shard {name}, which is not there; fetch the rest of the model")
         shard = open_weights(index.parent / name)
         for key in shard.tensors:
             if key in seen:
-                raise CheckpointError(f"{index}: {key!r} lies in {seen[key]} and in {name}; expected it once")
+                raise CheckpointError(f"{index}: {key!r} is in {seen[key]} and in {name}; expected it once")
             seen[key] = name
         shards.append(shard)
     for key, name in weight_map.items():
-        if seen.get(key) != name:
+        if name in needed and seen.get(key) != name:
             raise CheckpointError(f"{index}: says that {name} holds {key!r}; it does not")
     return tuple(shards)
-
-
-def is_plain_name(name: str) -> bool:
-    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}

@@ -8,7 +8,7 @@ from torch import nn
 
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
-    """Names in the built model -> the keys that transformers loads into them, by its own rules of renaming."""
+    """Returns names in the built model -> the keys that transformers renames to them when it loads the files."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -20,19 +20,18 @@ def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     held = model.state_dict()
     names: dict[str, str] = {}
     for key in keys:
-        prefix = model.base_model_prefix
-        name, converted = rename_source_key(key, renamings, converters, prefix, held)
+        name, converted = rename_source_key(key, renamings, converters, model.base_model_prefix, held)
         if name in held and converted is None:
             names.setdefault(name, key)
     return names
 
 
 def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
-    """The key of a model's tensor in the files.
+    """Returns the key of a model's tensor in the files; None if none or several fit.
 
     Beyond what transformers renames (``loaded``), a model with a head puts its base model's name in front of every
-    key, and composites have been renamed over the years; so it is the key that shares the longest end with the
-    name, if it is the only one.
+    key, and composites have been renamed over the years. So it is the only key that shares the longest end with the
+    name.
     """
     if name in keys:
         return name
@@ -44,9 +43,7 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
             break
         end = ".".join(parts[start:])
         found = [key for key in keys if key == end or key.endswith("." + end)]
-        if len(found) == 1:
-            return found[0]
         if found:
-            return None
+            return found[0] if len(found) == 1 else None
     prefixed = [key for key in keys if key.endswith("." + name)]
     return prefixed[0] if len(prefixed) == 1 else None
