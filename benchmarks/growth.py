@@ -17,10 +17,11 @@ import pages
 import torch
 
 from posembed.lab.cost.growth import GROWTH_SHAPE, MOST_BYTES, doublings, grow
-from posembed.lab.cost.measure import cost_spec, run_spec
+from posembed.lab.cost.measure import run_spec
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import Places, Shape
 from posembed.lab.cost.results import Growth
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import fit_exponent, take_turns
 from posembed.lab.encodings import ENCODINGS, build_encoding
 from posembed.layers.base import PositionEncoding
@@ -31,7 +32,7 @@ ROUNDS = 7
 
 
 def build(name: str, shape: Shape) -> PositionEncoding:
-    spec = cost_spec((name,), batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads)
+    spec = CostSettings(batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads)
     return build_encoding(run_spec(spec, name))
 
 
@@ -42,7 +43,7 @@ def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
     for shape in shapes.values():
         steps = {name: Places(build(name, shape), shape) for name in ENCODINGS}
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
-            times[name].append(taken.median)
+            times[name].append(taken.value)
             peaks[name].append(peak_bytes(steps[name]))
     sizes = tuple(shapes)
     return {

@@ -34,11 +34,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.lab import presets
-from posembed.lab.cost.turns import ratio, spread
+from posembed.lab.cost.turns import ratio
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator, processor_name
 from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.statistics import estimate_median
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -240,12 +241,12 @@ def main() -> None:
     ]
     for name, values in rates.items():
         low, middle, high = statistics.quantiles(values, n=4)
-        share = ratio(spread(values), spread(rates[fastest]))
+        share = ratio(estimate_median(values), estimate_median(rates[fastest]))
         interval = "" if name == fastest or share.low is None else f"{share.low:.2f} to {share.high:.2f}"
-        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {share.median:.2f} | {interval} |")
+        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {share.value:.2f} | {interval} |")
     eager, compiled = "posembed's lab", "posembed's lab, compiled"
     compiling = first[compiled] - first[eager]
-    won = spread([1 / a - 1 / b for a, b in zip(rates[eager], rates[compiled], strict=True)]).median
+    won = estimate_median([1 / a - 1 / b for a, b in zip(rates[eager], rates[compiled], strict=True)]).value
     steps = compiling / (won * spec.batch * spec.train_length) if won > 0 else None
     lines += [
         "",

@@ -16,8 +16,9 @@ MAY_IMPORT = {
     "tables": set(),
     "kernels": set(),
     "layers": {"kernels", "positions", "tables"},
-    "inputs": {"layers", "kernels", "positions", "tables"},
-    "checkpoints": {"tables"},
+    "modelfiles": set(),
+    "inputs": {"layers", "kernels", "positions", "tables", "modelfiles"},
+    "checkpoints": {"tables", "modelfiles"},
     "lab": {"layers", "positions", "tables"},
     "report": {"tables", "checkpoints", "lab"},
     "cli": {"layers", "inputs", "kernels", "positions", "tables", "checkpoints", "lab", "report"},
@@ -66,9 +67,9 @@ def test_imports_follow_the_table(path: Path) -> None:
 # the inside of a place that it gave, a file that is only appended to, and run folders, whose files have own names.
 WRITES = re.compile(
     r"os\.(replace|rename|remove|unlink)\(|shutil\.(move|rmtree|copy)|\.write_(text|bytes)\(|\.(unlink|rename)\("
-    r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.lab\.runs\.\w+ import .*writ"
+    r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.files import .*\b(written_whole|write_text)\b"
 )
-MAY_WRITE = ("files.py", "checkpoints/write.py", "checkpoints/tensor_files.py", "checkpoints/evaluate_results.py")
+MAY_WRITE = ("files.py", "modelfiles/copies.py", "modelfiles/raw_files.py", "checkpoints/evaluate_results.py")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -2,7 +2,7 @@
 
 Low perplexity at length can be had without reaching anything far away, and longer windows flatter every model,
 since fewer of their tokens have a short context. So beside the perplexity of non-overlapping windows (Press et
-al. 2021, arXiv:2108.12409) stand the loss of the same tokens under every context, the same text chopped at the
+al. 2021, arXiv:2108.12409) stand the loss of the same tokens under every context, the same text chunked at the
 training length, and a probe that asks whether a passage seen before is recognised.
 """
 
@@ -33,9 +33,9 @@ class Measurements:
     """Over non-overlapping windows of each length (as the ALiBi paper reports perplexity)."""
     same_tokens: dict[int, float | None]
     """Of the same tokens, the last of every longest window, seen with that many tokens of context."""
-    chopped: dict[int, float]
+    chunked: dict[int, float]
     """Over the same windows as ``nonoverlapping``, each fed in pieces of the training length."""
-    chopped_same_tokens: dict[int, float]
+    chunked_same_tokens: dict[int, float]
     """Of the same tokens as ``same_tokens``, fed likewise."""
     repeat_gain: dict[int, float | None]
     """By the number of tokens between: how much lower the loss of a passage is for having been seen before."""
@@ -60,17 +60,17 @@ def everything(
     count = min(max(train_length // 2, 1), min(test_lengths))
     nonoverlapping: dict[int, float | None] = {}
     same_tokens: dict[int, float | None] = {}
-    chopped: dict[int, float] = {}
-    chopped_same_tokens: dict[int, float] = {}
+    chunked: dict[int, float] = {}
+    chunked_same_tokens: dict[int, float] = {}
     for length in test_lengths:
         shorter, last = shorter_windows(longest, length), longest[:, -length - 1 :]
         nonoverlapping[length] = mean_or_none(loss, shorter)
         same_tokens[length] = mean_or_none(loss, last, slice(-count, None))
-        chopped[length] = in_pieces(loss, shorter, train_length).mean().item()
-        chopped_same_tokens[length] = last_tokens_in_pieces(loss, last, train_length, count).mean().item()
+        chunked[length] = in_pieces(loss, shorter, train_length).mean().item()
+        chunked_same_tokens[length] = last_tokens_in_pieces(loss, last, train_length, count).mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
     bytes_each = {n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths}
-    return Measurements(nonoverlapping, same_tokens, chopped, chopped_same_tokens, gains, bytes_each)
+    return Measurements(nonoverlapping, same_tokens, chunked, chunked_same_tokens, gains, bytes_each)
 
 
 def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:
@@ -160,7 +160,7 @@ def last_tokens_in_pieces(loss: LossOfTokens, rows: Tensor, length: int, count: 
 def once_each(loss: LossOfTokens) -> LossOfTokens:
     """The same loss, which feeds the same rows to the model once, however often they are asked for.
 
-    Text chopped at the training length is the same text whatever length it is chopped from.
+    Text chunked at the training length is the same text whatever length it is chunked from.
     """
     known: dict[bytes, Tensor] = {}
 

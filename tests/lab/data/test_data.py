@@ -11,9 +11,10 @@ from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed import DataError
 from posembed.cli import app
-from posembed.lab.cost.measure import cost_spec, measure_cost
+from posembed.lab.cost.measure import measure_cost
 from posembed.lab.cost.results import CostResult
 from posembed.lab.cost.results import save as save_cost
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
 
@@ -84,7 +85,7 @@ def test_run_folders_are_not_read(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def cost() -> CostResult:
     sizes = {"length": 16, "width": 32, "heads": 4, "layers": 2, "longest": 512, "seconds": 0}
-    return measure_cost(cost_spec(("alibi",), **sizes))
+    return measure_cost(CostSettings(encodings=("alibi",), **sizes))
 
 
 @pytest.mark.parametrize("out", [".", "deep", "deep/er", "new"])
@@ -103,7 +104,7 @@ def test_what_the_lab_writes_is_not_read_wherever_it_is(
         write_runs(folder, made_up_runs())
         (folder / "tracking" / "wandb").mkdir(parents=True)
         (folder / "tracking" / "wandb" / "output.log").write_text("a log\n")
-        (folder / "results" / ".KEY.json.0123.tmp").write_text("half a resu")
+        (folder / "results" / ".KEY.json.01234567.partial").write_text("half a resu")
     assert CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False).exit_code == 0
     assert load_corpus(str(tmp_path)).sha256 == before
 

@@ -8,7 +8,7 @@ import torch
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
 from posembed.lab.encoder_encodings import BOTH_WAYS, require_both_ways
 from posembed.lab.model.encoder import ImageClassifier, TextClassifier
-from posembed.lab.tasks.classification import Classification, ClassificationSpec
+from posembed.lab.tasks.text import Classification, ClassificationSpec
 
 
 def classifier(task: Classification, spec: ClassificationSpec, **others: object) -> TextClassifier:

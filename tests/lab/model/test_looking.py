@@ -13,7 +13,8 @@ from posembed import RunFolderError
 from posembed.lab.model import looking
 from posembed.lab.model.attention import dense_bias_of
 from posembed.lab.model.decoder import Attention, Decoder
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 CPU = torch.device("cpu")
 
@@ -41,7 +42,7 @@ ENCODINGS = ["learned", "rolling", "sinusoidal", "rope", "alibi", "none", "rope+
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
-    spec: LanguageSpec, task: LanguageModelling, encoding: str
+    spec: LengthSpec, task: LanguageModelling, encoding: str
 ) -> None:
     spec = dataclasses.replace(spec, encoding=encoding, window=5, ring=5)
     model = task.build(spec).eval()
@@ -60,7 +61,7 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
         assert not found[..., 5:].any()
 
 
-def test_attention_is_what_forward_weighs_values_by(spec: LanguageSpec, task: LanguageModelling) -> None:
+def test_attention_is_what_forward_weighs_values_by(spec: LengthSpec, task: LanguageModelling) -> None:
     """Beyond 8 windows attention is computed in blocks; its weights still sum to 1 and give what it gives."""
     model = task.build(dataclasses.replace(spec, encoding="rope+window", window=2)).eval()
     attention, positions = model.blocks[0].attention, torch.arange(40)
@@ -73,7 +74,7 @@ def test_attention_is_what_forward_weighs_values_by(spec: LanguageSpec, task: La
 
 
 def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = task.build(dataclasses.replace(spec, encoding="alibi")).eval()
     together = task.attention(spec, model, accelerator.device)

@@ -13,14 +13,14 @@ from posembed import ArgumentError
 from posembed.lab.curves import final_loss, recent, smoothed, step_at
 from posembed.lab.data.text import Corpus
 from posembed.lab.questions.inits import USUAL_INITS, init_runs, summarise_inits
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.initial_values import InitialValues, InitSpec, measurements, start_of
-from posembed.lab.tasks.language import LanguageSpec
 
 
 @pytest.fixture
-def specs(spec: LanguageSpec) -> list[InitSpec]:
+def specs(spec: LengthSpec) -> list[InitSpec]:
     return init_runs(spec, USUAL_INITS, 2)
 
 
@@ -56,7 +56,7 @@ def test_the_runs_differ_in_the_start_and_nothing_else(specs: list[InitSpec], co
     assert not models[-1].encoding.weight.any()
 
 
-def test_runs_that_cannot_be(spec: LanguageSpec, corpus: Corpus) -> None:
+def test_runs_that_cannot_be(spec: LengthSpec, corpus: Corpus) -> None:
     with pytest.raises(ArgumentError, match="unknown initial values 'gaussian'"):
         init_runs(spec, ["zero", "gaussian"], 1)
     with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not among those to run, zero"):

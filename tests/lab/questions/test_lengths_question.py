@@ -8,19 +8,18 @@ import pytest
 from posembed import ArgumentError
 from posembed.lab import presets
 from posembed.lab.measure import Measurements
-from posembed.lab.questions.lengths import length_runs, summarise_lengths
+from posembed.lab.questions.lengths import LengthSpec, length_runs, summarise_lengths
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.language import LanguageSpec
 
 
-def result(spec: LanguageSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
+def result(spec: LengthSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
     spec = dataclasses.replace(spec, encoding=encoding, seed=seed)
     chopped = dict.fromkeys(losses, 1.0)
     measured = Measurements(losses, losses, chopped, chopped, {8: 0.25, 16: None}, dict.fromkeys(losses, 2.0))
     return RunResult(spec, 100, 10, None, ((12, 1.0),), measured, None, 1.0, 1.0)
 
 
-def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LanguageSpec) -> None:
+def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LengthSpec) -> None:
     runs = length_runs(spec, ["rope", "alibi+window", "rope"], 2)
     assert [(r.encoding, r.seed) for r in runs] == [
         ("rope", 0),
@@ -36,7 +35,7 @@ def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LanguageSpec) -
         length_runs(spec, ["rope"], 0)
 
 
-def test_the_summary_is_arithmetic_over_seeds(spec: LanguageSpec) -> None:
+def test_the_summary_is_arithmetic_over_seeds(spec: LengthSpec) -> None:
     results = [
         result(spec, "alibi", 0, {8: 2.0, 16: 1.5, 40: 1.4}),
         result(spec, "rope", 0, {8: 2.0, 16: 1.3, 40: 2.4}),
@@ -70,7 +69,7 @@ def test_the_summary_is_arithmetic_over_seeds(spec: LanguageSpec) -> None:
     assert learned.repeat_gain[16] is None
 
 
-def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: LanguageSpec) -> None:
+def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: LengthSpec) -> None:
     losses: dict[int, float | None] = {8: 1.0, 16: 1.0, 40: 1.0}
     both = [result(spec, "rope", 0, losses), result(spec, "alibi", 0, losses)]
     assert summarise_lengths(both).reference == "alibi"

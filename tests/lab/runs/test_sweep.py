@@ -10,13 +10,13 @@ import pytest
 from accelerate import Accelerator
 
 from posembed import ArgumentError, RunFolderError
-from posembed.lab.questions.lengths import length_runs, summarise_lengths
+from posembed.lab.questions.lengths import LengthSpec, length_runs, summarise_lengths
 from posembed.lab.runs import train
 from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.runs.sweep import Silent, sweep
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 
 class Diary(Silent):
@@ -39,7 +39,7 @@ def numbers(results: Sequence[RunResult]) -> list[object]:
 
 
 def test_a_sweep_cut_off_goes_on_where_it_stopped(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     specs = length_runs(spec, ["learned", "rope", "alibi"], 1)
     whole = sweep(specs, task, RunFolder(tmp_path / "whole", LanguageModelling), accelerator)
@@ -57,7 +57,7 @@ def test_a_sweep_cut_off_goes_on_where_it_stopped(
 
 
 def test_more_seeds_and_encodings_join_a_folder(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     spec = dataclasses.replace(spec, steps=2)
     sweep(length_runs(spec, ["rope"], 1), task, RunFolder(tmp_path, LanguageModelling), accelerator)
@@ -74,7 +74,7 @@ def test_more_seeds_and_encodings_join_a_folder(
 
 
 def test_one_failed_run_does_not_stop_the_others(
-    spec: LanguageSpec,
+    spec: LengthSpec,
     task: LanguageModelling,
     accelerator: Accelerator,
     tmp_path: Path,
@@ -82,7 +82,7 @@ def test_one_failed_run_does_not_stop_the_others(
 ) -> None:
     build = task.build
 
-    def poisoned(spec: LanguageSpec) -> object:
+    def poisoned(spec: LengthSpec) -> object:
         model = build(spec)
         if spec.encoding == "rope":
             model.norm.weight.data.fill_(float("inf"))
@@ -100,7 +100,7 @@ def test_one_failed_run_does_not_stop_the_others(
 
 
 def test_a_mistake_in_any_run_is_said_before_the_first_trains(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     diary = Diary()
     specs = length_runs(dataclasses.replace(spec, window=8, ring=4), ["rope", "rolling"], 1)
@@ -111,7 +111,7 @@ def test_a_mistake_in_any_run_is_said_before_the_first_trains(
 
 
 def test_a_plan_counts_parameters_exactly_and_guesses_a_time(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator
 ) -> None:
     planned = plan(length_runs(spec, ["learned", "rolling", "rope"], 2), task, accelerator)
     assert [run.position_parameters for run in planned] == [16 * 16, spec.ring * 16, 0] * 2

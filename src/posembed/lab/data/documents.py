@@ -18,7 +18,7 @@ NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "e
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
 
 
-RUNS_WRITE = re.compile(r"(settings|cost)\.json|report\.html|results/[^/]*\.(json|tmp)|tracking/.*", re.DOTALL)
+RUNS_WRITE = re.compile(r"(settings|cost)\.json|report\.html|results/[^/]*\.(json|partial)|tracking/.*", re.DOTALL)
 """The text among what the lab writes into a folder of runs."""
 
 SIZE_OF_A_LOOK = 1 << 20
@@ -102,7 +102,7 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
 
 
 def _is_of_lab(file: Path) -> bool:
-    of_lab = {"question", "steps", "batch"} if file.name == "settings.json" else {"spec", "attention", "rows"}
+    of_lab = {"question", "steps", "batch"} if file.name == "settings.json" else {"settings", "attention", "rows"}
     try:
         return of_lab <= json.loads(file.read_bytes()).keys()
     except (OSError, ValueError, AttributeError, RecursionError):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
-from posembed.lab.runs.whole_files import written_whole
+from posembed.files import written_whole
 
 
 @dataclass

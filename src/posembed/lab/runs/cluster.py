@@ -14,13 +14,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from posembed.errors import ArgumentError, RunFolderError
+from posembed.files import written_whole
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.last_words import last_words
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.spec import MeasuredT, SpecT
 from posembed.lab.runs.sweep import Silent, Watcher
 from posembed.lab.runs.train import Progress, check, run
-from posembed.lab.runs.whole_files import written_whole
-from posembed.lab.tasks.task import MeasuredT, SpecT, Task
+from posembed.lab.tasks.task import Task
 
 RETRIES = 3
 SECONDS_TO_ANSWER = 8

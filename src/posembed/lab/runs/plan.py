@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.lab.runs.train import check, make_optimizer
-from posembed.lab.tasks.task import MeasuredT, SpecT, Task
+from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

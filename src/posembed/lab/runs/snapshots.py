@@ -10,7 +10,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from posembed.errors import RunFolderError
-from posembed.lab.runs.whole_files import written_whole
+from posembed.files import written_whole
 
 SNAPSHOTS = 12
 

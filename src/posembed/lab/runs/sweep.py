@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.lab.runs.train import Progress, check, run
-from posembed.lab.tasks.task import MeasuredT, SpecT, Task
+from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.files import written_whole
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.looking import save_attention
 from posembed.lab.runs import checkpoint
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.whole_files import written_whole
-from posembed.lab.tasks.task import MeasuredT, SpecT, Task, draw_seed
+from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.grid import LearnedGridEmbedding
 
 if TYPE_CHECKING:

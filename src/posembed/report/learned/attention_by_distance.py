@@ -57,20 +57,16 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
     return figure
 
 
-def attention_section(
-    runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding"
-) -> Section:
-    pictures = tuple(attention_pictures(runs, results, compared=compared))
+def attention_section(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> Section:
+    pictures = tuple(attention_pictures(runs, results))
     return Section("Where the heads look", pictures, says=_WHERE_THEY_LOOK)
 
 
-def attention_pictures(
-    runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding"
-) -> list[Picture]:
+def attention_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
     """Of the first run that went well, by what is compared."""
     pictures: dict[str, Picture] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = getattr(result.spec, compared), runs.attention(result.spec)
+        name, file = result.spec.compared, runs.attention(result.spec)
         if name in pictures or result.failure is not None or not file.exists():
             continue
         weights = load_attention(file)

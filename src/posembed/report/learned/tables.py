@@ -22,16 +22,14 @@ HOW_TO_READ = (
 )
 
 
-def tables_of(
-    runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding"
-) -> dict[str, tuple[int, Tables]]:
+def tables_of(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
     """(seed, tables) of the first run that went well and kept its rows, by what is compared."""
     found: dict[str, tuple[int, Tables]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = getattr(result.spec, compared), runs.table(result.spec)
+        name, file = result.spec.compared, runs.table(result.spec)
         if name not in found and result.failure is None and file.exists():
             found[name] = result.spec.seed, load_tables(file, steps=result.spec.steps)
-    names = dict.fromkeys(getattr(result.spec, compared) for result in results)
+    names = dict.fromkeys(result.spec.compared for result in results)
     return {name: found[name] for name in names if name in found}
 
 
