@@ -165,7 +165,7 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "null", "{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
 def test_settings_that_are_no_settings_are_refused(text: str, tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(text)

@@ -103,31 +103,31 @@ def entry(start: int, stop: int, shape: list[Any] | None = None, dtype: str = "F
 
 
 @pytest.mark.parametrize(
-    ("header", "reason"),
+    "header",
     [
-        ({"a": entry(0, 32)}, "16 bytes are there"),
-        ({"a": entry(0, 12), "b": entry(8, 16)}, "overlaps"),
-        ({"a": entry(0, 4), "b": entry(8, 16)}, "gap"),
-        ({"a": entry(0, 12)}, "end at byte"),
-        ({"a": entry(0, 16, shape=[5])}, "needs 20 bytes"),
-        ({"a": entry(0, 16, shape=[2**62, 2**62])}, "needs"),
-        ({"a": entry(0, 16, shape=[-4])}, "sizes"),
-        ({"a": entry(0, 16, shape=[4.0])}, "sizes"),
-        ({"a": entry(0, 16, shape=[True])}, "sizes"),
-        ({"a": entry(16, 0, shape=[0])}, "reaches"),
-        ({"a": entry(0, 16, dtype="F31")}, "unknown dtype"),
-        ({"a": {"dtype": "F32"}}, "does not give"),
-        ({"a": 3}, "does not give"),
-        ({"__metadata__": {"a": 1}, "a": entry(0, 16)}, "__metadata__"),
-        ([], "JSON object"),
-        (b'{"a": 1, "a": 2}', "stands twice"),
-        (b"{" * 100_000, "JSON"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "JSON"),
-        (b"\xff\xfe", "JSON"),
+        {"a": entry(0, 32)},
+        {"a": entry(0, 12), "b": entry(8, 16)},
+        {"a": entry(0, 4), "b": entry(8, 16)},
+        {"a": entry(0, 12)},
+        {"a": entry(0, 16, shape=[5])},
+        {"a": entry(0, 16, shape=[2**62, 2**62])},
+        {"a": entry(0, 16, shape=[-4])},
+        {"a": entry(0, 16, shape=[4.0])},
+        {"a": entry(0, 16, shape=[True])},
+        {"a": entry(16, 0, shape=[0])},
+        {"a": entry(0, 16, dtype="F31")},
+        {"a": {"dtype": "F32"}},
+        {"a": 3},
+        {"__metadata__": {"a": 1}, "a": entry(0, 16)},
+        [],
+        b'{"a": 1, "a": 2}',
+        b"{" * 100_000,
+        b'{"a": ' + b"1" * 5000 + b"}",
+        b"\xff\xfe",
     ],
 )
-def test_a_header_that_lies_is_refused(header: Any, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=reason):
+def test_a_header_that_lies_is_refused(header: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"a\.safetensors: not a whole safetensors file"):
         read_header(lying(tmp_path / "a.safetensors", header))
 
 

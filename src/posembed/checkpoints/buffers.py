@@ -20,11 +20,7 @@ def buffers_by_length(
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yields the ids and masks of a model that cannot be rebuilt, by length and pattern: (key, before, after).
 
-    Args:
-        lengths: a length of the table -> its new length. others: keys of tensors that are known to be something else.
-
-    Raises:
-        CheckpointError: a tensor of that length has the name of ids or a mask, and an unknown pattern.
+    lengths: a length of the table -> its new length. others: keys of tensors that are known to be something else.
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)

@@ -53,12 +53,7 @@ class Target:
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
-    """Returns the target for a new usable length of the tables in a line.
-
-    Raises:
-        ArgumentError: a length out of range, or the table's current length.
-        CheckpointError: no such table, several that could be meant, or one that is not understood.
-    """
+    """Returns the target for a new usable length of the tables in a line."""
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(
             f"--length (length=...) counts positions, at least 1, at most {MOST_POSITIONS:,}; got {length!r}"
@@ -80,12 +75,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
 
 
 def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
-    """Returns the target for a new grid of image patches, given as (height, width) in patches or in pixels.
-
-    Raises:
-        ArgumentError: sizes that cannot be used, an image smaller than a patch, or the table's current grid.
-        CheckpointError: as for ``line_target``.
-    """
+    """Returns the target for a new grid of image patches, given as (height, width) in patches or in pixels."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, grid=True)
     first, patch = tables[0], tables[0].patch

@@ -79,12 +79,7 @@ def plan_edit(
     method: str | None = None,
     table: str | None = None,
 ) -> Edit:
-    """Plans what a new usable length, image size or grid changes in a model. Arguments as for ``resize_checkpoint``.
-
-    Raises:
-        ArgumentError: a size or a method that cannot be used.
-        CheckpointError: no table, or several, could be meant; something that depends on it is not understood.
-    """
+    """Plans what a new usable length, image size or grid changes. Arguments and errors as for ``resize_checkpoint``."""
     if sum(size is not None for size in (length, image_size, grid)) != 1:
         raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
     if not isinstance(method, str | None):
@@ -108,34 +103,27 @@ def plan_edit(
 
 
 def sides_of(model: nn.Module, target: Target) -> frozenset[str]:
-    """Returns the sides whose tables get another length, if encoder and decoder are both fed text."""
     if not {"input_ids", "decoder_input_ids"} <= set(signature(model.forward).parameters):
         return BOTH
-    parts = [set(change.table.parameter.split(".")) & BOTH for change in target.changes]
-    return frozenset().union(*(part or BOTH for part in parts))
+    return frozenset().union(*(BOTH.intersection(each.table.parameter.split(".")) or BOTH for each in target.changes))
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
-    """Refuses a table that the files hold twice, if only one of the two would change.
-
-    Raises:
-        CheckpointError: a model loads two keys into one table, or two keys of a pickle share its values.
-    """
+    """Refuses a table that the files hold under a second key, which would stay as it is."""
     changed = {change.table.key for change in target.changes}
     prefix = f"{getattr(found.built.model, 'base_model_prefix', '')}." if found.built else "."
     for key in changed:
         # A model with a head puts its base model's name in front of every key, and loads keys without it too.
         names = {prefix + key, key.removeprefix(prefix)} if prefix != "." else set()
         for other in tensors.keys() - changed:
-            if other in names or share_values(tensors[key], tensors[other]):
+            if other in names or share_memory(tensors[key], tensors[other]):
                 raise CheckpointError(
                     f"{key}: the files hold this table a second time, as {other}, which would stay as it is; save "
                     "the model again with one of the two"
                 )
 
 
-def share_values(one: AnyTensor, other: AnyTensor) -> bool:
-    """Whether two tensors of a pickle lie in the same memory."""
+def share_memory(one: AnyTensor, other: AnyTensor) -> bool:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.is_meta:
         return False
     return one.shape == other.shape and one.data_ptr() == other.data_ptr() != 0
@@ -178,7 +166,6 @@ def refuse_spread(key: str, old: Tensor, new: Tensor) -> None:
 
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
-    """Returns the config with its field set. Raises CheckpointError if no field says the length that changes."""
     if target.field is None or target.value is None:
         raise CheckpointError(
             f"config.json: no field, or more than one, says the {target.table.rows} rows of {target.table.key}, so it "
@@ -203,11 +190,7 @@ def rebuilt(config: Config, target: Target) -> nn.Module:
 def changed_buffers(
     tensors: Tensors, built: Built, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
 ) -> Iterator[TensorChange]:
-    """Yields the buffers that depend on the same field, in the shapes of the model rebuilt from the new config.
-
-    Raises:
-        CheckpointError: the rebuilt model does not agree with the tables, or a buffer's pattern is not known.
-    """
+    """Yields the buffers of the same field, in the shapes of the rebuilt model, which must agree with the tables."""
     old_shapes = shapes_of(built.model)
     changed = {
         key: shape
@@ -252,9 +235,6 @@ def refuse_misread(built: Built, target: Target, new_model: nn.Module) -> None:
 
     Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
     whose model could not be run at its own size, where the names of field and inputs must do.
-
-    Raises:
-        CheckpointError: a run speaks against a table, or none was possible.
     """
     old_size, new_size = target.image_size or (None, None)
     for change in target.changes:
@@ -277,7 +257,6 @@ def refuse_misread(built: Built, target: Target, new_model: nn.Module) -> None:
 
 
 def image_of(size: Size | None, table: PositionTable, layout: TableLayout) -> Image | None:
-    """Returns the image of this size whose patches are the cells of a table's grid; None for a text."""
     if size is None or layout.grid is None or table.patch is None:
         return None
     return Image(size, table.patch, layout.grid)

@@ -21,11 +21,12 @@ from posembed.checkpoints.found import (
     NotUnderstood,
     PositionTable,
     Tensors,
+    section,
 )
 from posembed.checkpoints.guess import found_tensor, guessed_tables, is_table_name, known_tables
 from posembed.checkpoints.keys import key_in_files, loaded_names
 from posembed.checkpoints.layouts import grid_layout, line_layout, patch_size
-from posembed.checkpoints.rebuild import Response, Shape, build_on_meta, config_object, responses, section_of
+from posembed.checkpoints.rebuild import Response, Shape, build_on_meta, config_object, responses
 from posembed.checkpoints.sinusoids import looks_sinusoidal, recomputed
 from posembed.checkpoints.small import models_around, takes_text
 from posembed.errors import CheckpointError
@@ -37,8 +38,7 @@ UNKNOWN_FORMULA = "its rows are a fixed sinusoid whose formula is not known here
 def find_tables(config: Config | None, tensors: Tensors) -> Found:
     """Returns the position tables among a model's tensors, in their order. Reads no values but the tables'.
 
-    Raises:
-        CheckpointError: the config disagrees with the tables, or transformers refuses the config.
+    Raises CheckpointError if the config disagrees with the tables, or transformers refuses the config.
     """
     config = config or {}
     known = config_object(config)
@@ -110,14 +110,15 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
 
 def understood(tensors: Tensors, key: str, model: nn.Module, name: str, response: Response, known: Any) -> FoundTable:
     """Returns the table under ``key``, which is the model's parameter ``name``, understood or not."""
-    field, section = response.field, section_of(known, response.field)
+    field = response.field
+    around = section(known.to_dict(), field.path[:-1])
     table = replace(found_tensor(tensors, key), parameter=name, found_by="config", field=field)
-    patch = patch_size(field, section)
+    patch = patch_size(field, around)
     try:
         rows = rows_that_grew(*response.changes[name])
         if patch is None:
-            return table.read_by(line_layout(model, name, rows, field, section))
-        return table.read_by(grid_layout(model, name, rows, field, section, patch), patch=patch)
+            return table.read_by(line_layout(model, name, rows, field, around))
+        return table.read_by(grid_layout(model, name, rows, field, around, patch), patch=patch)
     except NotUnderstood as reason:
         return table.doubted(str(reason))
 

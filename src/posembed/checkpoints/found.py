@@ -24,6 +24,14 @@ Size = tuple[int, int]
 FieldValue = int | Size
 
 
+def section(config: Config, path: FieldPath) -> Config:
+    """Returns the part of a config under a path, or an empty one."""
+    for name in path:
+        inner = config.get(name)
+        config = inner if isinstance(inner, Mapping) else {}
+    return config
+
+
 class NotUnderstood(Exception):  # noqa: N818 - never leaves this folder
     """Why a tensor that changes with a length is not read as a position table."""
 

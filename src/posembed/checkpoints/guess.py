@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from posembed.checkpoints.found import Config, ConfigField, FoundTable, PositionTable, Size, Tensors
+from posembed.checkpoints.found import Config, ConfigField, FoundTable, PositionTable, Size, Tensors, section
 from posembed.checkpoints.layouts import pair
 from posembed.checkpoints.rebuild import length_like_fields
 from posembed.modelfiles.safetensors import dtype_name
@@ -42,9 +42,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 def at(config: Config, path: FieldPath) -> Any:
     """Returns the value of a field; of an input size (channels, height, width) the sides, as one if they agree."""
-    value: Any = config
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
+    value = section(config, path[:-1]).get(path[-1])
     if isinstance(value, list) and len(value) == 3:
         value = value[1] if value[1] == value[2] else value[1:]
     return value

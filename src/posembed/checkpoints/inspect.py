@@ -14,7 +14,7 @@ from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors
 from posembed.modelfiles.checkpoint import open_checkpoint
-from posembed.modelfiles.safetensors import AnyTensor, first_rows, values_of
+from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.health import Finding, check_table
 from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
@@ -67,19 +67,11 @@ class TableReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON."""
-        table, layout, length, kind = self.table, None, None, None
-        if isinstance(table, PositionTable):
-            layout, length, kind = asdict(table.layout), table.length, table.kind
+        table = self.table
+        names = ("key", "kind", "found_by", "doubt", "rows", "length", "width", "dtype")
         return {
-            "key": table.key,
-            "kind": kind,
-            "found_by": table.found_by,
-            "doubt": table.doubt,
-            "rows": table.rows,
-            "length": length,
-            "layout": layout,
-            "width": table.width,
-            "dtype": table.dtype,
+            **{name: getattr(table, name, None) for name in names},
+            "layout": asdict(table.layout) if isinstance(table, PositionTable) else None,
             "parameters": self.parameters,
             "share_of_model": self.share_of_model,
             "share_of_embeddings": self.share_of_embeddings,
@@ -126,13 +118,15 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     model_type = config.get("model_type") or config.get("architecture")
     reports = tuple(report_on(table, found, tensors) for table in found.tables)
     why = "" if reports else why_none(found)
-    return CheckpointReport(str(source), model_type, sum(map(count, tensors.values())), reports, why)
+    return CheckpointReport(
+        str(source), model_type, sum(math.prod(tensor.shape) for tensor in tensors.values()), reports, why
+    )
 
 
 def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:
-    size = count(tensors[table.key])
-    model = sum(map(count, tensors.values()))
-    embeddings = sum(count(t) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
+    size = math.prod(table.shape)
+    model = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    embeddings = sum(math.prod(t.shape) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
     findings: tuple[Finding, ...] = ()
     learned, length = None, None
     if isinstance(table, PositionTable):
@@ -146,16 +140,8 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:
     if found.built is not None and table.field is not None:
         dependents += found.built.buffers.get(table.field, ())
         dependents += [key for key in found.built.stale if tensors[key].shape[-1] in (table.rows, length)]
-    return TableReport(
-        table,
-        values,
-        parameters=size,
-        share_of_model=size / max(model, 1),
-        share_of_embeddings=size / max(embeddings, size),
-        dependents=tuple(dependents),
-        learned=learned,
-        findings=findings,
-    )
+    shares = size / max(model, 1), size / max(embeddings, size)
+    return TableReport(table, values, size, *shares, tuple(dependents), learned, findings)
 
 
 def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
@@ -186,7 +172,3 @@ def token_norm(tensors: Tensors, table: FoundTable) -> float | None:
             norms = norms[norms > 0]  # a padding token's row is zero
             return norms.mean().item() if len(norms) and norms.isfinite().all() else None
     return None
-
-
-def count(tensor: AnyTensor) -> int:
-    return math.prod(tensor.shape)

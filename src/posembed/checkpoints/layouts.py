@@ -40,13 +40,9 @@ def patch_size(field: ConfigField, section: Section) -> Size | None:
 def line_layout(
     model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Section
 ) -> TableLayout:
-    """Returns the layout of positions in a line.
+    """Returns the layout of positions in a line. Raises NotUnderstood for rows that nothing explains.
 
-    Args:
-        model: on meta. name: the table's parameter in it. rows: before and after the field was doubled.
-
-    Raises:
-        NotUnderstood: rows that are not one position each, or that nothing explains.
+    model: on meta. name: the table's parameter in it. rows: before and after the field was doubled.
     """
     before, after = rows
     if not isinstance(field.value, int):

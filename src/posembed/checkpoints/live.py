@@ -35,7 +35,12 @@ def resize_model_(
         ArgumentError: not a model of transformers, or a size or method that cannot be used.
         CheckpointError: no table, or several, could be meant; something that depends on it is not understood.
     """
-    config = config_of(model)
+    import transformers
+
+    name = type(model).__name__
+    if not isinstance(model, transformers.PreTrainedModel) or getattr(transformers, name, None) is not type(model):
+        raise ArgumentError(f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint")
+    config = {**model.config.to_dict(), "architectures": [name]}
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     edit = plan_edit(config, tensors, length=length, image_size=image_size, grid=grid, method=method, table=table)
     old, new = (build_with_buffers(each) for each in (config, edit.config or config))
@@ -44,15 +49,12 @@ def resize_model_(
     for change in edit.tables:
         replace_parameter(model, model.get_parameter(change.key), change.after)
     for name, buffer in buffers.items():
-        module, _, own_name = name.rpartition(".")
-        model.get_submodule(module)._buffers[own_name] = buffer
-    for name, module in old.named_modules():
-        live, rebuilt = model.get_submodule(name), new.get_submodule(name)
-        for attribute, value in changed_numbers(module, rebuilt):
-            setattr(live, attribute, value)
+        path, _, own_name = name.rpartition(".")
+        model.get_submodule(path)._buffers[own_name] = buffer
+    for path, module in old.named_modules():
+        copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
-            for attribute, value in changed_numbers(module.config, rebuilt.config):
-                setattr(live.config, attribute, value)
+            copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
     update_config(model, edit)
     return edit
 
@@ -61,15 +63,6 @@ def build_with_buffers(config: dict[str, Any]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # random buffers come out the same
         return build_on_meta(config_object(config), buffers=True)
-
-
-def config_of(model: nn.Module) -> dict[str, Any]:
-    import transformers
-
-    name = type(model).__name__
-    if not isinstance(model, transformers.PreTrainedModel) or getattr(transformers, name, None) is not type(model):
-        raise ArgumentError(f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint")
-    return {**model.config.to_dict(), "architectures": [name]}
 
 
 def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
@@ -98,12 +91,12 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
         yield name, buffer.to(live.device, live.dtype)
 
 
-def changed_numbers(old: object, new: object) -> Iterator[tuple[str, Any]]:
-    """Yields plain attributes (num_embeddings, max_positions, image_size) that differ between two builds."""
+def copy_numbers(old: Any, new: Any, live: Any) -> None:
+    """Sets plain attributes (num_embeddings, max_positions, image_size) that differ between two builds."""
     for name, value in vars(new).items():
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
         if is_number and vars(old).get(name) != value:
-            yield name, value
+            setattr(live, name, value)
 
 
 def update_config(model: nn.Module, edit: Edit) -> None:

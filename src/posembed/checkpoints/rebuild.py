@@ -50,10 +50,7 @@ class Response:
 def config_object(config: Mapping[str, Any]) -> Any:
     """Returns transformers' config for a config.json; None if transformers is missing or does not know it.
 
-    Code that comes with a model is never run.
-
-    Raises:
-        CheckpointError: transformers knows the model type and refuses these values, or there are too many layers.
+    Code that comes with a model is never run. Raises CheckpointError for values that transformers refuses.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -95,11 +92,7 @@ def with_floats(value: Any) -> Any:
 
 
 def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
-    """Builds the model of a config object with every tensor on the meta device; with ``buffers``, these on the CPU.
-
-    Raises:
-        CheckpointError: transformers cannot build it, or it has more than ``MOST_MODULES`` modules.
-    """
+    """Builds the model of a config object with every tensor on the meta device; with ``buffers``, these on the CPU."""
     import transformers
 
     name = (getattr(config, "architectures", None) or [None])[0]
@@ -146,11 +139,7 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
 
 
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[Response]:
-    """Doubles each length-like field of a config in turn; returns a Response for each that changes a shape.
-
-    Args:
-        config: the content of config.json. known: its config object. model: that object's model, on meta.
-    """
+    """Doubles each length-like field of a config (``known``: its object) in turn; returns those that change shapes."""
     before = shapes_of(model)
     found = []
     for field in length_like_fields(known.to_dict()):
@@ -177,14 +166,6 @@ def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iter
                 yield ConfigField((*above, name), sides)
             elif value > 1:
                 yield ConfigField((*above, name), value)
-
-
-def section_of(known: Any, field: ConfigField) -> dict[str, Any]:
-    """Returns the part of a config, all defaults filled in, that a field is in."""
-    section: dict[str, Any] = known.to_dict()
-    for name in field.path[:-1]:
-        section = section[name]
-    return section
 
 
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:

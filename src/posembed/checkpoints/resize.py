@@ -95,7 +95,7 @@ def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
     """Plans all that changes, with nothing written. arguments: as for ``plan_edit``."""
     others = other_files(checkpoint).left_out  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
-    settings = tuple(changed_settings(checkpoint, edit))
+    settings = changed_settings(checkpoint, edit)
     pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
     return Resize(name, edit, settings, (*others, *pickled), new_record(name, edit, settings))
 
@@ -144,19 +144,23 @@ def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
 def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:
     """Returns the entry for posembed.json: time, lengths, methods, versions, hashes of changed tensors."""
     before, after = edit.target.length
+    versions = {"posembed": __version__}
+    for package in ("torch", "transformers"):
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
     return {
         "source": source,
         "time": int(time.time()) // 2 * 2,
         "from": before,
         "to": after,
         "config_field": None if edit.target.field is None else str(edit.target.field),
-        "versions": {name: found for name in ("posembed", "torch", "transformers") if (found := version_of(name))},
+        "versions": versions,
         "tensors": [
             {
                 "key": change.key,
                 "method": change.how,
                 "shape": [list(change.before.shape), None if change.after is None else list(change.after.shape)],
-                "sha256": [sha256(change.before), None if change.after is None else sha256(change.after)],
+                "sha256": [sha256(change.before), sha256(change.after)],
                 **({"leading_rows_kept": change.kept} if isinstance(change, TableChange) else {}),
             }
             for change in (*edit.tables, *edit.others)
@@ -168,17 +172,8 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
     }
 
 
-def version_of(package: str) -> str | None:
-    if package == "posembed":
-        return __version__
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def sha256(tensor: Tensor) -> str:
-    return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
+def sha256(tensor: Tensor | None) -> str | None:
+    return None if tensor is None else hashlib.sha256(tensor_bytes(tensor)).hexdigest()
 
 
 def card_paragraph(resize: Resize) -> str:

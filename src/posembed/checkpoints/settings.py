@@ -11,7 +11,7 @@ from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.found import Size
+from posembed.checkpoints.found import Size, section
 from posembed.checkpoints.layouts import pair
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
@@ -44,21 +44,18 @@ class Setting:
     after: Any
 
 
-def changed_settings(checkpoint: Checkpoint, edit: Edit) -> Iterator[Setting]:
-    """Yields every setting that an edit changes, those of the config first.
-
-    Raises:
-        CheckpointError: a setting that cannot follow.
-    """
+def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
+    """Returns every setting that an edit changes, those of the config first."""
     target = edit.target
-    yield from config_settings(checkpoint, target)
+    settings = list(config_settings(checkpoint, target))
     if target.image_size is not None:
-        yield from image_settings(checkpoint, *target.image_size, target.length)
+        settings += image_settings(checkpoint, *target.image_size, target.length)
     elif target.is_text:
-        yield from length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
-        yield from generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
+        settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
+        settings += generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
     else:
-        yield from audio_settings(checkpoint, *target.length)
+        settings += audio_settings(checkpoint, *target.length)
+    return tuple(setting for setting in settings if setting.before != setting.after)
 
 
 def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
@@ -67,42 +64,38 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
     if config is None or field is None:
         return
     name, path = checkpoint.config_name, field.path
-    before = at(config, path[:-1]).get(path[-1])
+    before = section(config, path[:-1]).get(path[-1])
     yield Setting(name, path, before, list(target.value) if isinstance(target.value, tuple) else target.value)
     if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
     if target.image_size is None:
         return
-    trained = at(config, ("pretrained_cfg",)).get("input_size")
+    trained = section(config, ("pretrained_cfg",)).get("input_size")
     if isinstance(trained, list) and len(trained) == 3:
         yield Setting(name, ("pretrained_cfg", "input_size"), trained, [trained[0], *target.image_size[1]])
-    prepared = at(config, ("preprocess_cfg",)).get("size")
+    prepared = section(config, ("preprocess_cfg",)).get("size")
     if (sides := sides_of(prepared)) and sides == sides_of(prepared, of=target.image_size[0]):
         yield Setting(name, ("preprocess_cfg", "size"), prepared, scaled(prepared, *target.image_size))
     for above in ((), ("text_config",), ("vision_config",)):
-        yield from image_tokens(name, above, at(config, above), target.length)
+        yield from image_tokens(name, above, section(config, above), target.length)
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
     """Yields the limits on the tokens that are read. old, new: usable lengths."""
-    yield from limit(checkpoint, "tokenizer_config.json", "model_max_length", old, new)
+    tokenizer = checkpoint.settings("tokenizer_config.json")
+    if tokenizer is not None:
+        limit = tokenizer.get("model_max_length")
+        yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
     if checkpoint.folder is not None and (checkpoint.folder / TOKENIZER).exists():
         large = LargeJson(checkpoint.folder / TOKENIZER)
-        longest = large.get("truncation", "max_length")
-        if longest is not None and longest != within(longest, old, new):
+        if (longest := large.get("truncation", "max_length")) is not None:
             yield Setting(TOKENIZER, ("truncation", "max_length"), longest, within(longest, old, new))
-        padded = large.get("padding", "strategy", "Fixed")
-        if type(padded) is int and padded > new:
-            yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, new)
+        if type(padded := large.get("padding", "strategy", "Fixed")) is int:
+            yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, min(padded, new))
     for name in SENTENCE_SETTINGS:
-        if "max_seq_length" in (checkpoint.settings(name) or {}):
-            yield from limit(checkpoint, name, "max_seq_length", old, new)
-
-
-def limit(checkpoint: Checkpoint, file: str, name: str, old: int, new: int) -> Iterator[Setting]:
-    settings = checkpoint.settings(file)
-    if settings is not None and (before := settings.get(name)) != (after := within(before, old, new)):
-        yield Setting(file, (name,), before, after)
+        if "max_seq_length" in (sentence := checkpoint.settings(name) or {}):
+            longest = sentence["max_seq_length"]
+            yield Setting(name, ("max_seq_length",), longest, within(longest, old, new))
 
 
 def within(limit: Any, old: int, new: int) -> Any:
@@ -118,13 +111,9 @@ def generation_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the length of the pieces of sound, for a model that takes exactly that length (Whisper).
-
-    Raises:
-        CheckpointError: the processor cuts whole seconds, and the new length is none.
-    """
-    for name, above, section in processor_sections(checkpoint, "feature_extractor"):
-        sizes: dict[str, Any] = {field: section.get(field) for field in SOUND_SIZES}
+    """Yields the length of the pieces of sound, whole seconds, for a model that takes exactly that (Whisper)."""
+    for name, above, part in processor_sections(checkpoint, "feature_extractor"):
+        sizes: dict[str, Any] = {field: part.get(field) for field in SOUND_SIZES}
         frames = sizes["nb_max_frames"]
         if any(type(size) is not int for size in sizes.values()) or frames not in (old, 2 * old):
             continue
@@ -139,14 +128,13 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
 
 def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[int, int]) -> Iterator[Setting]:
     """Yields the sizes to which images are scaled. cells: the number of patches before and after."""
-    for name, above, section in processor_sections(checkpoint, "image_processor"):
-        sizes = {field: section[field] for field in IMAGE_SIZES if sides_of(section.get(field))}
+    for name, above, part in processor_sections(checkpoint, "image_processor"):
+        sizes = {field: part[field] for field in IMAGE_SIZES if sides_of(part.get(field))}
         if any(sides_of(size) == sides_of(size, of=old) for size in sizes.values()):
             for field, size in sizes.items():
-                covers = field == "size" and "crop_size" in sizes
-                if (after := scaled(size, old, new, covers=covers)) != size:
-                    yield Setting(name, (*above, field), size, after)
-        yield from image_tokens(name, above, section, cells)
+                after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
+                yield Setting(name, (*above, field), size, after)
+        yield from image_tokens(name, above, part, cells)
 
 
 def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
@@ -154,14 +142,14 @@ def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str
     for name in PROCESSORS:
         settings = checkpoint.settings(name) or {}
         yield name, (), settings
-        yield name, (inner,), at(settings, (inner,))
+        yield name, (inner,), section(settings, (inner,))
 
 
 def image_tokens(
-    name: str, above: tuple[str, ...], section: Mapping[str, Any], cells: tuple[int, int]
+    name: str, above: tuple[str, ...], part: Mapping[str, Any], cells: tuple[int, int]
 ) -> Iterator[Setting]:
     for field in IMAGE_TOKENS:
-        if section.get(field) == cells[0]:
+        if part.get(field) == cells[0]:
             yield Setting(name, (*above, field), *cells)
 
 
@@ -193,20 +181,12 @@ def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
     return max(height, width) if height == width or (covers and size != max(old)) else [height, width]
 
 
-def at(settings: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """Returns the section under ``path``, or an empty one."""
-    for name in path:
-        section = settings.get(name)
-        settings = section if isinstance(section, dict) else {}
-    return settings
-
-
 def with_settings(settings: Mapping[str, Any], changes: list[Setting]) -> dict[str, Any]:
     """Copies a JSON object with its changes made."""
     changed = copy.deepcopy(dict(settings))
     for change in changes:
-        section = changed
+        part = changed
         for name in change.path[:-1]:
-            section = section.setdefault(name, {})
-        section[change.path[-1]] = change.after
+            part = part.setdefault(name, {})
+        part[change.path[-1]] = change.after
     return changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,14 +22,12 @@ def halves(length: int, dim: int) -> Tensor:
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
-def halves_to_the_base(length: int, dim: int) -> Tensor:
-    return sinusoidal_table(length, dim, interleaved=False)
-
-
 FORMULAS: Mapping[str, Callable[[int, int], Tensor]] = {
     "sines and cosines in pairs (Vaswani)": sinusoidal_table,
     "sines, then cosines (Marian, Pegasus, RoFormer)": halves,
-    "sines, then cosines, frequencies to the base (tensor2tensor, fairseq, Whisper)": halves_to_the_base,
+    "sines, then cosines, frequencies to the base (tensor2tensor, fairseq, Whisper)": partial(
+        sinusoidal_table, interleaved=False
+    ),
 }
 GRID_FORMULA = "sines and cosines of column and line (MAE)"
 

@@ -63,9 +63,7 @@ class Reading:
 def contradiction(before: Reading, after: Reading) -> str:
     """Returns what speaks against a resize when small copies of the model are run; empty if nothing does.
 
-    Raises:
-        NotTried: nothing was established: the model could not be run at its old size, or takes too much memory at
-            the new one.
+    Raises NotTried if the model could not be run at its old size, or takes too much memory at the new one.
     """
     reasons = []
     for path in models_around(before.model, before.name):
@@ -76,9 +74,8 @@ def contradiction(before: Reading, after: Reading) -> str:
                 reasons.append(reason)
                 continue
             try:
-                return (
-                    found or misreading(after, path, narrow=narrow) or other_answer(before, after, path, narrow=narrow)
-                )
+                found = found or misreading(after, path, narrow=narrow)
+                return found or other_answer(before, after, path, narrow=narrow)
             except TooLarge:
                 raise
             except NotTried as reason:
@@ -154,18 +151,15 @@ def wrong_line(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
     """Checks that token i reads the row of position i, in a text of full length and in a short one."""
     full = min(reading.length, LONGEST_TEXT)
     failure = None
-    try:
-        if wrong := wrong_rows(model, table, reading.layout.front, full):
-            return wrong
-    except Exception as error:  # a shorter one may still show what the rows are
-        failure = error
-    for short in SHORT_TEXTS:
+    for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
-            if short < full and (wrong := wrong_rows(model, table, reading.layout.front, short)):
+            if wrong := wrong_rows(model, table, reading.layout.front, tokens):
                 return wrong
-            break
-        except Exception:  # not a multiple of what the model wants
-            continue
+        except Exception as error:  # a shorter text may still show what the rows are
+            failure = error if tokens == full else failure
+        else:
+            if tokens < full:
+                break
     if failure is not None:
         raise failure
     return ""
@@ -206,15 +200,12 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image
     for projection in projections:
         expected = rows[some] @ projection.weight.detach().flatten(1)
         likeness = normalize(expected) @ normalize(patches).T
-        if torch.equal(likeness.argmax(dim=1), some) or close(expected, patches[some]):
+        error = (expected - patches[some]).abs().max() / patches[some].abs().max()
+        if torch.equal(likeness.argmax(dim=1), some) or error < TOLERANCE:
             return ""
     if not any(isinstance(projection, nn.Conv2d) for projection in projections):
         raise NotTried("it has no convolution of patches")
     return f"the patches of an image do not read the cells of a {lines} x {columns} grid, line by line"
-
-
-def close(expected: Tensor, actual: Tensor) -> bool:
-    return bool((expected - actual).abs().max() < TOLERANCE * actual.abs().max())
 
 
 def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:

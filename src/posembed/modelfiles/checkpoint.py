@@ -75,10 +75,8 @@ class Checkpoint:
 
     def settings(self, name: str) -> dict[str, Any] | None:
         """Reads a JSON object beside the weights; None if there is none. Raises CheckpointError if it is broken."""
-        if self.folder is None or not (self.folder / name).exists():
-            return None
-        settings: dict[str, Any] = read_json(self.folder / name)
-        return settings
+        path = None if self.folder is None else self.folder / name
+        return dict(read_json(path)) if path is not None and path.exists() else None
 
 
 def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
@@ -96,7 +94,11 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
     path = download(str(source), wanted=wanted) if path is None else path
     with reading(path):
         if path.is_dir():
-            return open_folder(path, wanted)
+            folder = transformer_folder(path)
+            weights = weights_path(folder)
+            if weights.name.endswith(".index.json"):
+                return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
+            return Checkpoint(path, folder, (open_weights(weights),))
         if path.suffix != ".safetensors" and path.suffix not in PICKLES:
             known = ", ".join((".safetensors", *PICKLES))
             raise CheckpointError(f"{path}: expected a folder or a weights file ({known})")
@@ -104,11 +106,7 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
 
 
 def find_settings(source: str | Path, name: str) -> Path | None:
-    """Returns the path of a model's file of settings, fetched alone from the Hub; None if the model has none.
-
-    Raises:
-        CheckpointError: no such model.
-    """
+    """Returns the path of a model's file of settings, fetched alone from the Hub; None if the model has none."""
     root = path_here(source)
     if root is None:
         return download_file(str(source), name)
@@ -126,14 +124,6 @@ def path_here(source: str | Path) -> Path | None:
     if looks_like_a_hub_name(str(source)):
         return None
     raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
-
-
-def open_folder(root: Path, wanted: Wanted | None) -> Checkpoint:
-    folder = transformer_folder(root)
-    path = weights_path(folder)
-    if path.name.endswith(".index.json"):
-        return Checkpoint(root, folder, open_shards(path, wanted), index=path)
-    return Checkpoint(root, folder, (open_weights(path),))
 
 
 def transformer_folder(root: Path) -> Path:
@@ -179,11 +169,7 @@ def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
     needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []
     seen: dict[str, str] = {}
-    for name in sorted(set(weight_map.values())):
-        if not is_plain_name(name) or Path(name).suffix not in (".safetensors", *PICKLES):
-            raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
-        if name not in needed:
-            continue
+    for name in sorted(needed):
         if not (index.parent / name).exists():
             raise CheckpointError(f"{index}: names the shard {name}, which is not there; fetch the rest of the model")
         shard = open_weights(index.parent / name)

@@ -110,17 +110,14 @@ class Copy:
     def copy_modes(self) -> None:
         """Gives each file and folder of the copy the permissions of its original."""
         checkpoint, place = self.checkpoint, self.place
-        if checkpoint.folder is None:
-            copy_mode(checkpoint.root, place)
-            return
-        for file in checkpoint.weights:
-            copy_mode(file.path, self.inside / safetensors_name(file.path.name))
-        if checkpoint.index is not None:
-            copy_mode(checkpoint.index, self.inside / index_name(checkpoint.index.name))
-        for path in place.rglob("*"):
-            original = checkpoint.root / path.relative_to(place)
-            if original.exists():
-                copy_mode(original, path)
+        if checkpoint.folder is not None:
+            renamed = {self.inside / safetensors_name(file.path.name): file.path for file in checkpoint.weights}
+            if checkpoint.index is not None:
+                renamed[self.inside / index_name(checkpoint.index.name)] = checkpoint.index
+            for path in place.rglob("*"):
+                original = renamed.get(path, checkpoint.root / path.relative_to(place))
+                if original.exists():
+                    copy_mode(original, path)
         copy_mode(checkpoint.root, place)
 
 

@@ -48,7 +48,7 @@ def files_of(place: Path) -> dict[str, Path]:
 
 
 def last_resize(place: Path) -> dict[str, Any]:
-    """Returns the newest entry of the record. Raises KeyError or IndexError if there is none."""
+    """Returns the newest entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
     text = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
     last: dict[str, Any] = text["resizes"][-1]
     return last
@@ -106,9 +106,7 @@ def foreign_entries(root: Path) -> list[str]:
 
 def is_unchanged_file(path: Path) -> bool:
     """Whether a file of weights has the time and the tables of the resize in its metadata."""
-    tensors, metadata = read_header(path)
-    if "posembed" not in metadata:
-        return False
+    tensors, _ = read_header(path)
     with suppress(KeyError, IndexError, TypeError, ValueError):
         last = last_resize(path)
         return has_time(path, last["time"]) and all(

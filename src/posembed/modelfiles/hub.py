@@ -5,12 +5,12 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from posembed.errors import CheckpointError
 from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.names import PICKLES, WEIGHTS, is_export, is_weights
+from posembed.modelfiles.names import PICKLES, WEIGHTS, is_export, is_plain_name, is_weights
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 SECONDS_TO_ANSWER = 10
@@ -67,32 +67,25 @@ def download(name: str, *, wanted: Wanted | None = None) -> Path:
         CheckpointError: no such model, no access to it, or no network and nothing fetched before.
     """
     from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     with hub_errors(name):
         try:
             siblings = HfApi().model_info(name, timeout=SECONDS_TO_ANSWER).siblings or []
             files = [sibling.rfilename for sibling in siblings]
             if wanted is None:
-                modules = modules_on_hub(name) if "modules.json" in files else []
-                ignored = not_needed(files, modules)
+                path = download_file(name, "modules.json") if "modules.json" in files else None
+                ignored = not_needed(files, module_folders(path.parent) if path else [])
             else:
                 needed = weights_needed(name, files, wanted)
                 ignored = [file for file in files if file not in needed]
             return Path(snapshot_download(name, ignore_patterns=[glob.escape(file) for file in ignored]))
-        except Exception as error:
-            if is_about_the_model(error):
-                raise
-            try:
+        except (CheckpointError, RepositoryNotFoundError, HFValidationError):  # the Hub has answered
+            raise
+        except Exception:
+            with suppress(Exception):
                 return Path(snapshot_download(name, local_files_only=True))
-            except Exception:
-                raise error from None
-
-
-def is_about_the_model(error: Exception) -> bool:
-    """Whether the Hub has answered, so that what was fetched before must not stand in."""
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError  # a gated model is of the second
-
-    return isinstance(error, CheckpointError | RepositoryNotFoundError | HFValidationError)
+            raise
 
 
 def weights_needed(name: str, files: list[str], wanted: Wanted) -> set[str]:
@@ -110,6 +103,9 @@ def read_weight_map(index: Path) -> dict[str, str]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names")
+    for name in weight_map.values():
+        if not is_plain_name(name) or Path(name).suffix not in (".safetensors", *PICKLES):
+            raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
     return weight_map
 
 
@@ -122,19 +118,11 @@ def module_folders(root: Path) -> list[Path]:
     return [path for path in paths if path.parts]
 
 
-def modules_on_hub(name: str) -> list[Path]:
-    path = download_file(name, "modules.json")
-    return [] if path is None else module_folders(path.parent)
-
-
 def not_needed(files: list[str], modules: list[Path]) -> list[str]:
     """Returns the weights that a resized copy leaves out: for other programs, of other models, second copies.
 
     A pickle is a second copy if a loader takes the weights of the same folder from safetensors. An
-    ``adapter_model.safetensors`` or safetensors in other folders do not make it one.
-
-    Args:
-        files: the names of all files. modules: folders that hold parts of the model.
+    ``adapter_model.safetensors`` or safetensors in other folders do not make it one. modules: folders of the model.
     """
     paths = [Path(file) for file in files]
 

@@ -41,11 +41,7 @@ class OtherFiles:
 
 
 def other_files(checkpoint: Checkpoint) -> OtherFiles:
-    """Returns what a copy keeps besides the weights.
-
-    Raises:
-        CheckpointError: a file that cannot be read, or a file to copy that is a link out of the checkpoint.
-    """
+    """Returns what a copy keeps besides the weights. Refuses links out of the checkpoint."""
     if checkpoint.folder is None:
         return OtherFiles()
     root = checkpoint.root

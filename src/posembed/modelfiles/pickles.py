@@ -6,9 +6,8 @@ import argparse
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,19 +20,8 @@ from posembed.modelfiles.safetensors import DTYPE_NAMES
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
 
 
-class Pickle(NamedTuple):
-    """What a file of torch.save holds.
-
-    tensors: its state dict. others: the names of everything else. settings: fairseq's ``args``, if there are any.
-    """
-
-    tensors: dict[str, Tensor]
-    others: tuple[str, ...]
-    settings: Mapping[str, Any]
-
-
-def read_pickle(path: Path) -> Pickle:
-    """Reads the state dict in a file that torch.save wrote.
+def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any]]:
+    """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
 
     The values stay in the file, mapped into memory, until they are used. Files from before torch 1.6 cannot be
     mapped and are read whole.
@@ -58,7 +46,7 @@ def read_pickle(path: Path) -> Pickle:
             raise CheckpointError(f"{path}: {key!r} says that it has {value.numel()} values, in {size} bytes of file")
         tensors[key] = value.detach()
     settings = loaded.get("args")
-    return Pickle(tensors, tuple(others), vars(settings) if isinstance(settings, argparse.Namespace) else {})
+    return tensors, tuple(others), vars(settings) if isinstance(settings, argparse.Namespace) else {}
 
 
 def load_without_running(path: Path) -> Any:

@@ -70,14 +70,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copies a whole file with its permissions. The copy is on the disk when this returns."""
+    """Copies a whole file. The copy is on the disk when this returns."""
     with open_file(source) as original:
         size = os.fstat(original.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
     with create(target) as file:
         copy_bytes(source, 0, size, file)
         flush_open(file.fileno())
-    copy_mode(source, target)
 
 
 def copy_mode(source: Path, target: Path) -> None:
@@ -92,9 +91,7 @@ def copy_mode(source: Path, target: Path) -> None:
 def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
     """Appends bytes ``start`` to ``stop`` of ``source`` to ``target``, with at most one chunk of them in memory.
 
-    Raises:
-        CheckpointError: ``source`` cannot be read.
-        OSError: ``target`` cannot be written.
+    Raises CheckpointError if ``source`` cannot be read, OSError if ``target`` cannot be written.
     """
     while start < stop:
         count = copy_in_kernel(source, start, stop - start, target.fileno())

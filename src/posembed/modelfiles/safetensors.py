@@ -1,8 +1,7 @@
-"""One safetensors file: a header that is checked before it is believed, tensors that are read one by one.
+"""One safetensors file: tensors that are read one by one, or copied as bytes.
 
 The format (github.com/huggingface/safetensors): eight bytes with the header's length, a JSON header that gives
-each tensor's dtype, shape and byte range, then the tensors' bytes, end to end. Every range is compared with the
-file's own size before anything is allocated.
+each tensor's dtype, shape and byte range, then the tensors' bytes, end to end. safetensors itself checks the header.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.files import flush_open
-from posembed.modelfiles.json_files import without_repeats
 from posembed.modelfiles.raw_files import copy_bytes, create, open_file, write_all
 
 # A header of 32 MB names about 300,000 tensors. Python's own objects cost up to 24 times the text they came from,
@@ -103,81 +102,34 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-# --- reading a header ------------------------------------------------------------------------------------------
-
-
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """Returns a file's tensors by key, in the order of their bytes, and its metadata.
 
     Raises:
         CheckpointError: the file is not safetensors, is cut short, or its header contradicts the file or itself.
     """
-    with open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(8)
-        if len(head) < 8:
-            raise broken(path, f"{size} bytes are too few for a header")
-        (length,) = struct.unpack("<Q", head)
-        if length > size - 8:
-            raise broken(path, f"the header says that it is {length} bytes long, in a file of {size} bytes")
-        if length > LARGEST_HEADER:
-            raise broken(path, f"a header of {length} bytes is beyond the {LARGEST_HEADER} that are read")
-        text = file.read(length)
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=without_repeats)
-    except (ValueError, RecursionError) as error:
-        raise broken(path, f"its header is not a JSON object ({str(error)[:80]})") from error
-    if not isinstance(header, dict):
-        raise broken(path, "its header is not a JSON object")
-
-    metadata = header.pop("__metadata__", None) or {}
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise broken(path, "its __metadata__ is not a mapping from text to text")
-    tensors = {key: stored_tensor(path, key, entry, 8 + length, size) for key, entry in header.items()}
-    tensors = dict(sorted(tensors.items(), key=lambda item: (item[1].start, item[1].stop)))
-    end = 8 + length
-    for key, tensor in tensors.items():
-        if tensor.start != end:
-            word = "overlaps the tensor before it" if tensor.start < end else "leaves a gap before it"
-            raise broken(path, f"{key!r} {word} (bytes {tensor.start} to {tensor.stop}, expected from {end})")
-        end = tensor.stop
-    if end != size:
-        raise broken(path, f"its tensors end at byte {end}, the file at {size}")
-    return tensors, metadata
-
-
-def stored_tensor(path: Path, key: str, entry: Any, data_start: int, size: int) -> StoredTensor:
-    """Returns one header entry, checked against itself and the file."""
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise broken(path, f"the entry of {key!r} does not give dtype, shape and data_offsets")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in BITS:
-        raise broken(path, f"{key!r} has the unknown dtype {str(dtype)[:40]!r}")
-    if not is_list_of_sizes(shape) or not is_list_of_sizes(offsets) or len(offsets) != 2:
-        raise broken(path, f"the shape or the data_offsets of {key!r} are not lists of sizes")
-    start, stop = offsets
-    if not start <= stop <= size - data_start:
-        raise broken(path, f"{key!r} reaches from byte {start} to {stop}; {size - data_start} bytes are there")
-    bits = math.prod(shape) * BITS[dtype]
-    if bits != 8 * (stop - start):
-        raise broken(path, f"{key!r}, {dtype} of shape {shape}, needs {bits / 8:g} bytes; it has {stop - start}")
-    return StoredTensor(dtype, tuple(shape), path, data_start + start, data_start + stop)
-
-
-def is_list_of_sizes(value: Any) -> bool:
-    # At most 64 dimensions of at most 2**63: their product stays small enough to be computed at once.
-    return (
-        isinstance(value, list)
-        and len(value) <= 64
-        and all(type(number) is int and 0 <= number < 2**63 for number in value)
-    )
-
-
-def broken(path: Path, reason: str) -> CheckpointError:
-    return CheckpointError(f"{path}: not a whole safetensors file: {reason}; fetch or save it again")
-
-
-# --- writing ---------------------------------------------------------------------------------------------------
+        with open_file(path) as file:
+            length = int.from_bytes(file.read(8), "little")
+            if LARGEST_HEADER < length <= os.fstat(file.fileno()).st_size:
+                raise SafetensorError(f"a header of {length} bytes is beyond the {LARGEST_HEADER} that are read")
+            with safe_open(path, framework="np"):  # checks every entry against the others and the file's size
+                header = json.loads(file.read(length))
+    except (SafetensorError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"{path}: not a whole safetensors file ({str(error)[:120]}); fetch or save it again"
+        ) from error
+    metadata: dict[str, str] = header.pop("__metadata__", None) or {}
+    tensors = [
+        (
+            key,
+            StoredTensor(
+                entry["dtype"], tuple(entry["shape"]), path, *(8 + length + at for at in entry["data_offsets"])
+            ),
+        )
+        for key, entry in header.items()
+    ]
+    return dict(sorted(tensors, key=lambda item: (item[1].start, item[1].stop))), metadata
 
 
 def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
