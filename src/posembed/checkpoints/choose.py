@@ -118,8 +118,15 @@ def two_sides(option: str, value: Any) -> Size | None:
 def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
     """Returns the named table, or the only candidate, and the others of its config field."""
     kind = "a grid of patches" if grid else "positions in a line"
+    tables: list[FoundTable] = []
+    if key is None:
+        tables += only_candidates(found, kind, grid=grid)
+    elif (named := next((table for table in found.tables if table.key == key), None)) is not None:
+        tables = [named, *companions(found, named)]
+    else:
+        raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
     chosen: list[PositionTable] = []
-    for table in only_candidates(found, kind, grid=grid) if key is None else named(found, key):
+    for table in tables:
         if not isinstance(table, PositionTable) or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
         if (table.layout.grid is not None) != grid:
@@ -144,14 +151,6 @@ def only_candidates(found: Found, kind: str, *, grid: bool) -> list[PositionTabl
         keys = ", ".join(table.key for table in candidates)
         raise CheckpointError(f"several tables could be meant; name one with --table (table=...): {keys}")
     return [table for table in candidates if table.field == fields[0]]
-
-
-def named(found: Found, key: str) -> list[FoundTable]:
-    """Returns the table of this key, and those whose length is the same config field."""
-    table = next((table for table in found.tables if table.key == key), None)
-    if table is None:
-        raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
-    return [table, *companions(found, table)]
 
 
 def companions(found: Found, table: FoundTable) -> list[FoundTable]:

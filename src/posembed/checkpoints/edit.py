@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.buffers import buffers_by_length, resized_buffer
 from posembed.checkpoints.choose import NewSize, Target, grid_target, line_target
-from posembed.checkpoints.find import UNKNOWN_FORMULA, find_tables
+from posembed.checkpoints.find import UNKNOWN_FORMULA, find_tables, key_in_files
 from posembed.checkpoints.found import Built, Config, Found, PositionTable, Size, Tensors
-from posembed.checkpoints.keys import key_in_files
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, with_field
 from posembed.checkpoints.sinusoids import recomputed
 from posembed.checkpoints.small import NotTried, models_around, takes_text
@@ -88,24 +87,30 @@ def plan_edit(
     if length is not None:
         target = line_target(found, length, table)
     else:
-        sides = (image_size, image_size) if isinstance(image_size, int) else image_size
-        target = grid_target(found, image_size=sides, grid=grid, key=table)
+        image = (image_size, image_size) if isinstance(image_size, int) else image_size
+        target = grid_target(found, image_size=image, grid=grid, key=table)
     refuse_second_copies(tensors, found, target)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, change, method) for change in target.changes)
     if found.built is None or new_config is None:
         return Edit(target, tables, tuple(buffers_without_model(tensors, found, target)), new_config)
-    new_model = rebuilt(new_config, target)
+    try:
+        new_model = build_on_meta(config_object(new_config))
+    except CheckpointError as error:
+        if not isinstance(target.value, tuple):
+            raise
+        raise CheckpointError(
+            f"{target.table.key}: its model cannot be built for {target.value[0]} x {target.value[1]} pixels, "
+            f"perhaps only for square images ({error})"
+        ) from error
     buffers = tuple(changed_buffers(tensors, found.built, target, new_model, tables))
     refuse_misread(found.built, target, new_model)
     others = (*buffers, *taken_out(tensors, found.built, target))
-    return Edit(target, tables, others, new_config, sides_of(found.built.model, target))
-
-
-def sides_of(model: nn.Module, target: Target) -> frozenset[str]:
-    if not {"input_ids", "decoder_input_ids"} <= set(signature(model.forward).parameters):
-        return BOTH
-    return frozenset().union(*(BOTH.intersection(each.table.parameter.split(".")) or BOTH for each in target.changes))
+    sides = BOTH
+    if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
+        paths = (change.table.parameter.split(".") for change in target.changes)
+        sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
+    return Edit(target, tables, others, new_config, sides)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
@@ -173,18 +178,6 @@ def changed_config(config: Config, found: Found, target: Target) -> dict[str, An
         )
     value = list(target.value) if isinstance(target.value, tuple) else target.value
     return with_field(config, found.built.config if found.built else None, target.field.path, value)
-
-
-def rebuilt(config: Config, target: Target) -> nn.Module:
-    try:
-        return build_on_meta(config_object(config))
-    except CheckpointError as error:
-        if isinstance(target.value, tuple):
-            raise CheckpointError(
-                f"{target.table.key}: its model cannot be built for {target.value[0]} x {target.value[1]} pixels, "
-                f"perhaps only for square images ({error})"
-            ) from error
-        raise
 
 
 def changed_buffers(

@@ -7,6 +7,7 @@ shapes (``guess.py``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +25,8 @@ from posembed.checkpoints.found import (
     section,
 )
 from posembed.checkpoints.guess import found_tensor, guessed_tables, is_table_name, known_tables
-from posembed.checkpoints.keys import key_in_files, loaded_names
 from posembed.checkpoints.layouts import grid_layout, line_layout, patch_size
-from posembed.checkpoints.rebuild import Response, Shape, build_on_meta, config_object, responses
+from posembed.checkpoints.rebuild import Changes, Shape, build_on_meta, config_object, responses
 from posembed.checkpoints.sinusoids import looks_sinusoidal, recomputed
 from posembed.checkpoints.small import models_around, takes_text
 from posembed.errors import CheckpointError
@@ -64,14 +64,13 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     found = responses(config, known, model)
-    renamed = any(name not in tensors for response in found for name in response.changes)
+    renamed = any(name not in tensors for _, changes in found for name in changes)
     loaded = loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
     buffers: dict[ConfigField, tuple[str, ...]] = {}
     blocked: dict[ConfigField, str] = {}
-    for response in found:
-        field = response.field
-        for name, (before, _) in response.changes.items():
+    for field, changes in found:
+        for name, (before, _) in changes.items():
             key = key_in_files(name, tensors, loaded)
             if key is None:
                 if name in parameters:
@@ -86,7 +85,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
             if name not in parameters:
                 buffers[field] = (*buffers.get(field, ()), key)
                 continue
-            table = understood(tensors, key, model, name, response, known)
+            table = understood(found_tensor(tensors, key), model, name, field, changes, known)
             if not isinstance(table, PositionTable):
                 blocked.setdefault(field, f"{key} depends on it too, and is not understood: {table.doubt}")
             elif key in tables and (other := tables[key].field) is not None:
@@ -108,27 +107,24 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     return Found(tuple(listed), Built(model, known, loaded, buffers, stale), blocked)
 
 
-def understood(tensors: Tensors, key: str, model: nn.Module, name: str, response: Response, known: Any) -> FoundTable:
-    """Returns the table under ``key``, which is the model's parameter ``name``, understood or not."""
-    field = response.field
+def understood(
+    tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, changes: Changes, known: Any
+) -> FoundTable:
+    """Returns a tensor of the files, which is the model's parameter ``name``, understood or not."""
     around = section(known.to_dict(), field.path[:-1])
-    table = replace(found_tensor(tensors, key), parameter=name, found_by="config", field=field)
-    patch = patch_size(field, around)
+    table = replace(tensor, parameter=name, found_by="config", field=field)
+    patch, (before, after) = patch_size(field, around), changes[name]
+    is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
+    if not is_table or len(after) != len(before) or before[-1] != after[-1]:
+        shapes = f"its shape goes from {before} to {after}"
+        return table.doubted(f"{shapes}; a table is (rows, width) and changes its rows")
+    rows = before[-2], after[-2]
     try:
-        rows = rows_that_grew(*response.changes[name])
         if patch is None:
             return table.read_by(line_layout(model, name, rows, field, around))
         return table.read_by(grid_layout(model, name, rows, field, around, patch), patch=patch)
     except NotUnderstood as reason:
         return table.doubted(str(reason))
-
-
-def rows_that_grew(before: Shape, after: Shape) -> tuple[int, int]:
-    """(N, D) or (1, N, D) before and after -> N before and after. Raises NotUnderstood for every other change."""
-    is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
-    if not is_table or len(after) != len(before) or before[-1] != after[-1]:
-        raise NotUnderstood(f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows")
-    return before[-2], after[-2]
 
 
 def stale_buffers(tensors: Tensors, model: nn.Module, tables: list[FoundTable]) -> tuple[str, ...]:
@@ -150,6 +146,51 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
     if key.endswith(("position_ids", "token_type_ids")):
         return len(shape) in (1, 2)
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
+
+
+# --- keys of the files ------------------------------------------------------------------------------------------
+
+
+def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
+    """Returns names in the built model -> the keys that transformers renames to them when it loads the files."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+    except ImportError:  # before transformers 5
+        return {}
+    rules = get_model_conversion_mapping(model)
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    held = model.state_dict()
+    names: dict[str, str] = {}
+    for key in keys:
+        name, converted = rename_source_key(key, renamings, converters, model.base_model_prefix, held)
+        if name in held and converted is None:
+            names.setdefault(name, key)
+    return names
+
+
+def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
+    """Returns the key of a model's tensor in the files; None if none or several fit.
+
+    Beyond what transformers renames (``loaded``), a model with a head puts its base model's name in front of every
+    key, and composites have been renamed over the years. So it is the only key that shares the longest end with the
+    name.
+    """
+    if name in keys:
+        return name
+    if name in loaded:
+        return loaded[name]
+    parts = name.split(".")
+    for start in range(1, len(parts)):
+        if len(parts) - start < 2 and len(parts) > 2:
+            break
+        end = ".".join(parts[start:])
+        found = [key for key in keys if key == end or key.endswith("." + end)]
+        if found:
+            return found[0] if len(found) == 1 else None
+    prefixed = [key for key in keys if key.endswith("." + name)]
+    return prefixed[0] if len(prefixed) == 1 else None
 
 
 # --- what a layout alone does not show ---------------------------------------------------------------------------

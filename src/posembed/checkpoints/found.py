@@ -12,15 +12,9 @@ from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
 
-Config = Mapping[str, Any]
-"""The content of config.json."""
-
-Tensors = Mapping[str, AnyTensor]
-"""The tensors of a model by key, in files or in memory."""
-
-Size = tuple[int, int]
-"""(height, width), in pixels or patches."""
-
+Config = Mapping[str, Any]  # the content of config.json
+Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
+Size = tuple[int, int]  # (height, width), in pixels or patches
 FieldValue = int | Size
 
 
@@ -75,15 +69,13 @@ class FoundTable:
         return self.shape[-1]
 
     def read_by(self, layout: TableLayout, *, patch: Size | None = None, doubt: str = "") -> PositionTable:
-        """Returns the same tensor, understood."""
-        return PositionTable(**{**self.common(), "doubt": doubt}, layout=layout, patch=patch)
+        """Returns a found tensor, understood."""
+        return PositionTable(**{**vars(self), "doubt": doubt}, layout=layout, patch=patch)
 
     def doubted(self, doubt: str) -> DoubtfulTable:
-        """Returns the same tensor, not understood."""
-        return DoubtfulTable(**{**self.common(), "doubt": doubt})
-
-    def common(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(FoundTable)}
+        """Returns a found tensor, or what was understood as a table, as not understood."""
+        common = {each.name: getattr(self, each.name) for each in fields(FoundTable)}
+        return DoubtfulTable(**{**common, "doubt": doubt})
 
 
 class DoubtfulTable(FoundTable):

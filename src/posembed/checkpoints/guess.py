@@ -28,13 +28,14 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
             continue
         value = next(filter(None, (at(config, path) for path in known.fields)), known.default)
         size, patch = pair(value), patch_of(known, config, tensors)
-        if known.is_grid and size is not None and patch is not None:
+        is_grid = known.patch or known.kernel
+        if is_grid and size is not None and patch is not None:
             field = ConfigField(known.fields[0], value if isinstance(value, int) else size)
             table = replace(found_tensor(tensors, known.key), found_by="family", field=field)
             grid = size[0] // patch[0], size[1] // patch[1]
             layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
             yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
-        elif not known.is_grid and known.layout is not None and isinstance(value, int):
+        elif not is_grid and known.layout is not None and isinstance(value, int):
             field = ConfigField(known.fields[0], value)
             table = replace(found_tensor(tensors, known.key), found_by="family", field=field)
             yield judged(table, known.layout, value)

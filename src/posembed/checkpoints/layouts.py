@@ -19,8 +19,7 @@ LINE_LENGTH = re.compile(
 )
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 
-Section = Mapping[str, Any]
-"""The part of a config, all defaults filled in, that a field is in."""
+Section = Mapping[str, Any]  # the part of a config, all defaults filled in, that a field is in
 
 
 def pair(value: Any) -> Size | None:

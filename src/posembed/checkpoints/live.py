@@ -43,7 +43,11 @@ def resize_model_(
     config = {**model.config.to_dict(), "architectures": [name]}
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     edit = plan_edit(config, tensors, length=length, image_size=image_size, grid=grid, method=method, table=table)
-    old, new = (build_with_buffers(each) for each in (config, edit.config or config))
+    with torch.random.fork_rng(devices=[]):  # random buffers come out the same
+        torch.default_generator.manual_seed(0)
+        old = build_on_meta(config_object(config), buffers=True)
+        torch.default_generator.manual_seed(0)
+        new = build_on_meta(config_object(edit.config or config), buffers=True)
     buffers = dict(changed_buffers(model, old, new))
     # All refusals are above; from here on, only assignments.
     for change in edit.tables:
@@ -55,14 +59,16 @@ def resize_model_(
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    update_config(model, edit)
+    section, field, value = model.config, edit.target.field, edit.target.value  # no module may hold this section
+    for name in field.path[:-1] if field else ():
+        section = getattr(section, name)
+    if field:
+        setattr(section, field.path[-1], list(value) if isinstance(value, tuple) else value)
+    generation = getattr(model, "generation_config", None)
+    writes = edit.target.is_text and "decoder" in edit.sides
+    if writes and generation is not None and generation.max_length == edit.target.length[0]:
+        generation.max_length = edit.target.length[1]
     return edit
-
-
-def build_with_buffers(config: dict[str, Any]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)  # random buffers come out the same
-        return build_on_meta(config_object(config), buffers=True)
 
 
 def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
@@ -97,17 +103,3 @@ def copy_numbers(old: Any, new: Any, live: Any) -> None:
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
         if is_number and vars(old).get(name) != value:
             setattr(live, name, value)
-
-
-def update_config(model: nn.Module, edit: Edit) -> None:
-    """Sets the new value in the model's config, which no module may hold, and in its generation settings."""
-    field, value = edit.target.field, edit.target.value
-    if field is not None:
-        section = model.config
-        for name in field.path[:-1]:
-            section = getattr(section, name)
-        setattr(section, field.path[-1], list(value) if isinstance(value, tuple) else value)
-    generation = getattr(model, "generation_config", None)
-    writes = edit.target.is_text and "decoder" in edit.sides
-    if writes and generation is not None and generation.max_length == edit.target.length[0]:
-        generation.max_length = edit.target.length[1]

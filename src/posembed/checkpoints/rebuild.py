@@ -11,7 +11,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -39,12 +38,7 @@ MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Response:
-    """What changes shape when one config field is doubled: state-dict keys -> shapes before and after."""
-
-    field: ConfigField
-    changes: Mapping[str, tuple[Shape, Shape]]
+Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before and after a field was doubled
 
 
 def config_object(config: Mapping[str, Any]) -> Any:
@@ -138,10 +132,10 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
     return {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
 
 
-def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[Response]:
+def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
     """Doubles each length-like field of a config (``known``: its object) in turn; returns those that change shapes."""
     before = shapes_of(model)
-    found = []
+    found: list[tuple[ConfigField, Changes]] = []
     for field in length_like_fields(known.to_dict()):
         double = 2 * field.value if isinstance(field.value, int) else [2 * side for side in field.value]
         try:
@@ -150,7 +144,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[R
             continue  # this family does not take that value: the field cannot be raised
         changes = {key: (shape, after[key]) for key, shape in before.items() if after.get(key, shape) != shape}
         if changes:
-            found.append(Response(field, changes))
+            found.append((field, changes))
     return found
 
 

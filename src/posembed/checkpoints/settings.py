@@ -52,7 +52,9 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
         settings += image_settings(checkpoint, *target.image_size, target.length)
     elif target.is_text:
         settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
-        settings += generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
+        longest, (old, new) = (checkpoint.settings("generation_config.json") or {}).get("max_length"), target.length
+        if "decoder" in edit.sides and type(longest) is int and (longest == old or longest > new):
+            settings.append(Setting("generation_config.json", ("max_length",), longest, new))
     else:
         settings += audio_settings(checkpoint, *target.length)
     return tuple(setting for setting in settings if setting.before != setting.after)
@@ -101,13 +103,6 @@ def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Sett
 def within(limit: Any, old: int, new: int) -> Any:
     """Returns a limit on texts for another length: it follows a longer table, and a shorter one only if it must."""
     return min(limit, new) if new < old and isinstance(limit, int | float) else new
-
-
-def generation_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the limit on the tokens that are written. old, new: usable lengths."""
-    longest = (checkpoint.settings("generation_config.json") or {}).get("max_length")
-    if type(longest) is int and (longest == old or longest > new):
-        yield Setting("generation_config.json", ("max_length",), longest, new)
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
@@ -182,7 +177,6 @@ def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
 
 
 def with_settings(settings: Mapping[str, Any], changes: list[Setting]) -> dict[str, Any]:
-    """Copies a JSON object with its changes made."""
     changed = copy.deepcopy(dict(settings))
     for change in changes:
         part = changed

@@ -22,8 +22,7 @@ LEFTOVERS = {
     ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
     ".partial": "left by a killed resize to this place, or used by one that still runs; it holds an unfinished copy or "
     "the earlier OUT. Look inside, then delete it",
-}
-"""What the files that killed processes leave hold, by their endings."""
+}  # by their endings, what the files hold that killed processes leave
 
 
 def resize(

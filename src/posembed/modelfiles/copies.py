@@ -21,8 +21,7 @@ from posembed.modelfiles.other_files import OtherFiles, other_files
 from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, write_text
 from posembed.modelfiles.safetensors import AnyTensor, byte_count, write_tensors
 
-Changes = Mapping[str, Tensor | None]
-"""The tensors that differ from the original's; None takes one out."""
+Changes = Mapping[str, Tensor | None]  # the tensors that differ from the original's; None takes one out
 
 
 @contextmanager
@@ -147,7 +146,6 @@ def refuse_full_disk(checkpoint: Checkpoint, others: OtherFiles, out: Path) -> N
 
 
 def edited(file: WeightFile, tensors: Changes) -> dict[str, AnyTensor]:
-    """Returns the tensors of a file after the changes."""
     after = {key: tensors.get(key, old) for key, old in file.tensors.items()}
     return {key: tensor for key, tensor in after.items() if tensor is not None}
 

@@ -15,8 +15,7 @@ from posembed.modelfiles.names import PICKLES, WEIGHTS, is_export, is_plain_name
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 SECONDS_TO_ANSWER = 10
 
-Wanted = Callable[[Collection[str]], Iterable[str]]
-"""Chooses, among the tensor names of a model, those that are read."""
+Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses, among a model's tensors, those that are read
 
 
 def looks_like_a_hub_name(name: str) -> bool:
@@ -77,7 +76,11 @@ def download(name: str, *, wanted: Wanted | None = None) -> Path:
                 path = download_file(name, "modules.json") if "modules.json" in files else None
                 ignored = not_needed(files, module_folders(path.parent) if path else [])
             else:
-                needed = weights_needed(name, files, wanted)
+                chosen = next((file for file in WEIGHTS if file in files), "")
+                needed = {"config.json", chosen}
+                if chosen.endswith(".index.json") and (index := download_file(name, chosen)) is not None:
+                    weight_map = read_weight_map(index)
+                    needed |= {weight_map[key] for key in wanted(weight_map)}
                 ignored = [file for file in files if file not in needed]
             return Path(snapshot_download(name, ignore_patterns=[glob.escape(file) for file in ignored]))
         except (CheckpointError, RepositoryNotFoundError, HFValidationError):  # the Hub has answered
@@ -86,16 +89,6 @@ def download(name: str, *, wanted: Wanted | None = None) -> Path:
             with suppress(Exception):
                 return Path(snapshot_download(name, local_files_only=True))
             raise
-
-
-def weights_needed(name: str, files: list[str], wanted: Wanted) -> set[str]:
-    """Returns the files that hold these tensors, with config.json and the index that names them."""
-    chosen = next((file for file in WEIGHTS if file in files), "")
-    needed = {"config.json", chosen}
-    if chosen.endswith(".index.json") and (index := download_file(name, chosen)) is not None:
-        weight_map = read_weight_map(index)
-        needed |= {weight_map[key] for key in wanted(weight_map)}
-    return needed
 
 
 def read_weight_map(index: Path) -> dict[str, str]:

@@ -52,8 +52,15 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
 def load_without_running(path: Path) -> Any:
     with open_file(path) as file:
         zipped = file.read(4) == b"PK\3\4"  # as torch itself decides
-    if zipped:
-        refuse_compressed_records(path)
+    if zipped:  # torch.save compresses nothing, so a compressed record is damage or a zip bomb
+        try:
+            with zipfile.ZipFile(path) as archive:
+                records = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise not_a_saved_file(path, str(error)) from error
+        for record in records:
+            if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
+                raise not_a_saved_file(path, f"its record {record.filename!r} is compressed")
     try:
         # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
@@ -67,18 +74,6 @@ def load_without_running(path: Path) -> Any:
             f"{path}: this pickle wants more than tensors ({refused[1]}) and could run code, so it was "
             "not loaded; save its state_dict alone, best as safetensors"
         ) from error
-
-
-def refuse_compressed_records(path: Path) -> None:
-    """Refuses compressed records: torch.save writes none, so one is damage or a zip bomb."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            records = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-        raise not_a_saved_file(path, str(error)) from error
-    for record in records:
-        if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
-            raise not_a_saved_file(path, f"its record {record.filename!r} is compressed")
 
 
 def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:

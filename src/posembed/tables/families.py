@@ -12,8 +12,7 @@ from typing import Any
 
 from posembed.tables.layout import TableLayout
 
-FieldPath = tuple[str, ...]
-"""The place of a field in a config: ("text_config", "max_position_embeddings")."""
+FieldPath = tuple[str, ...]  # the place of a field in a config: ("text_config", "max_position_embeddings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +21,8 @@ class KnownTable:
 
     fields: where the config may say its length or, for a grid, the image size; the first is the one to change.
     default: the value if the config says none.
-    patch: where the config says the size of a patch (grids).
-    kernel: the key of the convolution whose kernel is one patch, if the config does not say its size.
-    layout: how its rows are read; a grid gets its sides from the image size. None means that up to two rows before
-        the grid are whatever the grid leaves over.
+    patch: where the config says the size of a patch (grids), or else kernel: the key of a convolution of that size.
+    layout: how its rows are read, a grid without its sides. None means that the grid leaves up to two rows before it.
     """
 
     key: str
@@ -34,10 +31,6 @@ class KnownTable:
     patch: FieldPath = ()
     kernel: str = ""
     layout: TableLayout | None = TableLayout.BERT
-
-    @property
-    def is_grid(self) -> bool:
-        return bool(self.patch or self.kernel)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,9 @@ from posembed.report.learned.pictures import image, norms, small_title
 from posembed.tables.similarity import cosine_matrix, neighbour_cosine
 from posembed.tables.spectrum import Spectrum, fourier_power
 
-MOST_DRAWN = 512
-"""Rows or columns of a picture: no screen shows more."""
+MOST_DRAWN = 512  # rows or columns of a picture: no screen shows more
 COMPONENTS = 6
-WAVE = 0.7
-"""A direction is called a wave if this share of its power lies within a quarter of one frequency."""
+WAVE = 0.7  # the share of its power within a quarter of one frequency that makes a direction a wave
 LEFT = 44
 WIDE = WIDTH - LEFT - 8
 
@@ -49,10 +47,10 @@ def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure
     drawn, step = thinned(rows)
     last = first + len(rows)
     values = axes_at(figure, left=LEFT, top=26, width=WIDE, height=150)
-    few, _ = thinned(drawn.T)
-    largest = robust_largest(rows)
+    sample, _ = thinned(rows.abs().float().flatten(), most=200_000)
+    largest = sample.quantile(0.995).item() or 1.0  # so that a few large values do not turn all others white
     title = f"values, ± {largest:.2g}" + (f"; every {step}th row" if step > 1 else "")
-    image(values, few, largest, title=title, extent=(first, last, rows.size(1), 0))
+    image(values, thinned(drawn.T)[0], largest, title=title, extent=(first, last, rows.size(1), 0))
     values.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     label(values, y="dimension")
     of_rows, shown = norms(rows), [row for row in marked if first <= row < last]
@@ -220,9 +218,3 @@ def grid_maps(
         if cell is not None:
             axes.plot(cell[1], cell[0], "s", markerfacecolor="none", markeredgecolor=INK, markersize=5)
     return figure
-
-
-def robust_largest(rows: Tensor) -> float:
-    """Returns where the colours end, so that a few large values do not turn all others white."""
-    sample, _ = thinned(rows.abs().float().flatten(), most=200_000)
-    return sample.quantile(0.995).item() or 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, Learned, TableReport
+from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableReport
 from posembed.report.checkpoint.pictures import (
     along_figure,
     components_figure,
@@ -114,12 +114,10 @@ def sentences(report: TableReport, lead: str) -> Iterator[str]:
         yield f"{where.capitalize()}{f' {stands}' if finding.what == 'outlying' else f': {finding.what}'}."
     if not report.findings and isinstance(table, PositionTable) and table.kind == "learned":
         yield "Nothing is wrong with its rows."
-    if report.learned is not None:
-        yield from learned_sentences(report.learned, table.width)
-
-
-def learned_sentences(learned: Learned, width: int) -> Iterator[str]:
-    yield f"{learned.directions_90:,} of {min(learned.rows, width):,} directions hold 90% of the rows' variance."
+    learned = report.learned
+    if learned is None:
+        return
+    yield f"{learned.directions_90:,} of {min(learned.rows, table.width):,} directions hold 90% of the rows' variance."
     if learned.cosine_by_distance:
         near, far = learned.cosine_by_distance[0], learned.cosine_by_distance[-1]
         yield f"Neighbours have a mean cosine of {near[1]:.2f}, rows {far[0]:,} apart one of {far[1]:.2f}."
