@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import posembed
-from posembed.checkpoints.json_files import LargeJson, json_text, read_json
 from posembed.errors import CheckpointError
+from posembed.modelfiles.json_files import LargeJson, json_text, read_json
 from tiny_models import TEXT, saved, tiny_model
 
 SURROGATE = "a\ud800b"

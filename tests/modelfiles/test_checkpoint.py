@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save_file
 
 import posembed
-from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.tensor_files import values_of
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import values_of
 from tiny_models import TEXT, saved, tiny_model
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)}
@@ -165,7 +165,7 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "null", "{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
 def test_settings_that_are_no_settings_are_refused(text: str, tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(text)

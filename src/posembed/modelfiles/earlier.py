@@ -1,8 +1,8 @@
 """Recognises the output of an earlier resize, so that ``--overwrite`` never deletes anybody's work.
 
-A resize keeps its time in its record, and of a folder each file's hash, and gives all its files that time, in
-whole even seconds, which every file system can store. What somebody adds or changes later differs from the record,
-even where an archive has given all files one time.
+A resize keeps its time and, for a folder, each file's hash in its record. All its files get that time, in whole even
+seconds, which every file system can store. Whatever somebody adds or changes later differs from the record, even if
+an archive has given all files one time.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from posembed.checkpoints.json_files import read_json
-from posembed.checkpoints.tensor_files import open_file, read_header, tensor_bytes
 from posembed.errors import CheckpointError
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.raw_files import open_file
+from posembed.modelfiles.safetensors import read_header, tensor_bytes
 
 RECORD = "posembed.json"
 MOST_NAMED = 5
-# Of a file above 64 MB, only blocks at even distances are hashed: all its bytes would take as long as the copy.
+# Of a file above 64 MB only blocks at even distances are hashed: all its bytes would take as long as the copy.
 BLOCK, BLOCKS = 1 << 16, 1 << 10
 
 
 def hashes_of(place: Path) -> dict[str, str]:
-    """The hash of every file of a folder, but of its record."""
+    """Returns the hash of every file of a folder except its record."""
     return {name: fingerprint(path) for name, path in files_of(place).items() if name != RECORD}
 
 
 def stamp(place: Path) -> None:
-    """Set the time of the last resize, as the record says it, on a file or on all files of a folder."""
+    """Sets the time of the last resize, from the record, on a file or on all files of a folder."""
     with suppress(KeyError, IndexError, OSError, CheckpointError):  # --overwrite then refuses this copy: safe
         seconds = last_resize(place)["time"]
         for path in files_of(place).values():
@@ -39,7 +40,7 @@ def stamp(place: Path) -> None:
 
 
 def files_of(place: Path) -> dict[str, Path]:
-    """The files of a folder by their names in it, or the one file."""
+    """Returns the files of a folder by their names in it, or the one file."""
     if not place.is_dir():
         return {place.name: place}
     paths = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
@@ -47,14 +48,14 @@ def files_of(place: Path) -> dict[str, Path]:
 
 
 def last_resize(place: Path) -> dict[str, Any]:
-    """The newest entry of the record. Raises KeyError or IndexError where there is none."""
+    """Returns the newest entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
     text = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
     last: dict[str, Any] = text["resizes"][-1]
     return last
 
 
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a file's size and bytes; of a large file, of its size and blocks spread over it."""
+    """Returns SHA-256 of a file's size and bytes; for a large file, of its size and blocks spread over it."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         digest = hashlib.sha256(str(size).encode())
@@ -65,7 +66,7 @@ def fingerprint(path: Path) -> str:
 
 
 def why_not_replaced(place: Path) -> str | None:
-    """Why a resize may not replace what stands at ``place``; None where it is an earlier resize, unchanged."""
+    """Returns why a resize may not replace ``place``; None for an earlier resize, unchanged."""
     try:
         if place.is_dir():
             others = foreign_entries(place)
@@ -83,13 +84,13 @@ def why_not_replaced(place: Path) -> str | None:
 
 
 def foreign_entries(root: Path) -> list[str]:
-    """What an earlier resize did not leave so: files of another time or content, links, empty folders."""
+    """Returns what differs from an earlier resize: files of another time or content, links, empty folders."""
     record = root / RECORD
     hashes, seconds = {}, None
     with suppress(KeyError, IndexError, TypeError, CheckpointError):
         hashes, seconds = {**read_json(record)["files"]}, last_resize(root)["time"]
     found = []
-    for folder, subfolders, names in os.walk(root, onerror=raised):
+    for folder, subfolders, names in os.walk(root, onerror=raise_error):
         paths = [Path(folder, name) for name in (*subfolders, *names)]
         if not paths and Path(folder) != root:
             found.append(f"{Path(folder).relative_to(root)}/")
@@ -104,10 +105,8 @@ def foreign_entries(root: Path) -> list[str]:
 
 
 def is_unchanged_file(path: Path) -> bool:
-    """Whether a bare file has the time and the tables of the resize that its metadata tells of."""
-    tensors, metadata = read_header(path)
-    if "posembed" not in metadata:
-        return False
+    """Whether a file of weights has the time and the tables of the resize in its metadata."""
+    tensors, _ = read_header(path)
     with suppress(KeyError, IndexError, TypeError, ValueError):
         last = last_resize(path)
         return has_time(path, last["time"]) and all(
@@ -123,5 +122,5 @@ def has_time(path: Path, seconds: Any) -> bool:
     return stat.S_ISREG(state.st_mode) and type(seconds) is int and state.st_mtime_ns == seconds * 10**9
 
 
-def raised(error: OSError) -> None:
+def raise_error(error: OSError) -> None:
     raise error

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from posembed.checkpoints.tensor_files import copy_bytes, read_header, write_tensors
 from posembed.errors import CheckpointError
+from posembed.modelfiles.raw_files import copy_bytes
+from posembed.modelfiles.safetensors import read_header, write_tensors
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
@@ -78,7 +79,7 @@ def raw(tensor: Any) -> bytes:
 
 def test_without_the_kernels_help_the_copy_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.copy_file_range", raising=False)
-    monkeypatch.setattr("posembed.checkpoints.tensor_files.COPY_CHUNK", 7)
+    monkeypatch.setattr("posembed.modelfiles.raw_files.COPY_CHUNK", 7)
     (tmp_path / "a").write_bytes(bytes(range(100)))
     with (tmp_path / "b").open("xb", buffering=0) as file:
         copy_bytes(tmp_path / "a", 10, 95, file)
@@ -102,31 +103,31 @@ def entry(start: int, stop: int, shape: list[Any] | None = None, dtype: str = "F
 
 
 @pytest.mark.parametrize(
-    ("header", "reason"),
+    "header",
     [
-        ({"a": entry(0, 32)}, "16 bytes are there"),
-        ({"a": entry(0, 12), "b": entry(8, 16)}, "overlaps"),
-        ({"a": entry(0, 4), "b": entry(8, 16)}, "gap"),
-        ({"a": entry(0, 12)}, "end at byte"),
-        ({"a": entry(0, 16, shape=[5])}, "needs 20 bytes"),
-        ({"a": entry(0, 16, shape=[2**62, 2**62])}, "needs"),
-        ({"a": entry(0, 16, shape=[-4])}, "sizes"),
-        ({"a": entry(0, 16, shape=[4.0])}, "sizes"),
-        ({"a": entry(0, 16, shape=[True])}, "sizes"),
-        ({"a": entry(16, 0, shape=[0])}, "reaches"),
-        ({"a": entry(0, 16, dtype="F31")}, "unknown dtype"),
-        ({"a": {"dtype": "F32"}}, "does not give"),
-        ({"a": 3}, "does not give"),
-        ({"__metadata__": {"a": 1}, "a": entry(0, 16)}, "__metadata__"),
-        ([], "JSON object"),
-        (b'{"a": 1, "a": 2}', "stands twice"),
-        (b"{" * 100_000, "JSON"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "JSON"),
-        (b"\xff\xfe", "JSON"),
+        {"a": entry(0, 32)},
+        {"a": entry(0, 12), "b": entry(8, 16)},
+        {"a": entry(0, 4), "b": entry(8, 16)},
+        {"a": entry(0, 12)},
+        {"a": entry(0, 16, shape=[5])},
+        {"a": entry(0, 16, shape=[2**62, 2**62])},
+        {"a": entry(0, 16, shape=[-4])},
+        {"a": entry(0, 16, shape=[4.0])},
+        {"a": entry(0, 16, shape=[True])},
+        {"a": entry(16, 0, shape=[0])},
+        {"a": entry(0, 16, dtype="F31")},
+        {"a": {"dtype": "F32"}},
+        {"a": 3},
+        {"__metadata__": {"a": 1}, "a": entry(0, 16)},
+        [],
+        b'{"a": 1, "a": 2}',
+        b"{" * 100_000,
+        b'{"a": ' + b"1" * 5000 + b"}",
+        b"\xff\xfe",
     ],
 )
-def test_a_header_that_lies_is_refused(header: Any, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=reason):
+def test_a_header_that_lies_is_refused(header: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"a\.safetensors: not a whole safetensors file"):
         read_header(lying(tmp_path / "a.safetensors", header))
 
 

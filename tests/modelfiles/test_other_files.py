@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import posembed
-from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.other_files import other_files
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.other_files import other_files
 from tiny_models import TEXT, saved, tiny_model
 
 BINARY = os.urandom(4096) + b"\0"

@@ -1,7 +1,7 @@
-"""The files of a checkpoint that are not its weights: what a resized copy keeps, and what it goes without.
+"""The files of a checkpoint besides its weights: which of them a resized copy keeps, and which it leaves out.
 
-A copy goes without everything that may hold the old table: weights in other formats, training state, other models
-in subfolders, and binary files of unknown kinds. Each is named. Nothing is dropped in silence.
+A copy leaves out everything that may hold the old table: weights in other formats, training state, other models in
+subfolders, and binary files of unknown kinds. Each is named.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from posembed.checkpoints.files import Checkpoint
-from posembed.checkpoints.modules import module_folders
-from posembed.checkpoints.tensor_files import reading
-from posembed.checkpoints.weight_names import PICKLES, is_export
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint
+from posembed.modelfiles.hub import module_folders
+from posembed.modelfiles.names import is_weights
+from posembed.modelfiles.raw_files import reading
 
-# What describes weights that are left out, and misleads without them: a loader that finds an adapter_config.json
-# loads the model that this file names, not the one beside it.
+# Files that describe weights which are left out, and that mislead without them: a loader that finds an
+# adapter_config.json loads the model that this file names, not the one beside it.
 DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
-# Binary files that hold no table: vocabularies, pictures, sounds, a voice.
+# Files that hold no table, binary or not: vocabularies, pictures, sounds, a voice.
 HARMLESS = (
     ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",
     ".wav", ".mp3", ".flac", ".ogg", ".mp4", ".txt", ".md", ".json", ".jsonl", ".py",
 )  # fmt: skip
-# Mostly folders, but files in a worktree and in a submodule, where they lead to the folder.
+# Mostly folders; in a worktree and in a submodule, files that lead to the folder.
 VERSION_CONTROL = (".git", ".hg", ".svn", ".bzr", ".jj", ".dvc")
-LOOKED_AT = 1 << 16
+SAMPLE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,7 @@ class OtherFiles:
 
 
 def other_files(checkpoint: Checkpoint) -> OtherFiles:
-    """What a copy keeps beside the weights.
-
-    Raises:
-        CheckpointError: a file cannot be read, or a file to copy is a link to a place outside of the checkpoint.
-    """
+    """Returns what a copy keeps besides the weights. Refuses links out of the checkpoint."""
     if checkpoint.folder is None:
         return OtherFiles()
     root = checkpoint.root
@@ -55,14 +51,14 @@ def other_files(checkpoint: Checkpoint) -> OtherFiles:
             refuse_link_outside(root, path)
         modules = {root / name for name in module_folders(root)} - {checkpoint.folder}
         entries = [path for path in walk(root, root, ()) if path not in own]
-        weights = {path for path in entries if is_weights(path) and modules.isdisjoint(path.parents)}
-        # Settings beside the weights of another model (onnx/config.json) are that model's, and stay with it.
+        weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
+        # Settings beside the weights of another model (onnx/config.json) belong to that model.
         other_models = {path.parent for path in weights} - {root, checkpoint.folder}
         kept: dict[Path, Path] = {}
         left_out = []
         for path in entries:
             relative = path.relative_to(root)
-            if path in weights or path.parent in other_models or stays_behind(path, modules):
+            if path in weights or path.parent in other_models or is_left_out(path, modules):
                 left_out.append(f"{relative}/" if path.is_dir() else str(relative))
             else:
                 refuse_link_outside(root, path)
@@ -71,7 +67,7 @@ def other_files(checkpoint: Checkpoint) -> OtherFiles:
 
 
 def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """Every file, in order, also behind links to folders; and the hidden folders (.git, .cache) themselves."""
+    """Yields every file in order, also behind links to folders, and hidden folders (.git, .cache) themselves."""
     here, names = folder.resolve(), sorted(os.listdir(folder))
     for name in names:
         path = folder / name
@@ -80,15 +76,11 @@ def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
             continue
         refuse_link_outside(root, path)
         if path.resolve() in (*above, here):
-            raise CheckpointError(f"{path}: a link to a folder that it lies in; remove it from the checkpoint")
+            raise CheckpointError(f"{path}: a link to a folder that it is in; remove it from the checkpoint")
         yield from walk(root, path, (*above, here))
 
 
-def is_weights(path: Path) -> bool:
-    return path.suffix in (".safetensors", *PICKLES) or is_export(path.name)
-
-
-def stays_behind(path: Path, modules: set[Path]) -> bool:
+def is_left_out(path: Path, modules: set[Path]) -> bool:
     """Whether a file that is not known as weights is left out all the same."""
     if DESCRIPTION.fullmatch(path.name) and modules.isdisjoint(path.parents):
         return True
@@ -99,11 +91,11 @@ def stays_behind(path: Path, modules: set[Path]) -> bool:
     if path.suffix.lower() in HARMLESS or not modules.isdisjoint(path.parents):
         return False
     with path.open("rb") as file:
-        return b"\0" in file.read(LOOKED_AT)
+        return b"\0" in file.read(SAMPLE)
 
 
 def refuse_link_outside(root: Path, path: Path) -> None:
-    """A link may lead to a place inside the checkpoint, or into the blobs of the hub cache that it lies in."""
+    """Refuses a link that leads neither into the checkpoint nor into the blobs of the hub cache around it."""
     if not path.is_symlink():
         return
     if not path.exists():

@@ -1,7 +1,8 @@
-"""Weights in a ``.bin``, ``.pt``, ``.pth`` or ``.ckpt`` file: a pickle, read without running what it says."""
+"""Weights in a ``.bin``, ``.pt``, ``.pth`` or ``.ckpt`` file: a pickle, read without running its code."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import warnings
 import zipfile
@@ -11,18 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.checkpoints.tensor_files import DTYPE_NAMES, open_file
 from posembed.errors import CheckpointError
+from posembed.modelfiles.raw_files import open_file
+from posembed.modelfiles.safetensors import DTYPE_NAMES
 
-# Where training scripts keep the weights when they save more than those.
+# The names under which training scripts keep the weights beside other things.
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
 
 
-def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The state dict in a file that torch.save wrote, and the names of what else lies there.
+def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any]]:
+    """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
 
-    The values stay in the file, mapped into memory, until they are looked at (not in files of the format from
-    before torch 1.6, which cannot be mapped).
+    The values stay in the file, mapped into memory, until they are used. Files from before torch 1.6 cannot be
+    mapped and are read whole.
 
     Raises:
         CheckpointError: not a file of torch.save, a pickle that wants to run code, or no state dict inside.
@@ -43,19 +45,28 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         if value.numel() * value.element_size() > size:
             raise CheckpointError(f"{path}: {key!r} says that it has {value.numel()} values, in {size} bytes of file")
         tensors[key] = value.detach()
-    return tensors, tuple(others)
+    settings = loaded.get("args")
+    return tensors, tuple(others), vars(settings) if isinstance(settings, argparse.Namespace) else {}
 
 
 def load_without_running(path: Path) -> Any:
     with open_file(path) as file:
-        zipped = file.read(4) == b"PK\3\4"  # how torch itself tells
-    if zipped:
-        refuse_compressed_records(path)
+        zipped = file.read(4) == b"PK\3\4"  # as torch itself decides
+    if zipped:  # torch.save compresses nothing, so a compressed record is damage or a zip bomb
+        try:
+            with zipfile.ZipFile(path) as archive:
+                records = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise not_a_saved_file(path, str(error)) from error
+        for record in records:
+            if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
+                raise not_a_saved_file(path, f"its record {record.filename!r} is compressed")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch speaks to developers here, of pickle protocols
+        # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
+        with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
+            warnings.simplefilter("ignore")  # torch addresses developers here, about pickle protocols
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
-    except Exception as error:  # a damaged pickle makes its reader raise nearly anything
+    except Exception as error:  # a damaged pickle can raise nearly anything
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error
@@ -65,20 +76,8 @@ def load_without_running(path: Path) -> Any:
         ) from error
 
 
-def refuse_compressed_records(path: Path) -> None:
-    """torch.save compresses nothing, so a compressed record is damage or a zip bomb."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            records = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
-        raise not_a_saved_file(path, str(error)) from error
-    for record in records:
-        if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
-            raise not_a_saved_file(path, f"its record {record.filename!r} is compressed")
-
-
 def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:
-    """The state dict, and its name where it lies inside another dict."""
+    """Returns the state dict, and its name if it is inside another dict."""
     if any(isinstance(value, Tensor) for value in loaded.values()):
         return loaded, None
     inner = {

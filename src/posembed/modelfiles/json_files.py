@@ -1,16 +1,15 @@
-"""JSON files of a checkpoint: settings read with distrust, and one value replaced inside a large file."""
+"""JSON files of a model: settings, and one value replaced inside a large file."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from posembed.checkpoints.tensor_files import open_file, without_repeats
 from posembed.errors import CheckpointError
 from posembed.files import as_bytes
+from posembed.modelfiles.raw_files import read_bytes
 
 LARGEST_SETTINGS = 32_000_000
 LARGEST_VOCABULARY = 1_000_000_000
@@ -18,67 +17,73 @@ BLANK = " \t\n\r"
 
 
 def read_json(path: Path, *, expected: type = dict) -> Any:
-    """A JSON file of settings. Raises CheckpointError where it is not JSON of the kind that was expected."""
-    text = read_bytes(path, LARGEST_SETTINGS)
+    """Reads a file of settings. Raises CheckpointError if it is not JSON of the expected kind."""
+    text = read_bytes(path, most=LARGEST_SETTINGS)
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON ({str(error)[:80]})") from error
+        raise not_json(path, error) from error
     if not isinstance(value, expected):
         kind = "an object" if expected is dict else "a list"
         raise CheckpointError(f"{path}: expected {kind}, found a {type(value).__name__}")
     return value
 
 
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the pairs as a dict. Raises ValueError for a repeated name."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a name stands twice")
+    return mapping
+
+
+def not_json(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path}: not JSON ({str(error)[:80]}); fetch or save it again")
+
+
 def json_text(value: Any, *, one_line: bool = False) -> str:
-    """JSON in UTF-8. Lone surrogates, which UTF-8 cannot hold, stay escaped as they were."""
+    """Returns JSON in UTF-8. Lone surrogates, which UTF-8 cannot hold, stay escaped."""
     if one_line:
         return encodable(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
     return encodable(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
 def encodable(text: str) -> str:
-    r"""The text with each lone surrogate as ``\udXXX``."""
+    r"""Returns the text with each lone surrogate as ``\udXXX``."""
     return as_bytes(text).decode()
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    with open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise CheckpointError(f"{path}: expected at most {most:,} bytes; it has {size:,}")
-        return file.read(size)
-
-
 class LargeJson:
-    """A JSON object of which single values are read and replaced; all other bytes stay, and most are not parsed.
+    """A JSON object of which single values are read and replaced. All other bytes stay, and most are not parsed.
 
     A vocabulary of 100 MB as Python objects would need gigabytes.
 
     Raises:
-        CheckpointError: not a JSON object, as far as it is looked at.
+        CheckpointError: the text is not a JSON object, as far as it is read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        text = read_bytes(path, most=LARGEST_VOCABULARY)
         try:
-            self.text = read_bytes(path, LARGEST_VOCABULARY).decode("utf-8")
+            self.text = text.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise CheckpointError(f"{path}: not JSON ({error})") from error
+            raise not_json(path, error) from error
 
     def get(self, *names: str) -> Any:
-        """The value under these names, from the outermost in; None where there is none."""
+        """Returns the value under these names, from the outermost in; None if there is none."""
         span = self._span(names)
         return None if span is None else json.loads(self.text[slice(*span)])
 
     def replace(self, *names: str, value: Any) -> None:
-        """Put another value under these names, which must be there, into the text."""
+        """Replaces the value under these names. Raises KeyError if there is none."""
         span = self._span(names)
-        assert span is not None
+        if span is None:
+            raise KeyError(names)
         self.text = self.text[: span[0]] + json_text(value, one_line=True) + self.text[span[1] :]
 
     def _span(self, names: tuple[str, ...]) -> tuple[int, int] | None:
-        start = 0
+        start = stop = 0
         try:
             for name in names:
                 found = next((span for key, *span in members(self.text, start) if key == name), None)
@@ -86,14 +91,14 @@ class LargeJson:
                     return None
                 start, stop = found
         except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{self.path}: not JSON ({str(error)[:80]})") from error
+            raise not_json(self.path, error) from error
         return start, stop
 
 
 def members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Each name of the object that begins at ``start``, with the start and stop of its value; none if no object.
+    """Yields each name of the object that begins at ``start``, with the start and stop of its value.
 
-    Raises ValueError where the text is not JSON. Values are parsed as they are passed, and dropped.
+    Yields nothing for a value that is not an object. Raises ValueError if the text is not JSON.
     """
     decoder = json.JSONDecoder()
     place = after_blanks(text, start)

@@ -18,10 +18,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.tensor_files import copy_bytes, read_header
-from posembed.checkpoints.write import write_checkpoint
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.copies import whole_copy
+from posembed.modelfiles.raw_files import copy_bytes
+from posembed.modelfiles.safetensors import read_header
 from tiny_models import TEXT, saved, tiny_model
 
 TABLE = "embeddings.position_embeddings.weight"
@@ -117,7 +118,7 @@ def test_a_checkpoint_that_is_saved_anew_meanwhile_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_a_refusal_stops_the_shards_that_were_started(tmp_path: Path) -> None:
+def test_a_refusal_leaves_nothing(tmp_path: Path) -> None:
     tiny_model("bert", TEXT).save_pretrained(tmp_path / "source", max_shard_size="8KB")
     with pytest.raises(posembed.ArgumentError, match="already holds"):
         posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", length=40)
@@ -284,8 +285,8 @@ KILLED_WRITERS = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
-from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.write import write_checkpoint
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.copies import whole_copy
 
 checkpoint, out, new = open_checkpoint(sys.argv[1]), Path(sys.argv[2]), torch.ones(64, 64)
 dice = random.Random(0)
@@ -293,7 +294,8 @@ for moment in range(30):
     writer = os.fork()
     if writer == 0:
         for number in range(10**6):
-            write_checkpoint(checkpoint, out / f"{moment}-{number}", tensors={"b": new}, documents={})
+            with whole_copy(checkpoint, out / f"{moment}-{number}") as copy:
+                copy.write(tensors={"b": new}, documents={})
     while moment % 2 and not (out / f"{moment}-0").exists():  # half of them finish a copy, on slow machines too
         time.sleep(0.001)
     time.sleep(dice.uniform(0.005, 0.05))
@@ -309,7 +311,8 @@ def test_killed_at_thirty_moments_every_copy_is_whole_or_absent(tmp_path: Path) 
     save_file({"a": torch.rand(500, 500), "b": torch.zeros(32, 64)}, source / "model.safetensors")
     (source / "config.json").write_text("{}")
     before = hashes(source)
-    write_checkpoint(open_checkpoint(source), tmp_path / "whole", tensors={"b": torch.ones(64, 64)}, documents={})
+    with whole_copy(open_checkpoint(source), tmp_path / "whole") as copy:
+        copy.write(tensors={"b": torch.ones(64, 64)}, documents={})
 
     subprocess.run([sys.executable, "-c", KILLED_WRITERS, str(source), str(out)], check=True, timeout=60)
 
