@@ -17,8 +17,8 @@ from posembed.report.page import Picture, Section, picture
 
 COLUMNS = 3
 _WHERE_THEY_LOOK = (
-    "The mean weight of the token so many tokens back, on held-out text at the training length: a panel a layer, "
-    "a line a head. Dashed: what a head gives that weighs all it sees alike."
+    "The mean attention weight by distance, on held-out text at the training length: one panel per layer, one line "
+    "per head. Dashed: a head that weighs all the tokens it sees equally."
 )
 LEAST = 1e-4
 """Weights below are not drawn."""

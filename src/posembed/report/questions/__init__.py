@@ -33,6 +33,8 @@ class QuestionPage(ABC, Generic[SummaryT]):
 
     first = "encoding"
     """The head above the names."""
+    of_each = "encoding"
+    """What the runs are counted by: "3 runs per encoding"."""
     loss_unit = "per token"
     """What a training loss is the mean of."""
     loss_note = ""
@@ -56,7 +58,8 @@ class QuestionPage(ABC, Generic[SummaryT]):
 
     def notes(self, summary: SummaryT) -> list[str]:
         """Returns what a reader of the terminal must know to read the main table."""
-        return [seeds_note(summary.rows, self.first)]
+        several = any(len(row.seeds) > 1 for row in summary.rows)
+        return [seeds_note(summary.rows, self.of_each)] if several else []  # the answer reports a single run
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -78,7 +81,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         sections = [
             Section("", tuple(self.figures(summary))),
-            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.first)),
+            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.of_each)),
             Section("What the tables learned", tuple(self.learned(folder, results)), says=self.tables_note),
             attention_section(folder, results),
             training_section(results, unit=self.loss_unit, note=self.loss_note),
@@ -163,7 +166,7 @@ def trained_table(
     return Table(
         "What was trained",
         "The models differ only in their positions.",
-        (Cell("parameters"), Cell("of positions"), Cell("runs"), *extra),
+        (Cell("parameters"), Cell("position parameters"), Cell("runs"), *extra),
         tuple(Row(row.name, cells(row)) for row in rows),
         first=first,
     )
@@ -187,8 +190,8 @@ def values_table(
     return Table(title, says, head, rows, first="run")
 
 
-def seeds_note(rows: Sequence[SummaryRow], first: str) -> str:
+def seeds_note(rows: Sequence[SummaryRow], of_each: str) -> str:
     """Returns how certain the numbers are."""
     if all(len(row.seeds) < 2 for row in rows):
-        return f"There is one run per {first}, so there are no intervals; small differences may be chance."
-    return f"Below each mean is its {INTERVAL} over seeds (Student's t); differences and ratios are paired by seed."
+        return f"There is one run per {of_each}, so there are no intervals; small differences may be chance."
+    return f"Below each mean is its {INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."

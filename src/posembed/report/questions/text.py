@@ -47,8 +47,8 @@ class TextPage(QuestionPage[TextSummary]):
         head = [Cell("accuracy, %", rank=1)]
         head += [Cell("macro F1, %", rank=5)] if summary.uneven else []
         head += [
-            Cell(f"minus {summary.reference}", note=f"{INTERVAL} over seeds", rank=2),
-            Cell(f"{INTERVAL} over documents", rank=4),
+            Cell(f"minus {summary.reference}", note="over seeds", rank=2),
+            Cell(INTERVAL, note="over documents", rank=4),
             Cell("significant?", kind="words", rank=3),
         ]
 
@@ -62,11 +62,12 @@ class TextPage(QuestionPage[TextSummary]):
                 return (*found, Cell(""), Cell(""), Cell("", kind="words"))
             value = difference.over_seeds.value
             kind = ("good" if value > 0 else "bad") if difference.significant else "muted"
+            unknown = None in (difference.over_seeds.low, difference.over_documents.low)
             return (
                 *found,
                 Cell(points(value), note=interval(difference.over_seeds, points)),
                 Cell(interval(difference.over_documents, points), kind="muted"),
-                Cell({"good": "better", "bad": "worse"}.get(kind, "no"), kind=kind),
+                Cell({"good": "better", "bad": "worse"}.get(kind, "unknown" if unknown else "no"), kind=kind),
             )
 
         uneven = " Macro F1 weighs every class equally, however small." if summary.uneven else ""
@@ -100,8 +101,8 @@ class TextPage(QuestionPage[TextSummary]):
                 difference_figure(differences, drawn, summary.reference or ""),
                 name="differences",
                 described=" ".join(self.answer(summary)),
-                caption=f"The line at 0 is {summary.reference}. Thick: the {INTERVAL} over seeds, paired by seed (none "
-                "with one run). Thin: over the held-out documents. A difference is significant if neither crosses "
+                caption=f"The line at 0 is {summary.reference}. Thick: the {INTERVAL} over seeds, paired by seed "
+                "(unknown with one run). Thin: over the held-out documents. A difference is significant if neither crosses "
                 "the line.",
             )
 
