@@ -60,9 +60,7 @@ def page_text(page: str) -> str:
 
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
 FOLDERS: dict[str, Callable[[Path], object]] = {
-    "lengths": lambda path: made_up_runs.save(
-        path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]
-    ),
+    "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
     "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
     "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
     "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
