@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from posembed.lab import presets
 from posembed.lab.advice.evidence import PUBLISHED, Measured, Study, write_studies
 from posembed.lab.encodings import ENCODINGS
+from posembed.lab.runs.spec import default_window
 from posembed.statistics import Estimate
 
 ROOT = Path(__file__).parents[1]
@@ -73,7 +73,7 @@ def of_broad(page: str) -> Study:
     lengths = [int(head) for head in cells_of(heads) if head.isdigit()]
     rows = []
     for encoding, *cells in map(cells_of, bodies):
-        window = presets.default_window(layers, train_length) if encoding == "rolling" else None
+        window = default_window(layers, train_length) if encoding == "rolling" else None
         by_length = {length: with_ends(cell) for length, cell in zip(lengths, cells, strict=False)}
         rows.append(Measured(encoding, window, seeds, by_length))
     return Study("every encoding, quick preset", BROAD, train_length, tuple(rows))

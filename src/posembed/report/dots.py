@@ -1,4 +1,4 @@
-"""A figure of estimates under each other: a dot for each mean, a bar for its interval, a tick for each value."""
+"""A dot plot of estimates: a dot per mean, a bar per interval, a tick per value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from posembed.statistics import Estimate
 def dots_figure(
     rows: Sequence[tuple[str, Estimate | None, str]], *, title: str, below: str, marked: float | None = None
 ) -> Figure:
-    """Draws rows of (name, estimate or None, text at the right), from the top; ``marked`` gets a vertical line."""
+    """Draws rows from the top: (name, estimate or None, text at the right). ``marked``: the x of a vertical line."""
     each = 30
     height = 40 + each * len(rows) + 50
     figure = new_figure(height)

@@ -1,4 +1,4 @@
-"""A line chart of estimates: one line per name, its 95% band, and where it ends if its positions do."""
+"""A line chart of estimates: one line per name, its 95% band, and where it ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Line:
     name: str
     points: Mapping[int, Estimate]
     end: int | None = None
-    """The largest x that has a position, if the line ends there."""
+    """The x at which the line ends, if that is before the others."""
 
 
 def line_chart(
@@ -50,18 +50,20 @@ def line_chart(
     title: str,
     below: str,
     ticks: Sequence[int],
-    trained: int,
+    trained: int | None = None,
     logarithmic: tuple[float, float] | None = None,
     target: float | None = None,
     shade_trained: bool = False,
+    past_end: str = "no position past",
 ) -> Figure:
     """Draws the lines.
 
     Args:
         names: everything that the page compares, so that a name has the same colour in every figure.
-        trained: the x of training, marked by a dotted line, or by a shade from 0 up to it.
+        trained: the x of training, marked by a dotted line, or by a shade from 0 up to it; None marks nothing.
         logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
         target: a share marked by a horizontal line.
+        past_end: what it writes next to lines with an end, before the x.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
@@ -76,7 +78,8 @@ def line_chart(
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_ylim(*logarithmic)
-        shortest, longest = min(*ticks, trained), max(ticks)
+        every = {*ticks, *(x for line in lines for x in line.points)} | ({trained} if trained is not None else set())
+        shortest, longest = min(every), max(every)
         margin = (longest / shortest) ** 0.04 if longest > shortest else 1.2
         axes.set_xlim(shortest / margin, longest * margin)
         tick_heights(axes)
@@ -89,8 +92,9 @@ def line_chart(
             _draw(axes, line, drawn[line.name], factor)
     if not logarithmic:
         axes.set_ylim(max(axes.get_ylim()[0], -4), 104)
-    _name_ends(axes, lines, drawn)
-    _mark_trained(axes, trained, shade=shade_trained)
+    _name_ends(axes, lines, drawn, text=past_end)
+    if trained is not None:
+        _mark_trained(axes, trained, shade=shade_trained)
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
     label_line_ends(axes, [(value, text, drawn[line.name].colour) for value, text, line in ends])
@@ -142,7 +146,7 @@ def _mark_trained(axes: Axes, trained: int, *, shade: bool) -> None:
     )
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style]) -> None:
+def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, text: str) -> None:
     """Writes which encodings end where, as low as the lines leave room."""
     by_end: dict[int, list[str]] = {}
     for line in lines:
@@ -150,10 +154,10 @@ def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style]) ->
             by_end.setdefault(line.end, []).append(line.name)
     taken: list[float] = []
     for end, names in by_end.items():
-        text = f"✕ {listed(names)}: no position past {end:,}"
-        taken.append(_free_height(axes, end, text, taken))
+        note = f"✕ {listed(names)}: {text} {end:,}"
+        taken.append(_free_height(axes, end, note, taken))
         axes.annotate(
-            text,
+            note,
             (end, taken[-1]),
             xycoords=("data", "axes fraction"),
             xytext=(8, 0),

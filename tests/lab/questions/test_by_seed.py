@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from posembed.lab.questions.accuracy import FEWEST_ALIKE, Told, difference
-from posembed.report.accuracy_words import accuracy, compared
 
+from made_up_classes import finished
+from posembed.lab.questions.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
+from posembed.lab.questions.text import DEFAULTS, TextSpec
+from posembed.report.questions.accuracy import accuracy, compared
 from posembed.statistics import estimate
+
+
+def of(correct: Correct, seeds: int) -> BySeed[Correct]:
+    specs = [TextSpec(question="text", encoding="a", seed=seed, data_sha256="", **DEFAULTS) for seed in range(seeds)]
+    return BySeed([finished(spec, correct, None, 0) for spec in specs])
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(documents=st.integers(2, 12), examples=st.integers(1, 9), seeds=st.integers(2, 5))
-def test_a_difference_is_not_told_by_a_few_documents_that_agree(documents: int, examples: int, seeds: int) -> None:
-    all_right = Told((examples,) * documents, (examples,) * documents)
-    none_right = Told((0,) * documents, (examples,) * documents)
-    found = difference(dict.fromkeys(range(seeds), all_right), dict.fromkeys(range(seeds), none_right))
+def test_a_few_documents_that_agree_are_not_significant(documents: int, examples: int, seeds: int) -> None:
+    all_right = Correct((examples,) * documents, (examples,) * documents)
+    none_right = Correct((0,) * documents, (examples,) * documents)
+    found = accuracy_difference(of(all_right, seeds), of(none_right, seeds), lambda correct: correct)
     assert found is not None
-    assert found.told == (documents >= FEWEST_ALIKE)
+    assert found.significant == (documents >= FEWEST_ALIKE)
     assert ("unknown over documents" in compared("a", found, "b", "documents")) == (documents < FEWEST_ALIKE)
 
 

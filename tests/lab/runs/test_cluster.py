@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from posembed import ArgumentError, DataError
-from posembed.lab.questions.lengths import LengthSpec, length_runs
+from posembed.lab.questions.lengths import Lengths, LengthSpec
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
@@ -96,7 +96,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     tmp_path: Path,
     one_thread: None,
 ) -> None:
-    specs = length_runs(spec, ["learned", "rope", "alibi"], 1)
+    specs = Lengths().specs(spec, ["learned", "rope", "alibi"], 1)
     alone = sweep(specs, task, RunFolder(tmp_path / "alone", LanguageModelling), accelerator)
     folder = RunFolder(tmp_path / "ray", Fatal)
     diary = Diary()
@@ -110,7 +110,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     assert learned.read_bytes() == RunFolder(tmp_path / "alone", LanguageModelling).table(specs[0]).read_bytes()
     # The same folder goes on, there or here.
     again = Diary()
-    more = length_runs(spec, ["learned", "rope", "alibi", "none"], 1)
+    more = Lengths().specs(spec, ["learned", "rope", "alibi", "none"], 1)
     assert len(sweep_on_ray(more, fatal, folder, address="ray", device="cpu", watcher=again)) == 4
     assert again.finished_ == ["none, seed 0"]
     assert len(again.found_) == 3

@@ -9,7 +9,7 @@ import pytest
 from posembed import RunFolderError
 from posembed.lab.measure import Measurements
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
+from posembed.lab.runs.results import RunFolder, RunResult, read_settings, result_from_json
 from posembed.lab.tasks.language import LanguageModelling
 
 
@@ -99,7 +99,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path, spec: LengthSpec) -> None:
     with pytest.raises(RunFolderError, match=r"cannot be written.*another --out"):
         RunFolder(tmp_path / "file" / "run", LanguageModelling).prepare(spec)
     with pytest.raises(RunFolderError, match=r"is not a run folder.*posembed compare lengths"):
-        RunFolder(tmp_path, LanguageModelling).settings()
+        read_settings(tmp_path)
     (tmp_path / "settings.json").write_text("{")
-    with pytest.raises(RunFolderError, match="is broken"):
+    with pytest.raises(RunFolderError, match="is damaged"):
         RunFolder(tmp_path, LanguageModelling).prepare(spec)

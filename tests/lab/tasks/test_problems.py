@@ -11,30 +11,31 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
-from posembed.lab.questions.algorithms import algorithm_runs
-from posembed.lab.tasks.algorithms.spec import AlgorithmSpec, settings, tokens_fed, written_for
 from torch.nn import functional as F
 
+from asked import runs_of, shared
+from posembed.comparison import prepare
 from posembed.errors import ArgumentError
+from posembed.lab.questions.problems import ProblemSpec
 from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress, run
 from posembed.lab.tasks.position_ids import ids_of
-from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS
-from posembed.lab.tasks.problems import Algorithm, check_encoding, right_tokens
+from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
+from posembed.lab.tasks.problems import ProblemSolving, check_encoding, right_tokens, written_for
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 2, "test_problems": 8}
 
 
-def tiny(problem: str = "addition", encoding: str = "coupled", **others: object) -> AlgorithmSpec:
+def tiny(problem: str = "addition", encoding: str = "coupled", **others: object) -> ProblemSpec:
     given = {**TINY, "train_size": 3, "test_sizes": (2, 5), **others}
-    return dataclasses.replace(settings(problem, **given), encoding=encoding)
+    return dataclasses.replace(shared(problem, **given), encoding=encoding)
 
 
 @pytest.mark.parametrize("encoding", ["alibi", "coupled"])
 def test_only_the_answers_count_and_all_their_tokens_alike(encoding: str) -> None:
-    spec, task = tiny(encoding=encoding), Algorithm("addition")
+    spec, task = tiny(encoding=encoding), ProblemSolving("addition")
     model = task.build(spec)
     ids, position_ids, weights = task.draw(spec, model, 0)
     assert ids.shape == (6, spec.train_length + 1)
@@ -55,7 +56,7 @@ def test_only_the_answers_count_and_all_their_tokens_alike(encoding: str) -> Non
 
 @pytest.mark.parametrize("encoding", ["coupled", "abacus", "alibi"])
 def test_shares_of_a_batch_have_its_loss_between_them(encoding: str) -> None:
-    spec, task = tiny(encoding=encoding), Algorithm("addition")
+    spec, task = tiny(encoding=encoding), ProblemSolving("addition")
     model = task.build(spec)
     whole = task.loss(model, *task.draw(spec, model, 3))
     parts = [task.loss(model, *task.draw(spec, model, 3, slice(start, start + 2))) for start in (0, 2, 4)]
@@ -64,7 +65,7 @@ def test_shares_of_a_batch_have_its_loss_between_them(encoding: str) -> None:
 
 def test_every_encoding_learns_from_the_same_problems() -> None:
     def drawn(encoding: str, step: int) -> torch.Tensor:
-        spec, task = tiny(encoding=encoding), Algorithm("addition")
+        spec, task = tiny(encoding=encoding), ProblemSolving("addition")
         return task.draw(spec, task.build(spec), step)[0]
 
     assert torch.equal(drawn("abacus", 1), drawn("alibi", 1))
@@ -93,8 +94,8 @@ def test_one_pass_tells_what_greedy_decoding_would_write(problem: str, encoding:
         assert written[rightly : rightly + 1] != answer[rightly : rightly + 1] or all(row)
 
 
-def trained(spec: AlgorithmSpec, accelerator: Accelerator) -> torch.nn.Module:
-    task = Algorithm(spec.problem)
+def trained(spec: ProblemSpec, accelerator: Accelerator) -> torch.nn.Module:
+    task = ProblemSolving(spec.problem)
     model = task.build(spec)
     optimizer = torch.optim.Adam(model.parameters(), lr=spec.learning_rate)
     for step in range(spec.steps):
@@ -106,27 +107,27 @@ def trained(spec: AlgorithmSpec, accelerator: Accelerator) -> torch.nn.Module:
 
 def test_a_toy_copy_is_learned_in_seconds(accelerator: Accelerator) -> None:
     toy = {"steps": 300, "batch": 32, "width": 32, "learning_rate": 1e-2, "train_size": 2, "test_sizes": (1, 2)}
-    measured = run(tiny("copy", "learned", **toy), Algorithm("copy"), accelerator).measurements
+    measured = run(tiny("copy", "learned", **toy), ProblemSolving("copy"), accelerator).measurements
     assert measured is not None
     assert measured.exact_match == {1: 1.0, 2: 1.0}
     assert measured.token_accuracy == {1: 1.0, 2: 1.0}
 
 
 def test_a_table_of_the_training_length_has_no_position_beyond(accelerator: Accelerator) -> None:
-    measured = run(tiny(encoding="learned"), Algorithm("addition"), accelerator).measurements
+    measured = run(tiny(encoding="learned"), ProblemSolving("addition"), accelerator).measurements
     assert measured is not None
     assert measured.exact_match[2] is not None
     assert measured.exact_match[5] is measured.token_accuracy[5] is None
 
 
 def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_path: Path) -> None:
-    task, spec = Algorithm("reverse"), tiny("reverse", "coupled", dropout=0.1)
+    task, spec = ProblemSolving("reverse"), tiny("reverse", "coupled", dropout=0.1)
 
     def stop(progress: Progress) -> None:
         if progress.step == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    folder = RunFolder(tmp_path, Algorithm)
+    folder = RunFolder(tmp_path, ProblemSolving)
     folder.prepare(spec)
     with pytest.raises(KeyboardInterrupt):
         run(spec, task, accelerator, folder, stop)
@@ -138,24 +139,24 @@ def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_pa
 
 
 def test_a_folder_is_of_one_problem(accelerator: Accelerator, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, Algorithm)
-    sweep(algorithm_runs(tiny("copy"), ["abacus"], 1), Algorithm("copy"), folder, accelerator)
+    folder = RunFolder(tmp_path, ProblemSolving)
+    sweep(runs_of(tiny("copy"), ["abacus"], 1), ProblemSolving("copy"), folder, accelerator)
     with pytest.raises(Exception, match="problem: copy there, parity now"):
-        sweep(algorithm_runs(tiny("parity"), ["rope"], 1), Algorithm("parity"), folder, accelerator)
+        sweep(runs_of(tiny("parity"), ["rope"], 1), ProblemSolving("parity"), folder, accelerator)
 
 
 def test_the_plan_counts_the_rows_of_the_ids(accelerator: Accelerator) -> None:
-    (planned,) = plan([tiny()], Algorithm("addition"), accelerator)
+    (planned,) = plan([tiny()], ProblemSolving("addition"), accelerator)
     assert planned.position_parameters == (5 + 3 + 4) * 16
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_problem_trains_and_is_measured(problem: str, accelerator: Accelerator) -> None:
     spec = tiny(problem, "rolling", steps=1, warmup=1)
-    measured = run(spec, Algorithm(problem), accelerator).measurements
+    measured = run(spec, ProblemSolving(problem), accelerator).measurements
     assert measured is not None
     assert list(measured.exact_match) == [2, 5]
-    assert spec.train_length == tokens_fed(problem, 3)
+    assert spec.train_length == tokens_read(problem, 3)
 
 
 def test_bad_input_is_said_before_anything_trains() -> None:
@@ -163,15 +164,15 @@ def test_bad_input_is_said_before_anything_trains() -> None:
         check_encoding("abacus", "parity")
     with pytest.raises(ArgumentError, match=r"unknown encoding 'roap' for copy; known are learned, .*, abacus"):
         check_encoding("roap", "copy")
-    with pytest.raises(ArgumentError, match="unknown problem 'division'; known are copy"):
-        settings("division")
+    with pytest.raises(ArgumentError, match=r"unknown question .division.; known are .*copy"):
+        prepare("division", {})
     with pytest.raises(ArgumentError, match="test sizes must be 1 or more, in digits; got 0, 5"):
-        settings("addition", test_sizes=(5, 0))
+        shared("addition", test_sizes=(5, 0))
     with pytest.raises(ArgumentError, match=r"test sizes .* got none"):
-        settings("addition", test_sizes=())
+        shared("addition", test_sizes=())
     with pytest.raises(ArgumentError, match="train_size must be at least 1, got 0"):
-        settings("addition", train_size=0)
+        shared("addition", train_size=0)
     with pytest.raises(ArgumentError, match="learning rate above 0"):
-        settings("addition", learning_rate=-1.0)
+        shared("addition", learning_rate=-1.0)
     with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
-        algorithm_runs(settings("addition"), ["rope"], 0)
+        runs_of(shared("addition"), ["rope"], 0)

@@ -158,5 +158,5 @@ def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> N
     sizes = values[name] = tuple(sorted(set(values[name])))
     if not sizes or sizes[0] < lowest:
         raise ArgumentError(
-            f"{name.replace('_', ' ')} must be {lowest} {unit} or more, got {', '.join(map(str, sizes)) or 'none'}"
+            f"{name.replace('_', ' ')} must be {lowest} or more, in {unit}; got {', '.join(map(str, sizes)) or 'none'}"
         )

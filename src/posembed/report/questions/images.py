@@ -31,10 +31,10 @@ class ImagesPage(QuestionPage[ImageSummary]):
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
         side = spec.train_size // spec.patch
         return (
-            f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} images of {spec.data}, "
-            f"{spec.train_size} pixels wide and high, in {side} x {side} patches. Only the positions differ. Tested on "
-            f"{summary.examples:,} held-out images, at that size and resized to others (bilinearly): patches keep "
-            "their size in pixels, so there are more or fewer of them. "
+            f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} images of "
+            f"{spec.data}, {spec.train_size} pixels wide and high, in {side} x {side} patches. Only the positions "
+            f"differ. Tested on {summary.examples:,} held-out images, at that size and resized to others "
+            "(bilinearly): patches keep their size in pixels, so there are more or fewer of them. "
             f"{capitalised(runs_per(summary.rows))}."
         )
 
