@@ -177,10 +177,9 @@ def prepare_cost(question: Cost, chosen: Mapping[str, Any]) -> PreparedCost:
     from posembed.lab.cost.measure import checked
     from posembed.lab.cost.results import prepare as prepare_folder
 
-    given = dict(chosen)
+    given = {name: _plain(value) for name, value in chosen.items()}
+    refuse_unknown(question, given, ["out", *options(question.Settings)])
     path = Path(given.pop("out", None) or Path("runs") / question.name)
-    known = options(question.Settings)
-    refuse_unknown(question, given, known)
     settings = checked(question.Settings(**_taken(given, question.Settings)))
     prepare_folder(path, settings)
     return PreparedCost(question, settings, path)
@@ -192,7 +191,11 @@ def prepare_training(question: Any, chosen: Mapping[str, Any]) -> Prepared:
     from posembed.lab.runs.results import RunFolder
     from posembed.lab.runs.tracking import check_tracker, tracking_folder
 
-    given = dict(chosen)
+    given = {name: _plain(value) for name, value in chosen.items()}
+    settings = (question.ReadingType, Conduct, question.Spec)
+    refuse_unknown(
+        question, given, [question.compared, "preset", *(name for kind in settings for name in options(kind))]
+    )
     names = given.pop(question.compared, None)
     preset = given.pop("preset", None)
     conduct = Conduct(**_taken(given, Conduct))
@@ -205,7 +208,6 @@ def prepare_training(question: Any, chosen: Mapping[str, Any]) -> Prepared:
         knock(conduct.on)
     names = question.usual if names is None else [names] if isinstance(names, str) else list(names)
     question.check(names, conduct.seeds, reading)
-    refuse_unknown(question, given, options(question.Spec))
     task, shared = question.prepare(question.settings(preset, given))
     specs = question.specs(shared, names, conduct.seeds)
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.task_type())
@@ -215,10 +217,15 @@ def prepare_training(question: Any, chosen: Mapping[str, Any]) -> Prepared:
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
 
 
-def refuse_unknown(question: Question, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    unknown = sorted(given.keys() - known.keys())
+def refuse_unknown(question: Question, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(given.keys() - set(known))
     if unknown:
         raise ArgumentError(f"unknown option {', '.join(unknown)} of {question.name}; known are {', '.join(known)}")
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as the command line would give it: a tuple for a list, text for a path."""
+    return tuple(value) if isinstance(value, list) else str(value) if isinstance(value, Path) else value
 
 
 def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:

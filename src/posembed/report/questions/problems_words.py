@@ -109,8 +109,8 @@ def _stops(rows: list[ProblemRow], summary: ProblemSummary) -> str:
 
 def _certainty(summary: ProblemSummary) -> str:
     lead = (
-        f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, are "
-        f"answered without a mistake; {runs_per(summary.rows)}"
+        f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, "
+        f"are answered without a mistake; {runs_per(summary.rows)}"
     )
     apart = [
         f"{called(row.name)} {listed(['none' if size is None else f'{size:,}' for size in row.solves_by_seed])}"
