@@ -12,8 +12,8 @@ from .errors import DataError as DataError
 from .errors import PosEmbedError as PosEmbedError
 from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
-from .lab.advice.advise import advise as advise
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
+from .lab.advice.advise import advise as advise
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding

@@ -41,28 +41,28 @@ class ImageEntry:
 IMAGE_ENCODINGS: dict[str, ImageEntry] = {
     "learned-1d": ImageEntry(
         lambda s, g: LearnedPositionalEmbedding(1 + g[0] * g[1], s.width, dropout=s.dropout),
-        "one trained row a patch, the patches read as a line",
+        "one trained row per patch, with the patches in one line",
         "its line of rows is interpolated linearly to the new number of patches",
     ),
     "learned-2d": ImageEntry(
         lambda s, g: LearnedGridEmbedding(g, s.width, dropout=s.dropout),
-        "one trained row a patch, the rows lying in a grid",
+        "one trained row per patch, with the rows in a grid",
         "its grid of rows is resized bicubically, with antialiasing, as timm does",
     ),
     "factorized": ImageEntry(
         lambda s, g: LearnedGridEmbedding(g, s.width, factorized=True, dropout=s.dropout),
         "a trained row for the height plus one for the width",
-        "each of its two tables is resized as learned-2d is, along its side",
+        "each of its two tables is resized along its side, as learned-2d is",
     ),
     "sinusoidal": ImageEntry(
         lambda s, g: SinusoidalPositionalEmbedding(s.width, dropout=s.dropout),
-        "fixed sines and cosines of the place in the line of patches",
+        "fixed sines and cosines of the patch's number in the line",
         "it goes on counting patches",
     ),
     "sinusoidal-2d": ImageEntry(
         lambda s, g: SinusoidalGridEmbedding(g, s.width, dropout=s.dropout),
         "fixed sines and cosines, half of the width for the column, half for the row",
-        "it is evaluated between the old places",
+        "it is evaluated between the old rows and columns",
     ),
     "none": ImageEntry(
         lambda s, g: NoPosition(),

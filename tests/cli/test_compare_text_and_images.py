@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from posembed import cli
-
 TEXT = "--train-length 12 --layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1 --tokenizer bytes"
 IMAGES = "--layers 1 --width 8 --heads 2 --steps 3 --batch 4 --warmup 1"
-
-
-def posembed(capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
-    """Run in this process: (exit code, stdout, stderr)."""
-    sys.argv = ["posembed", *command.split()]
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    out, err = capfd.readouterr()
-    return code, out, err
-
-
-@pytest.fixture(autouse=True)
-def _argv(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setenv("COLUMNS", "100")
 
 
 @pytest.fixture
@@ -39,35 +18,34 @@ def data(tmp_path: Path) -> Path:
     return file
 
 
-def test_texts_from_table_to_page(capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+def test_texts_from_table_to_page(posembed, data: Path, tmp_path: Path) -> None:
     columns = f"--data {data} --text-column mail --label-column kind"
     command = f"compare tasks text {columns} {TEXT} --encodings learned,sinusoidal,none --seeds 2 --out {tmp_path}/run"
-    code, out, err = posembed(capfd, command)
+    code, out, err = posembed(command)
     assert code == 0, err
-    assert "less sinusoidal's" in out
+    assert "minus sinusoidal" in out
     assert "none, seed 1: training loss" in err
     assert len(list((tmp_path / "run" / "results").iterdir())) == 6
-    code, out, err = posembed(capfd, command + " --json")
-    assert [row["encoding"] for row in json.loads(out)["rows"]] == ["learned", "sinusoidal", "none"]
-    assert "training loss" not in err  # they were there already
-    code, out, err = posembed(capfd, f"report {tmp_path}/run --reference none")
+    code, out, err = posembed(command + " --json")
+    assert [row["name"] for row in json.loads(out)["rows"]] == ["learned", "sinusoidal", "none"]
+    assert "training loss" not in err  # nothing trained again
+    code, out, err = posembed(f"report {tmp_path}/run --reference none")
     assert code == 0, err
-    assert "accuracy less none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "accuracy minus that of none" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
-def test_images_from_digits_to_page(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_images_from_digits_to_page(posembed, tmp_path: Path) -> None:
     code, out, err = posembed(
-        capfd,
         f"compare tasks images {IMAGES} --encodings learned-1d,factorized --test-sizes 12 --out {tmp_path}/run",
     )
     assert code == 0, err
-    assert "a small ViT tells" in out.replace("\n", " ")
-    code, _, err = posembed(capfd, f"report {tmp_path}/run")
+    assert "a small ViT correctly classifies" in out.replace("\n", " ")
+    code, _, err = posembed(f"report {tmp_path}/run")
     assert code == 0, err
 
 
-def test_a_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = posembed(capfd, f"compare tasks images {IMAGES} --out {tmp_path}/run --dry-run")
+def test_a_dry_run_trains_nothing(posembed, tmp_path: Path) -> None:
+    code, out, _ = posembed(f"compare tasks images {IMAGES} --out {tmp_path}/run --dry-run")
     assert code == 0
     assert "1,348 to train on, the last 449 held out" in out
     assert not (tmp_path / "run").exists()
@@ -86,16 +64,16 @@ def test_a_dry_run_trains_nothing(capfd: pytest.CaptureFixture[str], tmp_path: P
         ("text --data {columns} --reference rope --encodings learned", "the reference 'rope' is not among"),
         ("images --encodings rope", "'rope' is of places in a sequence, and the patches of an image form a grid"),
         ("images --test-sizes 9", "images of 9 x 9 pixels cannot be cut into patches of 2 x 2"),
-        ("images --data cats", "no images are called 'cats'"),
+        ("images --data cats", "unknown images 'cats'"),
         ("images --width 9", "width 9 is not divisible by 4 heads"),
     ],
 )
-def test_mistakes_are_said_before_anything_trains(
-    capfd: pytest.CaptureFixture[str], data: Path, tmp_path: Path, command: str, message: str
+def test_mistakes_are_refused_before_anything_trains(
+    posembed, data: Path, tmp_path: Path, command: str, message: str
 ) -> None:
     columns = f"{data} --text-column mail --label-column kind --tokenizer bytes"
     asked = command.format(data=data, columns=columns)
-    code, out, err = posembed(capfd, f"compare tasks {asked} --out {tmp_path}/run")
+    code, out, err = posembed(f"compare tasks {asked} --out {tmp_path}/run")
     assert code == 1
     assert out == ""
     assert message in err

@@ -7,17 +7,24 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from posembed.report.lengths.answer import answer
-from posembed.report.lengths.report import write_report
-from posembed.report.lengths.tables import result_tables
 
-from made_up_runs import run, runs, save, spec
+from made_up_runs import TYPICAL, run, runs, save, spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.questions.lengths import summarise_lengths
+from posembed.lab.question import Compared
+from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.report.page import Table
+from posembed.report.questions import write_report
+from posembed.report.questions.lengths import PAGE
 
 NASTY = "<script>alert('&')</script>"
+
+
+def tables_of(results: list, reference: str | None = None) -> list[Table]:
+    """The tables of the page, without the empty ones that it leaves out."""
+    summary = QUESTIONS["lengths"].summarise(results, Compared(reference=reference))
+    return [table for table in (PAGE.main_table(summary), *PAGE.tables(summary)) if table.rows]
 
 
 class Page(HTMLParser):
@@ -51,19 +58,19 @@ def test_the_answer_comes_first_and_the_evidence_last(tmp_path: Path) -> None:
     path = write_report(folder.path)
     assert path == tmp_path / "report.html"
     text = read(path).text
-    paragraphs = answer(summarise_lengths(folder.results(), reference="alibi"))
+    paragraphs = PAGE.answer(QUESTIONS["lengths"].summarise(folder.results()))
     order = [
         *paragraphs,
         "✕ learned: no position past 64",
         "Perplexity of the same tokens",
-        "Against its own perplexity at 64",
-        "Against alibi at the same length",
+        "Compared with its own perplexity at 64",
+        "Compared with alibi at the same length",
         "Perplexity over whole windows",
         "Bits per byte",
         "Repeat probe",
         "What was trained",
         "What the tables learned",
-        "training loss, nats a token",
+        "training loss, nats per token",
         "Settings",
         "Machine and versions",
         "Every value, by seed",
@@ -80,7 +87,7 @@ def test_every_value_of_every_run_is_there(tmp_path: Path) -> None:
         if result.measurements is None:
             assert f"failed: {result.failure}" in text
             continue
-        for name in ("nonoverlapping", "same_tokens", "chopped", "chopped_same_tokens", "repeat_gain"):
+        for name in ("nonoverlapping", "same_tokens", "chunked", "chunked_same_tokens", "repeat_gain"):
             for value in getattr(result.measurements, name).values():
                 assert value is None or f"{value:.5f}" in text
     for name, value in results[0].spec.shared_settings().items():
@@ -90,34 +97,34 @@ def test_every_value_of_every_run_is_there(tmp_path: Path) -> None:
 
 
 def test_the_tables_hold_the_summary() -> None:
-    summary = summarise_lengths(runs(3), reference="alibi")
-    tables = {table.title: table for table in result_tables(summary)}
+    tables = {table.title.split(",")[0]: table for table in tables_of(runs(3), "alibi")}
     assert len(tables) == 7
-    for table in tables.values():
-        assert {row.name for row in table.rows} == {row.encoding for row in summary.rows}
+    for title, table in tables.items():
+        assert {row.name for row in table.rows} == {*TYPICAL} - ({"alibi"} if "with alibi" in title else set())
         assert all(len(row.cells) == len(table.head) for row in table.rows)
     rolling = {title: [cell.text for cell in row.cells] for title, table in tables.items() for row in table.rows[:1]}
-    assert rolling["Perplexity of the same tokens"] == ["holds", "3.72", "3.63", "3.58", "3.55", "3.72"]
-    assert rolling["Against its own perplexity at 64"] == ["1.00", "0.98", "0.96", "0.95"]
-    assert rolling["Against alibi at the same length"] == ["0.91", "0.90", "0.90", "0.90"]
-    assert rolling["Perplexity over whole windows"] == ["3.83", "3.74", "3.69", "3.65", "3.83"]
-    assert rolling["Bits per byte over whole windows"] == ["1.94", "1.90", "1.88", "1.87"]
-    assert rolling["Repeat probe: what is reached"] == ["under 32", "+0.004", "+0.001", "+0.000", "+0.001"]
-    assert rolling["What was trained"] == ["360,672", "1,536", "16", "3"]
+    assert rolling == {
+        "Perplexity of the same tokens": ["holds", "3.72", "3.63", "3.58", "3.55", "3.72", "under 32"],
+        "Compared with its own perplexity at 64": ["1.00", "0.98", "0.96", "0.95"],
+        "Compared with alibi at the same length": ["0.91", "0.90", "0.90", "0.90"],
+        "Perplexity over whole windows": ["3.83", "3.74", "3.69", "3.65", "3.83"],
+        "Bits per byte over whole windows": ["1.94", "1.90", "1.88", "1.87"],
+        "Repeat probe: how far back text is used": ["under 32", "+0.004", "+0.001", "0.000", "+0.001"],
+        "What was trained": ["360,672", "1,536", "3", "16"],
+    }
 
 
-def test_without_reference_and_base_there_is_no_table_of_ratios() -> None:
-    titles = [
-        table.title for table in result_tables(summarise_lengths([run("rope", (4.0, 4.1), test_lengths=(128, 256))]))
-    ]
-    assert titles[0] == "Perplexity of the same tokens"
-    assert not any(title.startswith("Against") or title == "" for title in titles)
+def test_without_another_encoding_and_a_base_there_is_no_table_of_ratios() -> None:
+    titles = [table.title for table in tables_of([run("rope", (4.0, 4.1), test_lengths=(128, 256))])]
+    assert titles[0].startswith("Perplexity of the same tokens")
+    assert not any(title.startswith("Compared") or title == "" for title in titles)
 
 
 def test_a_failed_run_has_a_row_and_no_numbers() -> None:
     failed = run("rope", failure="the loss was nan at step 9 of 700")
-    first = result_tables(summarise_lengths([failed, run("alibi")]))[0].rows[-1]
-    assert [cell.text for cell in first.cells] == ["failed at step 9", "", "", "", "", ""]
+    row = tables_of([failed, run("alibi")])[0].rows[-1]
+    assert row.name == "rope"
+    assert [cell.text for cell in row.cells] == ["failed at step 9", "", "", "", "", "", ""]
 
 
 def test_one_file_that_loads_nothing(tmp_path: Path) -> None:
@@ -190,12 +197,12 @@ def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
 
 def test_the_reference_is_alibi_or_the_one_that_was_asked_for(tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
-    assert "Against alibi at the same length" in read(write_report(folder.path)).text
-    assert "Against rope at the same length" in read(write_report(folder.path, reference="rope")).text
-    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; there are rope, alibi"):
+    assert "Compared with alibi at the same length" in read(write_report(folder.path)).text
+    assert "Compared with rope at the same length" in read(write_report(folder.path, reference="rope")).text
+    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; the finished runs are rope, alibi"):
         write_report(folder.path, reference="none")
-    without = save(tmp_path / "without", runs(1, ("rope", "sinusoidal")))
-    assert "at the same length" not in read(write_report(without.path)).text
+    without = save(tmp_path / "without", runs(1, ("rope", "sinusoidal")))  # the first one, without alibi
+    assert "Compared with rope at the same length" in read(write_report(without.path)).text
 
 
 def test_pictures_are_of_the_first_run_that_went_well(tmp_path: Path) -> None:
