@@ -132,6 +132,10 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
         return self._added(x, self.rows(ids, text_length=text_length))
 
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
+        return self(x, position_ids, text_length=text_length)
+
     def rows(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...). ``text_length`` is as in ``forward``.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,11 +12,12 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.layers.parameters import fill_
+from posembed.layers.parameters import copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
 from posembed.positions.from_layout import consecutive, given_or_consecutive, require_fit
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout
+from posembed.tables.resize import resize_table
 from posembed.tables.scale import warn_if_far_apart
 
 
@@ -92,9 +95,25 @@ class LearnedPositionalEmbedding(PositionEncoding):
             rows = self.rows(given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device))
         return self._added(x, rows)
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
+
+    def table(self) -> Tensor:
+        return self.weight
+
+    def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
+        """Returns this table for images of ``grid``: one token, then the patches read as a line.
+
+        The patches' rows are interpolated linearly to the new number of patches; the token's row stays.
+        """
+        cells = math.prod(grid)
+        if cells == self.max_len - 1:
+            return self
+        layout = replace(self.layout, prefix=1)
+        changed = copy_with(self, weight=resize_table(self.weight, length=cells, method="linear", layout=layout))
+        changed.max_len = 1 + cells
+        return changed
 
     def check_scale(self, x: Tensor) -> None:
         """Warns if the tokens x and the table differ so much in scale that one drowns the other in the sum."""

@@ -50,7 +50,7 @@ class SinusoidalPositionalEmbedding(PositionEncoding):
         """Returns the rows (..., D), float32, of position_ids (...)."""
         return self.scale * sinusoids(position_ids, self.dim, base=self.base, interleaved=self.interleaved)
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
 

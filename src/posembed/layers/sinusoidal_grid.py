@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import require_probability
+from posembed.layers.parameters import copy_with
 from posembed.positions.checks import check_positions
 from posembed.positions.from_layout import given_or_consecutive
 from posembed.tables.fill import sinusoids
@@ -71,12 +72,20 @@ class SinusoidalGridEmbedding(PositionEncoding):
         self.dropout = nn.Dropout(dropout)
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
+    def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
+        """Returns the sinusoids of another grid stretched over the same extent: evaluated between the old positions."""
+        if tuple(grid) == tuple(self.grid):
+            return self
+        changed = copy_with(self)
+        changed.grid, changed.extent = grid, self.extent or self.grid
+        return changed
+
     def rows(self) -> Tensor:
         """Computes the rows (special + H W, D), float32: a stored table would be cast with the model."""
         rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
         return F.pad(rows, (0, 0, self.special, 0))
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Calls ``forward`` with indices among an image's tokens: x (B, L, D), position_ids (L,) or (B, L)."""
         return self(x, position_ids)
 

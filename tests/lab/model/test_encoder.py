@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
-from posembed.lab.encoder_encodings import BOTH_WAYS, require_both_ways
+from posembed.lab.encodings import names_for, split_name
 from posembed.lab.model.encoder import ImageClassifier, TextClassifier
 from posembed.lab.tasks.classification import Classification, ClassificationSpec
 
@@ -16,7 +16,7 @@ def classifier(task: Classification, spec: ClassificationSpec, **others: object)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("encoding", list(BOTH_WAYS))
+@pytest.mark.parametrize("encoding", names_for("encoder"))
 def test_padded_is_unpadded(
     text_task: Classification, text_spec: ClassificationSpec, encoding: str, pooling: str
 ) -> None:
@@ -40,7 +40,7 @@ def test_padding_has_no_gradient(text_task: Classification, text_spec: Classific
     assert torch.equal(embedded.grad.abs().sum(-1) > 0, present)
 
 
-@pytest.mark.parametrize("encoding", [name for name in BOTH_WAYS if name != "none"])
+@pytest.mark.parametrize("encoding", [name for name in names_for("encoder") if name != "none"])
 def test_order_is_seen_both_ways(text_task: Classification, text_spec: ClassificationSpec, encoding: str) -> None:
     """Every token's change reaches the class, and so does their order; without positions the order does not."""
     model = classifier(text_task, text_spec, encoding=encoding)
@@ -57,7 +57,7 @@ def test_order_is_seen_both_ways(text_task: Classification, text_spec: Classific
 
 def test_all_that_is_not_the_encoding_starts_the_same(text_task: Classification, text_spec: ClassificationSpec) -> None:
     plain = classifier(text_task, text_spec, encoding="none").state_dict()
-    for name in BOTH_WAYS:
+    for name in names_for("encoder"):
         weights = classifier(text_task, text_spec, encoding=name).state_dict()
         assert all(torch.equal(weights[key], weight) for key, weight in plain.items()), name
 
@@ -86,9 +86,9 @@ def test_what_an_encoder_cannot_use() -> None:
         ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),
         ("fire", "'fire' is for a decoder, or for texts longer"),
         ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
-        ("roap", "unknown encoding 'roap'; choose among learned, "),
+        ("roap", "unknown encoding 'roap'; known are learned, "),
     ],
 )
 def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        require_both_ways(name)
+        split_name(name, "encoder")

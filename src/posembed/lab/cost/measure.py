@@ -17,11 +17,11 @@ from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, writes
 from posembed.lab.cost.results import CostResult, CostRow, CostSpec, Passes
 from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
-from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
-from posembed.lab.model.decoder import Attention
+from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.none import NoPosition
+from posembed.nn import Attention
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """(what is done now, how much is done, of how much)."""
@@ -48,9 +48,9 @@ def cost_spec(
     Raises:
         ArgumentError: an unknown encoding or device, a size below 1, a width that the heads do not divide.
     """
-    encodings = tuple(ENCODINGS) if encodings is None else tuple(dict.fromkeys(encodings))
+    encodings = names_for("decoder") if encodings is None else tuple(dict.fromkeys(encodings))
     if not encodings:
-        raise ArgumentError(f"expected at least one encoding; known are {', '.join(ENCODINGS)}")
+        raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
     sizes = {"batch": batch, "length": length, "width": width, "heads": heads, "layers": layers}
     sizes |= {"vocabulary": vocabulary, "window": 1 if window is None else window}
     for name, size in sizes.items():

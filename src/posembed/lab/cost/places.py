@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posembed.lab.model.attention import bias_of
-from posembed.lab.model.decoder import Attention
 from posembed.layers.base import PositionEncoding
+from posembed.nn import Attention, Positions
+from posembed.nn.positions import add_rows
 
 FLOAT = 4
 """Bytes of a float32."""
@@ -55,10 +55,10 @@ class Made:
 
 
 class Places:
-    """An encoding among the tensors of one layer, laid out as in the lab's model. Calling it is one step.
+    """An encoding among the tensors of one layer, laid out as in ``Attention``. Calling it is one step.
 
     Args:
-        training: a step has its backward, and reads the positions that the encoding trains on.
+        training: a step includes its backward pass, and reads the positions that the encoding trains on.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Places:
         self.encoding, self.shape, self.training = encoding.to(device), shape, training
         self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
         self.qkv = _random(shape.batch, shape.length, 3 * shape.width, generator=generator, device=device)
-        # Stands for W_q and W_k, by which a ring projects its rows.
+        # Stands for W_q and W_k, which project a ring's rows.
         self.projection = _random(shape.width, 2 * shape.width, generator=generator, device=device)
 
     def __call__(self) -> object:
@@ -81,19 +81,19 @@ class Places:
         return _step(lambda: self.made().all, leaves, training=self.training)
 
     def made(self) -> Made:
-        encoding, ids, width, heads = self.encoding, self.position_ids, self.shape.width, self.shape.heads
-        x = encoding.at_input(self.x, ids)
-        q, k, _ = self.qkv.split(width, dim=-1)
-        added = encoding.before_queries_keys(lambda rows: rows @ self.projection, ids)
-        summed: tuple[Tensor, ...] = ()
-        if added is not None:
-            q, k = summed = q + added[..., :width], k + added[..., width:]
-        q, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k))
-        turned = encoding.at_queries_keys(q, k, ids, ids, text_length=self.shape.length)
-        if turned[0] is not q:
-            summed += turned
-        bias = encoding.in_layer(lambda rows: rows @ self.projection).at_scores(ids, ids)
-        return Made(() if x is self.x else (x,), summed, () if bias is None else (bias,))
+        positions = Positions(self.encoding, self.x, self.position_ids, text_length=self.shape.length)
+        x = positions.at_input(self.x)
+        q, k, _ = plain = self.qkv.split(self.shape.width, dim=-1)
+        rows = positions.rows(self.project)
+        q, k = summed = add_rows(q, k, rows)
+        q, k = heads = tuple(t.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2) for t in (q, k))
+        turned = positions.turn(q, k)
+        bias = positions.scores(self.project)
+        queries_keys = (summed if summed[0] is not plain[0] else ()) + (turned if turned[0] is not heads[0] else ())
+        return Made(() if x is self.x else (x,), queries_keys, () if bias is None else (bias,))
+
+    def project(self, rows: Tensor) -> Tensor:
+        return rows @ self.projection
 
 
 class AttentionWith:
@@ -117,9 +117,8 @@ class AttentionWith:
         return _step(lambda: (self.output(),), leaves, training=self.training)
 
     def output(self) -> Tensor:
-        encoding, ids = self.encoding, self.position_ids
-        x = encoding.at_input(self.x, ids)
-        return self.attention(x, encoding, ids, bias_of(encoding, ids, head_dim=x.size(-1) // self.attention.heads))
+        positions = Positions(self.encoding, self.x, self.position_ids)
+        return self.attention(positions.at_input(self.x), positions=positions)
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:

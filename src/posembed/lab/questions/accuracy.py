@@ -81,7 +81,7 @@ def choose_reference(names: Sequence[str], wanted: str | None, usual: str) -> st
 
 
 def runs_of(
-    settings: SpecT, encodings: Sequence[str], seeds: int, *, reference: str | None, require: Callable[[str], None]
+    settings: SpecT, encodings: Sequence[str], seeds: int, *, reference: str | None, require: Callable[[str], object]
 ) -> list[SpecT]:
     """A run for every encoding and seed; all of a seed first, so that a whole comparison is there early.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from posembed.lab.encoder_encodings import require_both_ways
+from posembed.lab.encodings import split_name
 from posembed.lab.questions.accuracy import Difference, Told, choose_reference, difference, runs_of
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.classification import ClassificationSpec, Classified
@@ -28,7 +28,7 @@ def classification_runs(
         ArgumentError: an encoding that an encoder of text cannot use, none at all, no seed, or a reference that is
             not among them.
     """
-    return runs_of(settings, encodings, seeds, reference=reference, require=require_both_ways)
+    return runs_of(settings, encodings, seeds, reference=reference, require=lambda name: split_name(name, "encoder"))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from posembed.lab.image_encodings import require_image_encoding
+from posembed.lab.encodings import split_name
 from posembed.lab.questions.accuracy import Difference, Told, choose_reference, difference, runs_of
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.images import ImageSpec, Recognised
@@ -26,7 +26,7 @@ def image_runs(
         ArgumentError: an encoding that images have no use for, none at all, no seed, or a reference that is not
             among them.
     """
-    return runs_of(settings, encodings, seeds, reference=reference, require=require_image_encoding)
+    return runs_of(settings, encodings, seeds, reference=reference, require=lambda name: split_name(name, "images"))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.lab.data.labelled import Example, Labelled
 from posembed.lab.data.text_ids import encode, text_tokenizer
-from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
+from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
 from posembed.lab.presets import merged, require_trainable
@@ -79,12 +79,12 @@ class Classification(Task[ClassificationSpec, Classified]):
         )
 
     def check(self, spec: ClassificationSpec) -> None:
-        require_both_ways(spec.encoding)
+        split_name(spec.encoding, "encoder")
 
     def build(self, spec: ClassificationSpec) -> TextClassifier:
         """The seed decides the weights; those that are not the encoding's are the same for every encoding."""
         torch.manual_seed(spec.seed)
-        encoding = build_both_ways(spec)
+        encoding = build_encoding(spec, "encoder")
         torch.manual_seed(spec.seed)
         return TextClassifier(
             nn.Embedding(self.vocabulary, spec.width),

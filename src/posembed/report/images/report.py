@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from posembed.lab.image_encodings import IMAGE_ENCODINGS
+from posembed.lab.encodings import ENCODINGS
 from posembed.lab.questions.images import ImageResult, ImageRow, ImageSummary, summarise_images
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
@@ -98,8 +98,8 @@ def result_tables(summary: ImageSummary) -> list[Table]:
                 (
                     Cell(f"{row.parameters:,}"),
                     Cell(f"{row.position_parameters:,}"),
-                    Cell(IMAGE_ENCODINGS[row.encoding].line, kind="words"),
-                    Cell(IMAGE_ENCODINGS[row.encoding].regridded, kind="words"),
+                    Cell(ENCODINGS[row.encoding].line, kind="words"),
+                    Cell(ENCODINGS[row.encoding].regridded, kind="words"),
                 ),
             )
             for row in rows
