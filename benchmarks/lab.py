@@ -33,12 +33,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.lab import presets
-from posembed.lab.cost.turns import ratio, spread
+from posembed.lab.cost.turns import ratio
 from posembed.lab.data.text import Corpus, load_corpus
+from posembed.lab.questions.lengths import PRESETS, LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator, processor_name
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.runs.spec import merged, with_default_window
+from posembed.lab.tasks.language import LanguageModelling
+from posembed.statistics import estimate_median
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -68,7 +70,7 @@ class Compiled(Unmeasured):
         return super().loss(self.compiled[id(model)], *batch)
 
 
-def ours(task: LanguageModelling, spec: LanguageSpec, accelerator: Accelerator) -> Turn:
+def ours(task: LanguageModelling, spec: LengthSpec, accelerator: Accelerator) -> Turn:
     def turn() -> float:
         seconds: list[float] = []
 
@@ -85,7 +87,7 @@ def plain_loop(
     model: nn.Module,
     loss: Callable[[Tensor, Tensor], Tensor],
     task: LanguageModelling,
-    spec: LanguageSpec,
+    spec: LengthSpec,
     device: Any,
 ) -> Turn:
     """As short a loop as trains the same: draw, forward, backward, clip, step."""
@@ -109,13 +111,13 @@ def plain_loop(
     return turn
 
 
-def rate(spec: LanguageSpec, ends: list[float]) -> float:
+def rate(spec: LengthSpec, ends: list[float]) -> float:
     """Tokens a second by the median step, the first, which prepares, left out."""
     steps = [after - before for before, after in itertools.pairwise(ends)]
     return spec.batch * spec.train_length / statistics.median(steps)
 
 
-def nanogpt(folder: Path, task: LanguageModelling, spec: LanguageSpec, device: Any) -> Turn:
+def nanogpt(folder: Path, task: LanguageModelling, spec: LengthSpec, device: Any) -> Turn:
     found = importlib.util.spec_from_file_location("nanogpt_model", folder / "model.py")
     assert found is not None
     assert found.loader is not None
@@ -128,7 +130,7 @@ def nanogpt(folder: Path, task: LanguageModelling, spec: LanguageSpec, device: A
     return plain_loop(model, lambda ids, targets: model(ids.contiguous(), targets.contiguous())[1], task, spec, device)
 
 
-def x_transformers(task: LanguageModelling, spec: LanguageSpec, device: Any) -> Turn:
+def x_transformers(task: LanguageModelling, spec: LengthSpec, device: Any) -> Turn:
     from x_transformers import Decoder, TransformerWrapper
 
     layers = Decoder(
@@ -171,8 +173,7 @@ def command_parts(preset: str, steps: int | None) -> dict[str, float]:
     start = time.perf_counter()
     corpus = load_corpus("stdlib")
     parts["reading the text"] = time.perf_counter() - start
-    spec = presets.settings(preset, data_sha256=corpus.sha256, steps=steps)
-    spec = dataclasses.replace(spec, encoding="alibi")
+    spec = spec_of(corpus, preset, encoding="alibi", steps=steps)
     accelerator = make_accelerator()
     task = LanguageModelling(corpus)
     start = time.perf_counter()
@@ -181,6 +182,11 @@ def command_parts(preset: str, steps: int | None) -> dict[str, float]:
     parts["measuring"] = time.perf_counter() - start - result.seconds
     parts["imports, summary, printing"] = parts["the whole command"] - sum(list(parts.values())[1:])
     return parts
+
+
+def spec_of(corpus: Corpus, preset: str, *, encoding: str, **given: Any) -> LengthSpec:
+    settings = with_default_window(merged(PRESETS[preset], given))
+    return LengthSpec(question="lengths", encoding=encoding, seed=0, data_sha256=corpus.sha256, **settings)
 
 
 def main() -> None:
@@ -195,10 +201,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     corpus = load_corpus("stdlib")
-    spec = presets.settings(
-        arguments.preset, data_sha256=corpus.sha256, steps=arguments.steps, warmup=1, batch=arguments.batch
-    )
-    spec = dataclasses.replace(spec, encoding="learned")
+    spec = spec_of(corpus, arguments.preset, encoding="learned", steps=arguments.steps, warmup=1, batch=arguments.batch)
     accelerator = make_accelerator("no", arguments.device)
     task = Unmeasured(corpus)
     turns = {
@@ -240,18 +243,18 @@ def main() -> None:
     ]
     for name, values in rates.items():
         low, middle, high = statistics.quantiles(values, n=4)
-        share = ratio(spread(values), spread(rates[fastest]))
+        share = ratio(estimate_median(values), estimate_median(rates[fastest]))
         interval = "" if name == fastest or share.low is None else f"{share.low:.2f} to {share.high:.2f}"
-        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {share.median:.2f} | {interval} |")
+        lines.append(f"| {name} | {middle:,.0f} | {low:,.0f} to {high:,.0f} | {share.value:.2f} | {interval} |")
     eager, compiled = "posembed's lab", "posembed's lab, compiled"
     compiling = first[compiled] - first[eager]
-    won = spread([1 / a - 1 / b for a, b in zip(rates[eager], rates[compiled], strict=True)]).median
+    won = estimate_median([1 / a - 1 / b for a, b in zip(rates[eager], rates[compiled], strict=True)]).value
     steps = compiling / (won * spec.batch * spec.train_length) if won > 0 else None
     lines += [
         "",
         f"Compiling takes {compiling:.0f} s, "
         + (f"won back after {steps:,.0f} steps" if steps is not None else "never won back")
-        + f"; the preset trains {presets.PRESETS[arguments.preset]['steps']:,}.",
+        + f"; the preset trains {PRESETS[arguments.preset]['steps']:,}.",
     ]
     if arguments.command:
         lines += ["", f"`posembed compare lengths --preset {arguments.preset} --encodings alibi`, in seconds:", ""]

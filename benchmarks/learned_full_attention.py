@@ -18,21 +18,20 @@ from typing import Any
 from full_attention_ideas import IDEAS
 
 from posembed.cli.compare.progress import ProgressBar
-from posembed.lab import presets
+from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.encodings import ENCODINGS, Entry
-from posembed.lab.questions.lengths import LengthSummary, length_runs, summarise_lengths
-from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.lengths import LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.near_far import NearFarPositionalEmbedding
+from posembed.nn.encodings import ENCODINGS, Entry
 from posembed.statistics import Estimate
 
 
 def near_far(**changed: Any) -> Entry:
     return Entry(
-        lambda s: NearFarPositionalEmbedding(s.window, s.width, heads=s.heads, **changed),
+        lambda s: NearFarPositionalEmbedding(s.given("window"), s.dim, heads=s.heads, **changed),
         f"near-far with {changed}",
         "posembed",
     )
@@ -79,13 +78,12 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
     arguments = parser.parse_args()
     corpus = load_corpus("stdlib")
-    accelerator = make_accelerator(device="cpu")
     for name in arguments.studies:
         study = STUDIES[name]
-        settings = presets.settings("quick", data_sha256=corpus.sha256, **study.settings)
-        specs = length_runs(settings, study.encodings, study.seeds)
-        with ProgressBar(specs) as bar:
-            sweep(specs, LanguageModelling(corpus), folder_of(name), accelerator, bar)
+        runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder_of(name).path, "device": "cpu"}
+        prepared = prepare("lengths", {**runs, "preset": "quick", **study.settings})
+        with ProgressBar(prepared.specs) as bar:
+            prepared.run(bar)
     page = write_page(corpus)
     print(page.read_text(encoding="utf-8"))
 
@@ -101,7 +99,7 @@ def write_page(corpus: Corpus) -> Path:
     for name, study in STUDIES.items():
         results = folder_of(name).results()
         if results:
-            lines += describe(study, summarise_lengths(results), results)
+            lines += describe(study, QUESTIONS["lengths"].summarise(results), results)
     page = Path(__file__).parent / "results" / "learned-full-attention.md"
     page.write_text("\n".join(lines), encoding="utf-8")
     return page
@@ -130,15 +128,15 @@ def describe(study: Study, summary: LengthSummary, results: list[RunResult]) -> 
         cells += [show(row.repeat_gain[gap], 3) for gap in summary.gaps]
         last = row.same_tokens[longest]
         raw = ", ".join(f"{value:.3f}" for value in last.values) if last else "-"
-        yield "| " + " | ".join([row.encoding, *cells, raw]) + " |"
+        yield "| " + " | ".join([row.name, *cells, raw]) + " |"
     yield ""
 
 
 def show(estimate: Estimate | None, digits: int = 2) -> str:
     if estimate is None:
         return "no row"
-    half = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.{digits}f}"
-    return f"{estimate.mean:.{digits}f}{half}"
+    half = "" if estimate.high is None else f" ± {estimate.high - estimate.value:.{digits}f}"
+    return f"{estimate.value:.{digits}f}{half}"
 
 
 if __name__ == "__main__":

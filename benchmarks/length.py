@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from posembed.cli.compare.progress import ProgressBar
-from posembed.lab import presets
+from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.encodings import ENCODINGS, Entry
-from posembed.lab.questions.lengths import LengthSummary, length_runs, summarise_lengths
-from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.lengths import LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
+from posembed.nn.encodings import ENCODINGS, Entry, Sizes
 from posembed.statistics import Estimate, paired_difference
 
 RIVALS = ("rolling", "rope+window", "alibi")
@@ -37,8 +36,8 @@ SHORT: dict[str, Any] = SMALL | {"steps": 600}
 def rolling(**changed: Any) -> Entry:
     """An entry of the lab for the rolling table with something changed."""
 
-    def build(spec: LanguageSpec) -> PositionEncoding:
-        return RollingPositionalEmbedding(spec.window, spec.width, **changed)
+    def build(sizes: Sizes) -> PositionEncoding:
+        return RollingPositionalEmbedding(sizes.given("window"), sizes.dim, **changed)
 
     return Entry(build, f"rolling with {changed}", "posembed")
 
@@ -81,18 +80,14 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
     arguments = parser.parse_args()
     corpus = load_corpus(arguments.data)
-    accelerator = make_accelerator(device="cpu")
     for name in arguments.studies:
-        specs = specs_of(STUDIES[name], corpus, arguments.data)
-        with ProgressBar(specs) as bar:
-            sweep(specs, LanguageModelling(corpus), folder_of(arguments.name, name), accelerator, bar)
+        study, folder = STUDIES[name], folder_of(arguments.name, name)
+        runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder.path, "device": "cpu"}
+        prepared = prepare("lengths", {**runs, **study.settings, "data": arguments.data})
+        with ProgressBar(prepared.specs) as bar:
+            prepared.run(bar)
     page = write_page(arguments.name, corpus)
     print(page.read_text(encoding="utf-8"))
-
-
-def specs_of(study: Study, corpus: Corpus, data: str) -> list[LanguageSpec]:
-    settings = presets.settings(**study.settings, data=data, data_sha256=corpus.sha256)
-    return length_runs(settings, study.encodings, study.seeds)
 
 
 def folder_of(text: str, study: str) -> RunFolder:
@@ -117,7 +112,7 @@ def write_page(text: str, corpus: Corpus) -> Path:
 def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
     spec, machine = results[0].spec, results[0].environment
     seeds = len({r.spec.seed for r in results})
-    summary = summarise_lengths(results)
+    summary = QUESTIONS["lengths"].summarise(results)
     yield from [
         f"## {study.title}",
         "",
@@ -144,15 +139,15 @@ def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
         rows = f"{row.position_parameters // spec.width}" if row.position_parameters else "-"
         last = row.same_tokens[lengths[-1]]
         raw = ", ".join(f"{value:.3f}" for value in last.values) if last else "-"
-        yield "| " + " | ".join([row.encoding, *cells, rows, raw]) + " |"
+        yield "| " + " | ".join([row.name, *cells, rows, raw]) + " |"
     yield ""
-    if {"rolling", "alibi"} <= {row.encoding for row in summary.rows}:
+    if {"rolling", "alibi"} <= {row.name for row in summary.rows}:
         yield from claims(summary, results)
 
 
 def claims(summary: LengthSummary, results: list[RunResult]) -> Iterable[str]:
     longest = summary.test_lengths[-1]
-    rolling_row = next(row for row in summary.rows if row.encoding == "rolling")
+    rolling_row = next(row for row in summary.rows if row.name == "rolling")
     itself = show(rolling_row.ratio[longest], 3)
     yield f"- rolling at {longest} against itself at {summary.train_length}, same tokens: {itself}"
     for rival in ("alibi", "rope+window"):
@@ -175,8 +170,8 @@ def claims(summary: LengthSummary, results: list[RunResult]) -> Iterable[str]:
 def show(estimate: Estimate | None, digits: int = 2) -> str:
     if estimate is None:
         return "no row"
-    half = "" if estimate.high is None else f" ± {estimate.high - estimate.mean:.{digits}f}"
-    return f"{estimate.mean:.{digits}f}{half}"
+    half = "" if estimate.high is None else f" ± {estimate.high - estimate.value:.{digits}f}"
+    return f"{estimate.value:.{digits}f}{half}"
 
 
 if __name__ == "__main__":

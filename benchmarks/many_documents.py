@@ -30,13 +30,13 @@ import json, resource, sys, time
 import datasets, torch, tokenizers  # what any run loads
 from posembed.lab.data.readers import load_labelled
 from posembed.lab.data.text import load_corpus
-from posembed.lab.tasks.classification import Classification
+from posembed.lab.tasks.text import TextClassification
 datasets.disable_progress_bars()
 started = time.perf_counter()
 if sys.argv[1] == "text":
     load_corpus("hf:" + sys.argv[2])
 else:
-    Classification(load_labelled(sys.argv[2]), "bytes")
+    TextClassification(load_labelled(sys.argv[2]), "bytes")
 seconds = time.perf_counter() - started
 print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
 """

@@ -27,14 +27,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.kernels.memory import on_large_pages
-from posembed.lab.cost.measure import cost_spec, run_spec
+from posembed.lab.cost.measure import run_spec
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
-from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
+from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import build_encoding
-from posembed.lab.model.decoder import Attention, Decoder
+from posembed.lab.model.decoder import Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
+from posembed.nn import Attention
 from posembed.report.cost.words import between, milliseconds, percent, quoted_share
+from posembed.statistics import Estimate, estimate_median
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
 NOT_FASTER_BY = 0.03
@@ -74,7 +77,7 @@ class Copy(torch.autograd.Function):
 
 
 def contestants(shape: Shape, layers: int) -> Contestants:
-    spec = cost_spec(OURS, batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers)
+    spec = CostSettings(batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers)
     found: Contestants = {("-", NONE): NoPosition()}
     found |= {("posembed", name): build_encoding(run_spec(spec, name)) for name in OURS}
     found |= {(COPY, "learned"): CopyOfInput(), (COPY, "rope"): CopyOfHeads()}
@@ -128,27 +131,27 @@ def steps_of_attention(found: Contestants, shape: Shape) -> dict[tuple[str, str]
     }
 
 
-def turns(steps: dict[tuple[str, str], Step], rounds: int) -> dict[tuple[str, str], Spread]:
+def turns(steps: dict[tuple[str, str], Step], rounds: int) -> dict[tuple[str, str], Estimate]:
     times = take_turns({" ".join(key): step for key, step in steps.items()}, seconds=0.0, fewest=rounds)
     return {key: times[" ".join(key)] for key in steps}
 
 
-def rows_of(times: dict[tuple[str, str], Spread], cells: Callable[[tuple[str, str]], list[str]]) -> list[list[str]]:
+def rows_of(times: dict[tuple[str, str], Estimate], cells: Callable[[tuple[str, str]], list[str]]) -> list[list[str]]:
     """Ours and its peers side by side."""
     order = sorted(times, key=lambda key: (key[1] != NONE, OURS.index(key[1]) if key[1] in OURS else 0))
-    return [[key[1], key[0], milliseconds(times[key].median), *cells(key)] for key in order]
+    return [[key[1], key[0], milliseconds(times[key].value), *cells(key)] for key in order]
 
 
-def described(value: Spread) -> str:
+def described(value: Estimate) -> str:
     interval = between(value)
-    return f"{percent(value.median)}{f' ({interval})' if interval else ''}"
+    return f"{percent(value.value)}{f' ({interval})' if interval else ''}"
 
 
-def added(times: dict[tuple[str, str], Spread], key: tuple[str, str]) -> str:
+def added(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
     """What an encoding adds to the step without one."""
     share = ratio(times[key], times[("-", NONE)])
-    less = Spread(
-        share.median - 1,
+    less = Estimate(
+        share.value - 1,
         None if share.low is None else share.low - 1,
         None if share.high is None else share.high - 1,
         share.values,
@@ -156,27 +159,27 @@ def added(times: dict[tuple[str, str], Spread], key: tuple[str, str]) -> str:
     return described(less)
 
 
-def own_share(time: Spread, often: int, step: Spread) -> Spread:
+def own_share(time: Estimate, often: int, step: Estimate) -> Estimate:
     """What an encoding does in a step, as a share of the step without one."""
-    return spread([often * value / step.median for value in time.values])
+    return estimate_median([often * value / step.value for value in time.values])
 
 
-def against_ours(times: dict[tuple[str, str], Spread], key: tuple[str, str]) -> str:
+def against_ours(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
     """A peer's time as a multiple of ours; below 1 it is faster."""
     ours = ("posembed", key[1])
-    return "" if key == ours or ours not in times else f"{ratio(times[key], times[ours]).median:.3f}"
+    return "" if key == ours or ours not in times else f"{ratio(times[key], times[ours]).value:.3f}"
 
 
-def at_most(measured: Spread, bound: float) -> str:
+def at_most(measured: Estimate, bound: float) -> str:
     """Whether a claim holds, by the interval of the median and not by the median alone."""
     if measured.high is not None and measured.high <= bound:
         return "holds"
     if measured.low is not None and measured.low > bound:
         return "DOES NOT HOLD"
-    return f"{'holds' if measured.median <= bound else 'does not hold'} by the median; the noise is larger"
+    return f"{'holds' if measured.value <= bound else 'does not hold'} by the median; the noise is larger"
 
 
-def verdicts(shares: dict[tuple[str, str], Spread], attention: dict[tuple[str, str], Spread]) -> list[str]:
+def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str, str], Estimate]) -> list[str]:
     """shares: of a step of training."""
     lines = []
     for name in OURS:
@@ -187,12 +190,12 @@ def verdicts(shares: dict[tuple[str, str], Spread], attention: dict[tuple[str, s
                 ("attention", ratio(attention[ours], attention[("-", NONE)])),
             ):
                 lines.append(
-                    f"- {name}: {percent(share.median)} of {of}, at most the table's {percent(quoted)}: "
+                    f"- {name}: {percent(share.value)} of {of}, at most the table's {percent(quoted)}: "
                     f"{at_most(share, quoted)}."
                 )
     for library, name in shares:
         if library not in ("posembed", COPY):
-            times = spread(
+            times = estimate_median(
                 [
                     (1 + ours) / (1 + theirs)
                     for ours, theirs in zip(
@@ -201,7 +204,7 @@ def verdicts(shares: dict[tuple[str, str], Spread], attention: dict[tuple[str, s
                 ]
             )
             lines.append(
-                f"- {name}: a step takes {times.median:.4f} times the one with {library}'s, at most 1.03: "
+                f"- {name}: a step takes {times.value:.4f} times the one with {library}'s, at most 1.03: "
                 f"{at_most(times, 1 + NOT_FASTER_BY)}."
             )
     return lines

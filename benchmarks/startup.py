@@ -14,7 +14,8 @@ import sys
 
 import pages
 
-from posembed.lab.cost.turns import Spread, ratio, take_turns
+from posembed.lab.cost.turns import ratio, take_turns
+from posembed.statistics import Estimate
 
 COMMANDS = {
     "`pass`": ["-c", "pass"],
@@ -34,9 +35,9 @@ def run(arguments: list[str]) -> None:
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
-def row(name: str, taken: Spread, torch_taken: Spread) -> list[str]:
+def row(name: str, taken: Estimate, torch_taken: Estimate) -> list[str]:
     interval = "" if taken.low is None or taken.high is None else f"{1e3 * taken.low:.0f} to {1e3 * taken.high:.0f}"
-    return [name, f"{1e3 * taken.median:.0f}", interval, f"{ratio(taken, torch_taken).median:.2f}"]
+    return [name, f"{1e3 * taken.value:.0f}", interval, f"{ratio(taken, torch_taken).value:.2f}"]
 
 
 def main() -> None:
@@ -53,7 +54,7 @@ def main() -> None:
         [row(name, times[name], times[TORCH]) for name in COMMANDS],
     )
     for name, share in AT_MOST.items():
-        found = ratio(times[name], times[TORCH]).median
+        found = ratio(times[name], times[TORCH]).value
         word = "holds" if found <= share else "DOES NOT HOLD"
         lines.append(f"- {name}: {found:.2f} of torch's import, at most {share}: {word}.")
     pages.write("startup", lines, keep=rounds == parser.get_default("rounds"))

@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from posembed.lab.questions.images import DEFAULTS as IMAGE_DEFAULTS
+from posembed.lab.questions.images import ImageSpec
+from posembed.lab.questions.text import DEFAULTS as TEXT_DEFAULTS
+from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.classification import DEFAULTS as TEXT_DEFAULTS
-from posembed.lab.tasks.classification import Classification, ClassificationSpec, Classified
-from posembed.lab.tasks.images import DEFAULTS as IMAGE_DEFAULTS
-from posembed.lab.tasks.images import ImageClassification, ImageSpec, Recognised
+from posembed.lab.tasks.images import ImageClassification, Recognised
+from posembed.lab.tasks.text import Classified, TextClassification
 
 DOCUMENTS, PIECES = 60, 10
 TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}
@@ -51,7 +53,7 @@ def finished(spec: object, measurements: object, failure: str | None, position_p
 
 
 def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
-    spec = ClassificationSpec(encoding=encoding, seed=seed, data_sha256="0" * 64, window=0, ring=0, **TEXT_DEFAULTS)
+    spec = TextSpec(question="text", encoding=encoding, seed=seed, data_sha256="0" * 64, **TEXT_DEFAULTS)
     right = drawn(TEXT_ACCURACY.get(encoding, 0.7), DOCUMENTS * PIECES, seed)
     measured = Classified(
         right=tuple(sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)),
@@ -68,8 +70,8 @@ def text_runs(seeds: int = 3, names: tuple[str, ...] = tuple(TEXT_ACCURACY)) -> 
 
 
 def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> RunResult:
-    settings = IMAGE_DEFAULTS | {"test_sizes": SIZES}
-    spec = ImageSpec(encoding=encoding, seed=seed, data_sha256="0" * 64, train_length=17, window=0, ring=0, **settings)
+    settings = IMAGE_DEFAULTS | {"test_sizes": SIZES, "train_size": 8, "train_length": 17, "data_sha256": "0" * 64}
+    spec = ImageSpec(question="images", encoding=encoding, seed=seed, **settings)
     shares = dict(zip(SIZES, IMAGE_ACCURACY.get(encoding, (0.9, 0.5, 0.5)), strict=True))
     right = {n: "".join(str(int(one)) for one in drawn(share, IMAGES, seed)) for n, share in shares.items()}
     measured = Recognised(right=right, loss=dict.fromkeys(SIZES, 0.4))
@@ -82,8 +84,8 @@ def image_runs(seeds: int = 3, names: tuple[str, ...] = tuple(IMAGE_ACCURACY)) -
 
 def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, and tables for the encodings that have one."""
-    texts = isinstance(results[0].spec, ClassificationSpec)
-    there = RunFolder(folder, Classification if texts else ImageClassification)
+    texts = isinstance(results[0].spec, TextSpec)
+    there = RunFolder(folder, TextClassification if texts else ImageClassification)
     there.prepare(results[0].spec)
     for result in results:
         there.add(result)

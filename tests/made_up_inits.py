@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from made_up_runs import spec
-from posembed.lab.questions.inits import InitResult
+from posembed.lab.questions.inits import InitSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, InitSpec, start_of
+from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, initial_table
 
 TYPICAL = {
     "normal-0.02": 1.400,
@@ -27,8 +27,9 @@ LOOSE = ("normal-0.01", "zero")
 """Starts whose seeds disagree, so that no difference can be told."""
 
 
-def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object) -> InitResult:
-    of = spec("learned", seed, **({"test_lengths": (64,), "steps": 600} | settings))
+def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object) -> RunResult:
+    of = dataclasses.asdict(spec("learned", seed, **({"steps": 600} | settings)))
+    shared = {name: value for name, value in of.items() if name not in ("test_lengths", "question")}
     drift = 0.2 * math.sin(5 * seed) + 0.002 * math.sin(7 * seed + len(init))
     measured = None
     if failure is None:
@@ -46,7 +47,7 @@ def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = Non
         )
     curve = tuple((step, loss + drift + 4 * math.exp(-step / 80)) for step in range(6, 601, 6))
     return RunResult(
-        spec=InitSpec(**dataclasses.asdict(of), init=init),
+        spec=InitSpec(**shared, question="inits", init=init),
         parameters=365_280,
         position_parameters=6144,
         window=None,
@@ -59,11 +60,11 @@ def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = Non
     )
 
 
-def init_runs_of(losses: dict[str, float], *, seeds: int = 1) -> list[InitResult]:
+def init_runs_of(losses: dict[str, float], *, seeds: int = 1) -> list[RunResult]:
     return [init_run(init, loss, seed=seed) for seed in range(seeds) for init, loss in losses.items()]
 
 
-def typical(seeds: int) -> list[InitResult]:
+def typical(seeds: int) -> list[RunResult]:
     """Some starts told apart from N(0, .02), some not."""
     return [
         init_run(init, loss + (0.03 * (-1) ** seed if init in LOOSE else 0.0), seed=seed)
@@ -72,14 +73,14 @@ def typical(seeds: int) -> list[InitResult]:
     ]
 
 
-def save_inits(folder: Path, results: list[InitResult]) -> RunFolder:
+def save_inits(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, and tables that end alike."""
     there = RunFolder(folder, InitialValues)
     there.prepare(results[0].spec)
     end = torch.randn(64, 96, generator=torch.Generator().manual_seed(0)).cumsum(dim=0) * 0.02
     for result in results:
         there.add(result)
-        initial = start_of(result.spec.init, 64, 96)
+        initial = initial_table(result.spec.init, 64, 96)
         steps = snapshot_steps(result.spec.steps)
         along = {step: initial + (end - initial) * step / result.spec.steps for step in steps}
         save_tables(there.table(result.spec), initial=initial, along=along, final=end)

@@ -9,9 +9,10 @@ import torch
 
 from posembed.lab.measure import Measurements
 from posembed.lab.model.looking import save_attention
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)
@@ -27,7 +28,7 @@ TYPICAL: dict[str, tuple[float | None, ...]] = {
 NO_REACH = (0.004, 0.001, 0.0, 0.001)
 
 
-def spec(encoding: str, seed: int = 0, **others: object) -> LanguageSpec:
+def spec(encoding: str, seed: int = 0, **others: object) -> LengthSpec:
     settings: dict[str, object] = {
         "data": "stdlib",
         "data_sha256": "0" * 64,
@@ -49,7 +50,7 @@ def spec(encoding: str, seed: int = 0, **others: object) -> LanguageSpec:
         "precision": "no",
         "test_tokens": 32_768,
     }
-    return LanguageSpec(encoding=encoding, seed=seed, **(settings | others))  # type: ignore[arg-type]
+    return LengthSpec(question="lengths", encoding=encoding, seed=seed, **(settings | others))  # type: ignore[arg-type]
 
 
 def run(
@@ -73,8 +74,8 @@ def run(
         measured = Measurements(
             nonoverlapping={n: None if loss is None else loss + 0.03 for n, loss in same.items()},
             same_tokens=same,
-            chopped=dict.fromkeys(lengths, first + 0.03),
-            chopped_same_tokens=dict.fromkeys(lengths, first),
+            chunked=dict.fromkeys(lengths, first + 0.03),
+            chunked_same_tokens=dict.fromkeys(lengths, first),
             repeat_gain={
                 gap: None if same[lengths[-1]] is None and gap > GAPS[0] else gain
                 for gap, gain in zip(GAPS, gains, strict=True)

@@ -67,7 +67,7 @@ def test_imports_follow_the_table(path: Path) -> None:
 # the inside of a place that it gave, a file that is only appended to, and run folders, whose files have own names.
 WRITES = re.compile(
     r"os\.(replace|rename|remove|unlink)\(|shutil\.(move|rmtree|copy)|\.write_(text|bytes)\(|\.(unlink|rename)\("
-    r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.lab\.runs\.\w+ import .*writ"
+    r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.files import .*\b(written_whole|write_text)\b"
 )
 MAY_WRITE = ("files.py", "checkpoints/write.py", "checkpoints/tensor_files.py", "checkpoints/evaluate_results.py")
 

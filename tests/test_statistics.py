@@ -4,8 +4,11 @@ import math
 
 import pytest
 import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
 
-from posembed.statistics import estimate, paired_difference, safe_exp, shares
+from posembed.statistics import Estimate, estimate, estimate_median, paired_difference, safe_exp, shares
 
 
 def test_the_interval_is_students() -> None:
@@ -36,13 +39,45 @@ def test_shares_have_the_mean_of_all_and_are_the_texts_own_where_counts_are_equa
     assert math.fsum(values) / 3 == pytest.approx(12 / 35)
 
 
-def test_an_interval_tells_from_what_it_leaves_out() -> None:
+def test_an_interval_lies_on_a_side_of_what_it_excludes() -> None:
     found = estimate([1.0, 1.2, 1.1])
+    assert found.side_of(0.5) == "above"
+    assert found.side_of(1.0) == "both"
+    assert found.side_of(2.0) == "below"
     assert found.tells_from(0.5)
     assert not found.tells_from(1.0)
+
+
+def test_without_an_interval_there_is_no_side() -> None:
+    assert estimate([1.0]).side_of(0.0) is None
     assert not estimate([1.0]).tells_from(0.0)
+    assert Estimate(math.nan, math.nan, math.nan).side_of(0.0) is None
+
+
+def test_the_end_of_an_interval_belongs_to_it() -> None:
+    assert Estimate(1.0, 0.0, 2.0).side_of(0.0) == Estimate(1.0, 0.0, 2.0).side_of(2.0) == "both"
 
 
 def test_perplexities_do_not_overflow() -> None:
     assert estimate([1.0, 3.0]).exp().mean == pytest.approx(math.exp(2))
     assert safe_exp(1e4) == math.inf
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_the_interval_is_the_narrowest_that_holds_the_median_with_95_percent(n: int) -> None:
+    value = estimate_median([float(i) for i in range(n)])
+    if value.low is None or value.high is None:
+        assert 1 - 2 * binom.pmf(0, n, 0.5) < 0.95
+        return
+    cut = int(value.low)
+    assert value.high == n - 1 - cut
+    assert 1 - 2 * binom.cdf(cut, n, 0.5) >= 0.95
+    assert 1 - 2 * binom.cdf(cut + 1, n, 0.5) < 0.95
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30))
+def test_the_order_of_values_does_not_matter(values: list[float]) -> None:
+    there, back = estimate_median(values), estimate_median(values[::-1])
+    assert (there.value, there.low, there.high) == (back.value, back.low, back.high)
+    assert min(values) <= there.value <= max(values)

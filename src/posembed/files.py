@@ -1,26 +1,38 @@
 """Files and folders that are written whole or not at all, and never over something that posembed did not write.
 
-New content grows in a hidden place beside its target, ``.NAME.XXXXXXXX.partial``, is flushed to the disk and then
-takes its name in one step: a rename that replaces nothing, or an exchange of the two names. After an exchange the
-caller looks at what stood there, under a name that nobody else knows. If it is not posembed's own, it goes back.
+New content grows in a hidden sibling of its target, ``.NAME.XXXXXXXX.partial``, is flushed to the disk and then takes
+its name in one step: a rename that replaces nothing, or an exchange of the two names. After an exchange the caller
+inspects the old content, under a name that nobody else knows, and puts it back if posembed did not write it.
+
+A run folder belongs to posembed alone, and any number of processes on any number of machines write into it at once.
+``written_whole`` serves it without locks: a rename is atomic on one machine and on NFS, and a killed process holds
+nothing that others wait for.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import re
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from posembed.errors import RunFolderError
 
 Refusal = Callable[[Path], str | None]
-"""Looks at what stands at a target and says why it must stay; None if posembed may replace it."""
+"""Inspects what exists at a target and returns why it must stay; None if posembed may replace it."""
 
+PARTIAL = r"\.[0-9a-f]{8}\.(partial|old)"
+"""How the name of unfinished content continues after a dot and the target's name."""
+SECONDS_UNTIL_STALE = 3600.0
 NOT_POSSIBLE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 AT_FDCWD = -100
 LINUX_NO_REPLACE, LINUX_EXCHANGE = 1, 2  # renameat2
@@ -29,20 +41,20 @@ MACOS_EXCHANGE, MACOS_NO_REPLACE = 2, 4  # renamex_np
 
 @contextmanager
 def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Path]:
-    """A path to write to, which takes the name ``out`` at the end of the block and is removed after an error.
+    """Yields a path to write to, which takes the name ``out`` at the end of the block. An error removes it.
 
     Args:
-        out: the target. A link is never followed: what stands at ``out`` itself counts.
-        refusal: asked about what stands there already, before the block and again when it is replaced. None
-            replaces nothing.
+        out: the target. A link at ``out`` is never followed.
+        refusal: is asked about an existing target before the block, and again when it is replaced. None replaces
+            nothing.
 
     Raises:
-        FileExistsError: something stands there that must stay. Its ``strerror`` says why.
-        OSError: it cannot be written. The disk is then as it was.
+        FileExistsError: the existing target must stay. Its ``strerror`` says why.
+        OSError: the target cannot be written. The disk is unchanged.
     """
     if os.path.lexists(out):
         refuse(out, out, refusal)
-    staging = out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
+    staging = staging_of(out)
     try:
         yield staging
         flush(staging)
@@ -58,30 +70,90 @@ def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Pa
 
 
 def write_whole(path: Path, content: bytes, *, refusal: Refusal | None) -> None:
-    """Write a file whole or not at all. Arguments and errors as for ``whole_or_absent``."""
+    """Writes a file whole or not at all. Arguments and errors as for ``whole_or_absent``."""
     with whole_or_absent(path, refusal=refusal) as staging:
         staging.write_bytes(content)
 
 
+@contextmanager
+def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Yields a path to write to, which takes the name ``path`` in a run folder at the end of the block.
+
+    replace: False keeps an existing file, and one that another process writes in the meantime.
+
+    Raises:
+        RunFolderError: the file cannot be written, whichever library the block writes it with.
+    """
+    staging = staging_of(path)
+    try:
+        yield staging
+        flush_one(staging)
+        if replace:
+            os.replace(staging, path)
+        else:
+            renamed(staging, path)
+    except Exception as error:
+        from safetensors import SafetensorError
+
+        if not isinstance(error, OSError | RuntimeError | SafetensorError):  # RuntimeError: torch.save
+            raise
+        why = reason(error) if isinstance(error, OSError) else error
+        raise RunFolderError(
+            f"{path} cannot be written: {why}; once it can be, the same command continues from the finished runs"
+        ) from error
+    finally:
+        with suppress(OSError):
+            staging.unlink()
+
+
+def write_text(path: Path, text: str, *, replace: bool = True) -> None:
+    """Writes a text in UTF-8 into a run folder. Arguments and errors as for ``written_whole``."""
+    with written_whole(path, replace=replace) as staging:
+        staging.write_text(text, encoding="utf-8")
+
+
+def staging_of(out: Path) -> Path:
+    return out.parent / f".{out.name}.{secrets.token_hex(4)}.partial"
+
+
 def as_bytes(text: str) -> bytes:
-    """UTF-8; half a character, as in the name of a file that is no UTF-8, becomes an escape."""
+    """Returns UTF-8. A lone surrogate, as in a file name that is not UTF-8, becomes an escape."""
     return text.encode("utf-8", "backslashreplace")
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """Parses a JSON object. Raises ValueError if the text is not one."""
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(values, dict):
+        raise ValueError("expected an object with names")
+    return values
+
+
 def leftovers(out: Path) -> list[Path]:
-    """What killed processes left beside ``out``; one that still runs has its own there too."""
-    pattern = re.compile(re.escape(f".{out.name}.") + r"[0-9a-f]{8}\.(partial|old)", re.DOTALL)
+    """Returns unfinished content of ``out``: from killed processes, and from those that still run."""
+    pattern = re.compile(re.escape(f".{out.name}") + PARTIAL, re.DOTALL)
     try:
         return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
     except OSError:
         return []
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Removes unfinished files from a run folder and its subfolders, once they are an hour old."""
+    for path in folder.rglob(".*.partial"):
+        with suppress(FileNotFoundError):
+            if re.fullmatch(rf"\..+{PARTIAL}", path.name) and time.time() - path.stat().st_mtime > SECONDS_UNTIL_STALE:
+                path.unlink()
+
+
 # --- taking a name -----------------------------------------------------------------------------------------------
 
 
 def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
-    """Put ``staging`` where something stands; remove that only once it is known to be posembed's own."""
+    """Replaces an existing target, and removes the old content only after it proves to be posembed's own."""
     try:
         if refusal is None or out.is_symlink():
             refuse(out, out, refusal)
@@ -90,7 +162,7 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
     except OSError:
         remove(staging)
         raise
-    # A kill or an interrupt from here on leaves both, the old one under a name that ``leftovers`` finds.
+    # A kill or an interrupt from here on leaves both; ``leftovers`` finds the old one.
     try:
         refuse(old, out, refusal)
     except BaseException:
@@ -111,7 +183,7 @@ def refuse(place: Path, out: Path, refusal: Refusal | None) -> None:
 
 
 def set_aside(staging: Path, out: Path) -> Path:
-    """Two renames, where the system cannot exchange names. Returns where the old content lies then."""
+    """Makes two renames, where the system cannot exchange names. Returns the new place of the old content."""
     old = staging.with_suffix(".old")
     os.rename(out, old)
     try:
@@ -128,7 +200,7 @@ def must_be_renamed(source: Path, target: Path) -> None:
 
 
 def renamed(source: Path, target: Path) -> bool:
-    """Rename to a free name; False if the name is taken. Linux, macOS and Windows differ in what replaces what."""
+    """Renames to a free name. Returns False if the name is taken; systems differ in what a rename replaces."""
     try:
         if system_rename(source, target, linux=LINUX_NO_REPLACE, macos=MACOS_NO_REPLACE):
             return True
@@ -153,7 +225,7 @@ def renamed(source: Path, target: Path) -> bool:
 
 
 def system_rename(source: Path, target: Path, *, linux: int, macos: int) -> bool:
-    """Rename by the system's own call with flags; False where it or the file system does not know them."""
+    """Renames by the system call with flags. Returns False if the system or the file system does not know them."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -174,7 +246,7 @@ def system_rename(source: Path, target: Path, *, linux: int, macos: int) -> bool
 
 
 def flush(path: Path) -> None:
-    """Flush a file, or every file and folder of a folder, to the disk."""
+    """Flushes a file, or every file and folder of a folder, to the disk."""
     for folder, _, names in os.walk(path):
         for name in names:
             flush_one(Path(folder, name))
@@ -209,6 +281,6 @@ def remove(path: Path) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, in words."""
+    """Returns why the system refused, in words."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "the disk is full" if full else error.strerror or str(error)

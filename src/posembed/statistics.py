@@ -1,31 +1,58 @@
-"""Means over runs or texts with their 95% intervals, and paired differences (Student's t, two-sided)."""
+"""Means, medians and paired differences with their 95% intervals."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 CONFIDENCE = 0.95
+INTERVAL = f"{CONFIDENCE:.0%} interval"
+"""The name of every interval in text: "95% interval"."""
+
+Side = Literal["below", "above", "both"]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its interval. A single value has no spread, so its interval is None."""
+    """A mean, a median or a difference, with its two-sided 95% interval.
 
-    mean: float
-    low: float | None
-    high: float | None
-    values: tuple[float, ...]
+    low, high: the ends of the interval; None if there are too few values for one.
+    values: the observations behind it; empty if only the interval is known.
+    """
 
-    def exp(self) -> Estimate:
-        """Turns a mean loss into a perplexity, or a difference of losses into a ratio, with its interval."""
-        low, high = (None if end is None else safe_exp(end) for end in (self.low, self.high))
-        return Estimate(safe_exp(self.mean), low, high, tuple(safe_exp(value) for value in self.values))
+    value: float
+    low: float | None = None
+    high: float | None = None
+    values: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float:
+        return self.value
+
+    def side_of(self, value: float) -> Side | None:
+        """Returns on which side of ``value`` the interval lies; None if there is no interval.
+
+        "below" and "above" mean significant: below or above 0 for a difference, 1 for a ratio. An interval that
+        contains ``value`` lies on "both" sides.
+
+        >>> Estimate(0.3, low=0.1, high=0.5).side_of(0)
+        'above'
+        """
+        if self.low is None or self.high is None or math.isnan(self.low) or math.isnan(self.high):
+            return None
+        return "above" if value < self.low else "below" if value > self.high else "both"
 
     def tells_from(self, value: float) -> bool:
         """Returns whether the interval excludes ``value``: 0 to test a difference, 1 to test a ratio."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
+
+    def exp(self) -> Estimate:
+        """Turns a mean loss into a perplexity, or a difference of losses into a ratio, with its interval."""
+        low, high = (None if end is None else safe_exp(end) for end in (self.low, self.high))
+        return Estimate(safe_exp(self.value), low, high, tuple(safe_exp(value) for value in self.values))
 
 
 def safe_exp(value: float) -> float:
@@ -37,7 +64,7 @@ def safe_exp(value: float) -> float:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Returns the mean of independent values with its 95% interval."""
+    """Estimates the mean of independent values, with Student's t interval. A single value has none."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return Estimate(mean, None, None, tuple(values))
@@ -46,6 +73,22 @@ def estimate(values: Sequence[float]) -> Estimate:
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * math.sqrt(variance / len(values))
     return Estimate(mean, mean - half, mean + half, tuple(values))
+
+
+def estimate_median(values: Sequence[float]) -> Estimate:
+    """Estimates the median by order statistics (the sign test), for any distribution. Five values or fewer have no
+    interval.
+
+    The interval ends at the k-th value from either end, with the largest k at which it misses the median with a
+    probability of at most 5%.
+    """
+    ordered, n = sorted(values), len(values)
+    cut, tail = -1, 0.0
+    while tail + math.comb(n, cut + 1) / 2**n <= (1 - CONFIDENCE) / 2:
+        cut += 1
+        tail += math.comb(n, cut) / 2**n
+    low, high = (None, None) if cut < 0 else (ordered[cut], ordered[n - 1 - cut])
+    return Estimate(statistics.median(ordered), low, high, tuple(values))
 
 
 def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...]:
@@ -60,6 +103,6 @@ def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Estimates ours - theirs from the differences at shared seeds; None if no seed is shared."""
+    """Estimates the mean of ours - theirs from the differences at shared seeds; None if no seed is shared."""
     shared = sorted(ours.keys() & theirs.keys())
     return estimate([ours[seed] - theirs[seed] for seed in shared]) if shared else None

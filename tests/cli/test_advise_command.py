@@ -35,7 +35,7 @@ def test_the_answer_comes_first(posembed) -> None:
     code, out, err = posembed("--length 512 --longest none")
     assert (code, err) == (0, "")
     assert out.startswith("rolling: learned rows in a ring")
-    for heading in ("Why\n", "Parameters of each, and why not\n", "Mind\n", "Measured: "):
+    for heading in ("Why\n", "Position parameters", "Watch for\n", "Measured: "):
         assert heading in out
 
 
@@ -73,7 +73,7 @@ def test_figures_of_ones_own_runs(posembed, tmp_path: Path) -> None:
         ("--length 512 --longest far", "--longest: expected a number of tokens, or none"),
         ("--length 512 --width 100", "width 100 is not divisible by 12 heads"),
         ("--grid 14", "--grid: expected HEIGHTxWIDTH in patches, such as 14x14; got '14'"),
-        ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 places, and the training length is 193"),
+        ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 patches, and the training length is 193"),
         ("--length 8 --table 8 --checkpoint x", "give --checkpoint or --table, not both"),
         ("--length 8 --table 0", "--table counts positions"),
         ("--length 8 --runs nowhere", "nowhere is not a run folder"),
@@ -97,7 +97,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, *answers: str) -> str:
 
 def test_questions_about_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     out = ask(monkeypatch, "n", "512", "4096", "512", "32000", "8", "", "y")
-    assert "rope-scaled: RoPE with its frequencies scaled (YaRN, factor 8)" in out
+    assert "rope-scaled: RoPE with scaled frequencies (YaRN, factor 8)" in out
     assert f"learned: {4096 * 512:,}" in out
 
 

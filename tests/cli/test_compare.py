@@ -88,7 +88,7 @@ def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(
         raise AssertionError(f"{name} is not JSON")
 
     summary = json.loads(out, parse_constant=refuse)
-    assert None in [row["perplexity"]["32"]["mean"] for row in summary["rows"]]
+    assert None in [row["perplexity"]["32"]["value"] for row in summary["rows"]]
 
 
 def test_inits_from_text_to_table_and_page(capfd: pytest.CaptureFixture[str], text: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
 def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
     code, out, err = posembed(f"compare cost {SMALL} --out {tmp_path}")
     assert code == 0
-    for text in ("Time of the encoding alone", "What it adds to the layer", "GPT-2 small", "1,048,576", "393,216"):
+    for text in ("Time of the encoding alone", "Overhead in the layer", "GPT-2 small", "1,048,576", "393,216"):
         assert text in out
     assert f"posembed report {tmp_path} makes a page of it" in " ".join(err.split())
     assert posembed(f"report {tmp_path}")[:2] == (0, f"report: {tmp_path / 'report.html'}\n")

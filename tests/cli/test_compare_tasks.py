@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from posembed.cli import app
 from posembed.errors import ArgumentError
-from posembed.lab.tasks.algorithms.problems import PROBLEMS
+from posembed.lab.tasks.problem_texts import PROBLEMS
 
 SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-problems 4"
 

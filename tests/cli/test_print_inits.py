@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import io
 
+from posembed.cli.compare.print_inits import print_inits
 from rich.console import Console
 
 from made_up_inits import init_run, init_runs_of, typical
-from posembed.cli.compare.print_inits import print_inits
 from posembed.lab.questions.inits import InitSummary, summarise_inits
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from posembed.cli.compare.print_lengths import length_columns, print_lengths, that_fit
 from rich.console import Console
 
 from made_up_runs import run, runs
-from posembed.cli.compare.print_lengths import length_columns, print_lengths, that_fit
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
 
 SUMMARY = summarise_lengths(runs(3), reference="alibi")

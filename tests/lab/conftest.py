@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from accelerate import Accelerator
 
@@ -9,10 +7,15 @@ from posembed.lab.data.images import load_images
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.readers import load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.presets import settings
-from posembed.lab.tasks.classification import Classification, ClassificationSpec, classification_settings
-from posembed.lab.tasks.images import ImageClassification, ImageSpec, image_settings
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.questions.images import PRESETS as IMAGE_PRESETS
+from posembed.lab.questions.images import ImageSpec
+from posembed.lab.questions.lengths import PRESETS, LengthSpec
+from posembed.lab.questions.text import PRESETS as TEXT_PRESETS
+from posembed.lab.questions.text import TextSpec
+from posembed.lab.runs.spec import with_default_window
+from posembed.lab.tasks.images import ImageClassification
+from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.text import TextClassification
 
 
 @pytest.fixture(scope="session")
@@ -34,22 +37,11 @@ def accelerator() -> Accelerator:
 
 
 @pytest.fixture
-def spec(corpus: Corpus) -> LanguageSpec:
-    return settings(
-        "quick",
-        data="text.txt",
-        data_sha256=corpus.sha256,
-        train_length=16,
-        test_lengths=(8, 16, 40),
-        layers=2,
-        width=16,
-        heads=2,
-        steps=12,
-        batch=4,
-        warmup=3,
-        test_tokens=400,
-        dropout=0.1,
-    )
+def spec(corpus: Corpus) -> LengthSpec:
+    small = {"train_length": 16, "test_lengths": (8, 16, 40), "layers": 2, "width": 16, "heads": 2, "steps": 12}
+    small |= {"batch": 4, "warmup": 3, "test_tokens": 400, "dropout": 0.1, "data": "text.txt"}
+    settings = with_default_window(PRESETS["quick"] | small)
+    return LengthSpec(question="lengths", encoding="", seed=0, data_sha256=corpus.sha256, **settings)
 
 
 @pytest.fixture(scope="session")
@@ -65,16 +57,15 @@ def ordered(tmp_path_factory: pytest.TempPathFactory) -> Labelled:
 
 
 @pytest.fixture(scope="session")
-def text_task(ordered: Labelled) -> Classification:
-    return Classification(ordered, "bytes")
+def text_task(ordered: Labelled) -> TextClassification:
+    return TextClassification(ordered, "bytes")
 
 
 @pytest.fixture
-def text_spec(text_task: Classification) -> ClassificationSpec:
-    settings = classification_settings(
-        text_task, data="ordered.csv", tokenizer="bytes", train_length=16, layers=2, width=16, heads=2, steps=12
-    )
-    return dataclasses.replace(settings, batch=8, warmup=3, encoding="learned")
+def text_spec(text_task: TextClassification) -> TextSpec:
+    small = {"train_length": 16, "layers": 2, "width": 16, "heads": 2, "steps": 12, "batch": 8, "warmup": 3}
+    settings = TEXT_PRESETS["default"] | {"data": "ordered.csv", "tokenizer": "bytes"} | small
+    return TextSpec(question="text", encoding="learned", seed=0, data_sha256=text_task.sha256, **settings)
 
 
 @pytest.fixture(scope="session")
@@ -84,5 +75,7 @@ def image_task() -> ImageClassification:
 
 @pytest.fixture
 def image_spec(image_task: ImageClassification) -> ImageSpec:
-    settings = image_settings(image_task.images, test_sizes=(8, 12), layers=1, width=16, heads=2, steps=12, batch=8)
-    return dataclasses.replace(settings, warmup=3, encoding="learned-2d")
+    small = {"test_sizes": (8, 12), "layers": 1, "width": 16, "heads": 2, "steps": 12, "batch": 8, "warmup": 3}
+    settings = IMAGE_PRESETS["default"] | small | {"train_size": 8, "train_length": 17}
+    data_sha256 = image_task.images.sha256
+    return ImageSpec(question="images", encoding="learned-2d", seed=0, data_sha256=data_sha256, **settings)

@@ -11,8 +11,9 @@ from accelerate import Accelerator
 
 from posembed import ArgumentError
 from posembed.lab.encodings import build_encoding
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder
+from posembed.lab.tasks.language import LanguageModelling, build_decoder
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
@@ -20,7 +21,7 @@ SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
 
 @pytest.mark.parametrize("name", [*BIASES, "pope", *SCALED])
 def test_it_learns_and_has_a_loss_at_four_times_its_length(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, name: str
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, name: str
 ) -> None:
     spec = dataclasses.replace(spec, encoding=name, steps=30, dropout=0.0, test_lengths=(16, 64))
     before = build_encoding(spec).state_dict()
@@ -33,7 +34,7 @@ def test_it_learns_and_has_a_loss_at_four_times_its_length(
 
 
 def test_scaled_rope_trains_as_plain_rope_does(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator
 ) -> None:
     """Up to rounding the run is the same; what differs is what comes after the training length."""
     spec = dataclasses.replace(spec, dropout=0.0, test_lengths=(16, 64))
@@ -48,7 +49,7 @@ def test_scaled_rope_trains_as_plain_rope_does(
         assert scaled.measurements.same_tokens[64] != plain.measurements.same_tokens[64]
 
 
-def test_longrope_s_factors_are_asked_for_before_anything_trains(spec: LanguageSpec) -> None:
+def test_longrope_s_factors_are_asked_for_before_anything_trains(spec: LengthSpec) -> None:
     spec = dataclasses.replace(spec, encoding="rope-longrope", test_lengths=(16, 64))
     with pytest.raises(ArgumentError, match=r"--rope-factors, \d+ numbers"):
         build_encoding(spec)
@@ -57,14 +58,14 @@ def test_longrope_s_factors_are_asked_for_before_anything_trains(spec: LanguageS
     build_encoding(dataclasses.replace(spec, test_lengths=(16,)))  # nothing is longer, and nothing is scaled
 
 
-def test_settings_that_ask_for_nothing_do_not_name_a_run(spec: LanguageSpec) -> None:
+def test_settings_that_ask_for_nothing_do_not_name_a_run(spec: LengthSpec) -> None:
     """So that runs made before there was such a setting are found."""
     assert "rope_factors" not in spec.shared_settings()
     assert spec.key() != dataclasses.replace(spec, rope_factors=(2.0,)).key()
 
 
 @pytest.mark.parametrize("name", [*BIASES, "pope"])
-def test_what_it_learns_is_trained_without_weight_decay(spec: LanguageSpec, name: str) -> None:
+def test_what_it_learns_is_trained_without_weight_decay(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
     decayed, others = (group["params"] for group in train.make_optimizer(spec, model).param_groups)
     parameters = list(model.encoding.parameters())

@@ -34,8 +34,8 @@ def test_each_number_is_over_the_tokens_it_says() -> None:
     # The last 4 tokens (half the training length), after the window's last c.
     assert measured.same_tokens == {4: 2.5, 8: 6.5, 20: 18.5, 40: 38.5}
     # 20 tokens in pieces of 8 are 8, 8 and 4.
-    assert measured.chopped == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
-    assert measured.chopped_same_tokens == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
+    assert measured.chunked == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
+    assert measured.chunked_same_tokens == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
 
 
 def test_the_same_tokens_are_the_same_at_every_length() -> None:
@@ -69,11 +69,11 @@ def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-def test_the_last_tokens_in_pieces(total: int, length: int, data: st.DataObject) -> None:
+def test_the_last_tokens_in_chunks(total: int, length: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, total))
     rows = torch.randint(99, (3, total + 1))
-    pieces = measure.in_pieces(context, rows, length)
-    assert torch.equal(measure.last_tokens_in_pieces(context, rows, length, count), pieces[:, -count:])
+    pieces = measure.in_chunks(context, rows, length)
+    assert torch.equal(measure.last_tokens_in_chunks(context, rows, length, count), pieces[:, -count:])
     # Token t of a piece has t tokens before it, itself not counted.
     assert pieces[0].tolist() == [context_of % length + 1 for context_of in range(total)]
 
@@ -89,7 +89,7 @@ def test_no_position_is_none_and_other_lengths_stay() -> None:
     )
     assert measured.nonoverlapping == {8: 4.5, 16: None}
     assert measured.same_tokens == {8: 6.5, 16: None}
-    assert measured.chopped[16] == 4.5
+    assert measured.chunked[16] == 4.5
     assert measured.repeat_gain == {4: 0.0, 8: None, 16: None, 32: None}
 
 

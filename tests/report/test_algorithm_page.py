@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from made_up_algorithms import TYPICAL, result, runs
-from posembed.cli import app
-from posembed.errors import ArgumentError
 from posembed.lab.questions.algorithms import summarise_algorithm
-from posembed.lab.runs.results import RunFolder
-from posembed.lab.tasks.algorithms.task import Algorithm
 from posembed.report.algorithms.curve import algorithm_figure
 from posembed.report.algorithms.tables import result_tables
 from posembed.report.algorithms.words import answer
+from typer.testing import CliRunner
+
+from made_up_problems import TYPICAL, result, runs
+from posembed.cli import app
+from posembed.errors import ArgumentError
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.tasks.problems import Algorithm
 
 
 def saved(path: Path, seeds: int = 2) -> RunFolder:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from posembed.report.lengths.answer import answer
+
 from made_up_runs import TYPICAL, run, runs
 from posembed.lab.questions.lengths import summarise_lengths
 from posembed.lab.runs.results import RunResult
-from posembed.report.lengths.answer import answer
 
 DASH = "\N{EN DASH}"
 FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"

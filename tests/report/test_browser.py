@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from posembed.report.lengths.report import write_report
 from transformers import ViTConfig, ViTModel
 
 from made_up_runs import run, runs, save
@@ -22,7 +23,6 @@ from posembed.checkpoints.evaluation import Evaluation, Row
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.report.checkpoint.report import write_checkpoint_page
 from posembed.report.evaluation.report import write_evaluation_page
-from posembed.report.lengths.report import write_report
 from tiny_models import TEXT, saved, tiny_model
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -7,16 +7,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-
-from made_up_classes import image_run, image_runs, save_classes, text_run, text_runs
-from posembed import ArgumentError, RunFolderError
 from posembed.lab.questions.classification import summarise_classification
-from posembed.lab.questions.images import summarise_images
 from posembed.report.accuracy_words import percent, points
 from posembed.report.classification import report as classification
 from posembed.report.classification import words as classification_words
 from posembed.report.images import report as images
 from posembed.report.images import words as image_words
+
+from made_up_classes import image_run, image_runs, save_classes, text_run, text_runs
+from posembed import ArgumentError, RunFolderError
+from posembed.lab.questions.images import summarise_images
 
 
 def text_answer(results: list, **options: str) -> str:

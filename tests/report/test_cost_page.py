@@ -10,21 +10,21 @@ import pytest
 
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.measure import cost_spec
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, prepare, save
-from posembed.lab.cost.turns import spread
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.report.cost.report import render, write_report
 from posembed.report.cost.tables import cost_tables
 from posembed.report.cost.words import MINUS, answer, between, in_bytes, milliseconds, percent
+from posembed.statistics import estimate_median
 
 LENGTHS = (512, 1024, 2048, 4096)
 
 
 def passes(value: float, noise: float = 0.001) -> Passes:
-    values = spread([value + noise * step for step in (-3, -2, -1, 0, 1, 2, 3)])
+    values = estimate_median([value + noise * step for step in (-3, -2, -1, 0, 1, 2, 3)])
     return Passes(values, values)
 
 
@@ -56,9 +56,9 @@ def row(
 
 
 def made_up(*rows: CostRow) -> CostResult:
-    spec = dataclasses.replace(cost_spec(("learned",)), encodings=tuple(r.encoding for r in rows))
+    settings = CostSettings(encodings=tuple(r.encoding for r in rows))
     environment = {"processor": "A <Processor>", "threads": "1", "torch": "2.9", "device": "cpu"}
-    return CostResult(spec, passes(0.1), rows, 128, 2, 60.0, environment)
+    return CostResult(settings, passes(0.1), rows, 128, 2, 60.0, environment)
 
 
 RESULT = made_up(
@@ -74,12 +74,12 @@ def test_the_answer_is_made_from_the_numbers() -> None:
     time, inside, parameters, growth = answer(RESULT)
     assert "learned takes less than 1% of its time; alibi 1.5%, rope 2.6% and rolling 4.0%." in time
     assert "none" not in time
-    assert "rope adds 3.0%; alibi adds 30%, since a bias (H, L, L) takes the place of a causal mask" in inside
+    assert "rope adds 3.0%; alibi adds 30%, because a bias (H, L, L) replaces the causal mask" in inside
     assert "rolling saves 12%, by a window" in inside
-    assert "what learned adds cannot be told from nothing" in inside
-    assert "512 x 768 holds 393,216 parameters: 1.0% of the embeddings with 50,257 tokens" in parameters
-    assert "Beside it, rolling 24,576. 2 of 4 encodings hold none." in parameters
-    assert "Followed to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0" in growth
+    assert "the overhead of learned is not significant" in inside
+    assert "512 x 768 has 393,216 parameters: 1.0% of the embeddings with 50,257 tokens" in parameters
+    assert "rolling has 24,576. 2 of 4 encodings have none." in parameters
+    assert "Up to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0" in growth
     assert "alibi grows as length to the power 2.0; the next doubling after 4,096 tokens was not tried" in growth
 
 
@@ -87,14 +87,14 @@ def test_many_encodings_are_not_listed_twice() -> None:
     many = [row(f"rope-{n}", 0.02 + 0.01 * n, 0.05, Writes(0, 8, 0), parameters=n) for n in range(1, 7)]
     time, inside, parameters, growth = answer(made_up(RESULT.rows[0], *many))
     assert "learned takes less than 1% of its time; the others from 3.0% (rope-1) to 8.0% (rope-6)." in time
-    assert inside.endswith("add 5.0%; what learned adds cannot be told from nothing.")
-    assert "Beside it, the others that learn at most 6." in parameters
+    assert inside.endswith("add 5.0%; the overhead of learned is not significant.")
+    assert "have at most 6." in parameters
     assert "the time of 7 encodings grows" in growth
 
 
 def test_dear_encodings_are_said_to_be_dear() -> None:
     text = answer(made_up(row("alibi", 1.7, 0.2, Writes(0, 0, 8))))[0]
-    assert "the cheapest takes more than all of its time: alibi 170%." in text
+    assert "even the cheapest takes more time: alibi 170%." in text
 
 
 def test_nothing_but_none_leaves_the_table() -> None:
@@ -119,15 +119,15 @@ def test_percent(value: float, text: str) -> None:
 
 
 def test_other_words() -> None:
-    assert between(spread([0.01] * 7)) == "1.0\N{EN DASH}1.0%"
-    assert between(spread([-0.01, *[0.01] * 5])) == f"{MINUS}1.0% to 1.0%"
-    assert between(spread([0.01])) == ""
+    assert between(estimate_median([0.01] * 7)) == "1.0\N{EN DASH}1.0%"
+    assert between(estimate_median([-0.01, *[0.01] * 5])) == f"{MINUS}1.0% to 1.0%"
+    assert between(estimate_median([0.01])) == ""
     assert [milliseconds(s) for s in (1e-5, 0.0123, 0.123)] == ["0.010", "12.30", "123"]
     assert [in_bytes(n) for n in (12, 1536, 3 * 2**20, 5 * 2**30)] == ["12 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
 
 
 def test_the_quoted_figures_stand_beside_ours() -> None:
-    quoted = next(table for table in cost_tables(RESULT) if "quoted" in table.title)
+    quoted = next(table for table in cost_tables(RESULT) if "published" in table.title)
     assert [(r.name, r.cells[0].text) for r in quoted.rows] == [
         ("learned", ".65%"),
         ("alibi", "1.5%"),
@@ -137,11 +137,11 @@ def test_the_quoted_figures_stand_beside_ours() -> None:
 
 
 def test_what_was_not_tried_is_said() -> None:
-    (growth,) = (table for table in cost_tables(RESULT) if table.title == "Growth with length")
+    (growth,) = (table for table in cost_tables(RESULT) if table.title == "Time and memory by length")
     assert growth.rows[0].name == "none"
     longer = dataclasses.replace(RESULT.rows[0].growth, lengths=(*LENGTHS, 8192), seconds=(1.0,) * 5, peak=(1,) * 5)
     result = made_up(dataclasses.replace(RESULT.rows[0], growth=longer), RESULT.rows[3])
-    (growth,) = (table for table in cost_tables(result) if table.title == "Growth with length")
+    (growth,) = (table for table in cost_tables(result) if table.title == "Time and memory by length")
     assert growth.rows[-1].cells[-1].text == "not tried"
 
 
@@ -165,7 +165,7 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"aws": 3}', "\0"])
 def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(content)
-    for refuse in (lambda folder: prepare(folder, RESULT.spec), lambda folder: save(RESULT, folder)):
+    for refuse in (lambda folder: prepare(folder, RESULT.settings), lambda folder: save(RESULT, folder)):
         with pytest.raises(RunFolderError, match="not a result of posembed compare cost; choose another --out"):
             refuse(tmp_path)
     assert (tmp_path / FILE).read_text() == content
@@ -173,18 +173,18 @@ def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
 
 def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
-        prepare(tmp_path, RESULT.spec)
+        prepare(tmp_path, RESULT.settings)
         save(RESULT, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RESULT.spec)])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RESULT.settings)])
 def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
     save(RESULT, tmp_path)
-    value = getattr(RESULT.spec, name)
+    value = getattr(RESULT.settings, name)
     other = {name: (*value, "none") if name == "encodings" else f"{value}1"}
     with pytest.raises(RunFolderError, match=f"it was measured with other settings \\({name}: .* now\\)"):
-        prepare(tmp_path, dataclasses.replace(RESULT.spec, **other))
+        prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
 
 
 def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cost").iterdir()] == [FILE]
     RunFolder(tmp_path / "runs", LanguageModelling).prepare(spec("rope"))
     with pytest.raises(RunFolderError, match="keeps runs of another question"):
-        prepare(tmp_path / "runs", RESULT.spec)
+        prepare(tmp_path / "runs", RESULT.settings)
 
 
 def test_an_out_that_cannot_be_made_is_found_before_anything_is_measured(tmp_path: Path) -> None:
@@ -202,4 +202,4 @@ def test_an_out_that_cannot_be_made_is_found_before_anything_is_measured(tmp_pat
     (tmp_path / "loop").symlink_to("loop")
     for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "loop", tmp_path / ("n" * 300)):
         with pytest.raises(RunFolderError, match="cannot be written"):
-            prepare(out, RESULT.spec)
+            prepare(out, RESULT.settings)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.figure import Figure
+from posembed.report.lengths.curve import heights, is_cut, length_figure
 
 import posembed.report
 from made_up_runs import run, runs
@@ -14,7 +15,6 @@ from posembed.lab.curves import smoothed
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
 from posembed.report.learned.pictures import norms, table_figure
-from posembed.report.lengths.curve import heights, is_cut, length_figure
 from posembed.report.training_curve import training_figure
 
 FLAT = (4.0, 4.0, 4.0, 4.0)

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from posembed.report.inits.quoted import QUOTED, disagreements, quoted_table
+from posembed.report.inits.report import write_report
+from posembed.report.inits.tables import result_tables
+from posembed.report.inits.words import answer, best_first, told
 from typer.testing import CliRunner
 
 from made_up_inits import init_run, init_runs_of, save_inits, typical
@@ -13,10 +17,6 @@ from posembed.cli import app
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.model.looking import save_attention
 from posembed.lab.questions.inits import summarise_inits
-from posembed.report.inits.quoted import QUOTED, disagreements, quoted_table
-from posembed.report.inits.report import write_report
-from posembed.report.inits.tables import result_tables
-from posembed.report.inits.words import answer, best_first, told
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 600; try a lower learning rate"

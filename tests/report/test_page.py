@@ -7,15 +7,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from posembed.report.lengths.answer import answer
+from posembed.report.lengths.report import write_report
+from posembed.report.lengths.tables import result_tables
 
 from made_up_runs import run, runs, save, spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions.lengths import summarise_lengths
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.report.lengths.answer import answer
-from posembed.report.lengths.report import write_report
-from posembed.report.lengths.tables import result_tables
 
 NASTY = "<script>alert('&')</script>"
 

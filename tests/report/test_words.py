@@ -4,10 +4,10 @@ import dataclasses
 import math
 
 import pytest
+from posembed.report.lengths.words import best_first, last_position, reach, reach_in_words, times, verdict
 
 from made_up_runs import NO_REACH, run, runs
 from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
-from posembed.report.lengths.words import best_first, last_position, reach, reach_in_words, times, verdict
 from posembed.report.words import called, interval, listed, model_size, number, runs_of_each
 from posembed.statistics import Estimate
 

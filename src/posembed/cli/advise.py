@@ -1,146 +1,124 @@
-"""posembed advise: which position encoding to use, from what is needed and what was measured."""
+"""posembed advise: which position encoding to use, from your needs and from measurements."""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from posembed.cli.options import parameter, with_parameters
 from posembed.errors import ArgumentError
+from posembed.lab.advice.needs import Existing, Grid, Needs
+from posembed.lab.runs.spec import options
 
 if TYPE_CHECKING:
     from posembed.lab.advice.advise import Advice
-    from posembed.lab.advice.needs import Grid, Held
-
-NO_LIMIT = "none"
 
 
-def advise(
-    length: Annotated[int | None, typer.Option(help="Tokens of a training sequence.", show_default=False)] = None,
-    longest: Annotated[
-        str | None, typer.Option(help="The most tokens ever needed; none for no limit. Default: the length.")
-    ] = None,
-    width: Annotated[int | None, typer.Option(help="Width of the model. Default: 768.")] = None,
-    vocabulary: Annotated[
-        int | None, typer.Option(help="Tokens of the vocabulary. Default: 50257; images have none.")
-    ] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads. Default: 12.")] = None,
-    grid: Annotated[
-        str | None, typer.Option(help="Images: the patches trained on, HEIGHTxWIDTH.", metavar="HxW")
-    ] = None,
-    longest_grid: Annotated[
-        str | None, typer.Option(help="Images: the most patches ever. Default: the grid.", metavar="HxW")
-    ] = None,
-    far: Annotated[
-        bool | None, typer.Option("--far/--no-far", help="Must tokens be fetched from far back? Default: no.")
-    ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="A checkpoint that is there: a folder, a hub name or a file; inspected.")
-    ] = None,
-    table: Annotated[
-        int | None, typer.Option(help="Instead of a checkpoint: how many positions its learned table has.")
-    ] = None,
-    runs: Annotated[
-        Path | None, typer.Option(help="A run folder of posembed compare lengths to rest on.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> None:
-    """Ask what is needed, or take it as options, and recommend one encoding with its reasons."""
-    import dataclasses
-    import json
-
+def advise(*, table: int | None, runs: Path | None, json: bool, **given: Any) -> None:
+    """Recommend one encoding for your needs, with reasons. Asks questions when no options are given."""
     from posembed.lab.advice.advise import advise as advice_for
-    from posembed.lab.advice.evidence import committed_studies, study_of_folder
-    from posembed.lab.advice.needs import Needs
+    from posembed.lab.advice.evidence import published_studies, study_of_folder
 
-    studies = [study_of_folder(runs)] if runs is not None else []
-    studies += committed_studies()
-    places = _grid(grid, "--grid") if grid is not None else None
-    if _someone_is_there() and length is None and places is None:
-        length, longest, places, longest_grid = _ask_for_lengths(longest, longest_grid)
-        width = width or typer.prompt("Width of the model", default=768, type=int)
-        if vocabulary is None and places is None:
-            vocabulary = typer.prompt("Vocabulary", default=50_257, type=int)
-        heads = heads or typer.prompt("Attention heads", default=12, type=int)
-        if checkpoint is None and table is None:
-            checkpoint = typer.prompt("A checkpoint that is there (Enter for none)", default="", show_default=False)
-        if far is None and places is None:
-            far = typer.confirm("Must tokens be fetched from far back?", default=False)
-    if length is None and places is None:
-        raise ArgumentError("give --length, the tokens of a training sequence, or --grid for images")
-    length = length if length is not None else _product(places)
-    largest = _grid(longest_grid, "--longest-grid") if longest_grid is not None else None
-    needs = Needs(
-        train_length=length,
-        longest=_longest(longest, length if places is None else _product(largest or places)),
-        width=768 if width is None else width,
-        vocabulary=vocabulary if vocabulary is not None else 50_257 if places is None else 0,
-        heads=12 if heads is None else heads,
-        grid=places,
-        longest_grid=largest,
-        fetch_far=bool(far),
-        checkpoint=_held(checkpoint or None, table, places),
-    )
-    advice = advice_for(needs, studies)
-    if as_json:
-        print(json.dumps({"needs": dataclasses.asdict(needs), **dataclasses.asdict(advice)}, indent=2))
+    studies = ([study_of_folder(runs)] if runs is not None else []) + published_studies()
+    if given["length"] is None and given["grid"] is None:
+        if not _someone_is_there():
+            raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
+        _ask(given, table)
+    advice = advice_for(_needs(given, table), studies)
+    if json:
+        print(dumps(advice.to_dict(), indent=2))
     else:
         print_advice(advice)
 
 
+KINDS = {"int": int, "bool": bool}
+"""Needs of other types are texts, which this file parses: lengths with "none", grids, checkpoints."""
+
+with_parameters(
+    advise,
+    [
+        *(
+            parameter(
+                name,
+                KINDS.get(str(field.type), str),
+                field.metadata["help"],
+                with_no=field.type == "bool",
+                shown=str(field.default) if field.type == "int" and name != "length" else None,
+            )
+            for name, field in options(Needs).items()
+        ),
+        parameter("table", int, "Instead of a checkpoint: how many positions its learned table has."),
+        parameter("runs", Path, "A run folder of posembed compare lengths to rest on."),
+        parameter("json", bool, "Print JSON instead of text.", default=False),
+    ],
+)
+
+
 def print_advice(advice: Advice) -> None:
-    """The answer first, then what it rests on."""
+    """Prints the recommendation first, then what it rests on."""
     from rich.padding import Padding
     from rich.text import Text
 
     from posembed.cli.console import plain_console
 
     console = plain_console()
-
-    def listed(title: str, lines: list[str]) -> None:
-        if lines:
-            console.print()
-            console.print(Text(title, style="bold"))
-            for line in lines:
-                console.print(Padding(Text(line), (0, 0, 0, 2)))
-
     console.print(Text(f"{advice.recommendation}: {advice.title}", style="bold green"))
-    listed("Why", list(advice.reasons))
-    options = []
-    for option in advice.options:
-        share = f", {option.share:.2%} of the embeddings" if option.share else ""
-        verdict = "" if option.cannot is None else f"; no: {option.cannot}"
-        options.append(f"{option.name}: {option.parameters:,}{share}{verdict}")
-    listed("Parameters of each, and why not", options)
-    listed("Mind", list(advice.caveats))
-    for study in advice.figures:
-        listed(f"Measured: {study.title} ({study.source})", list(study.lines))
+    for heading, lines in advice.sections().items():
+        console.print()
+        console.print(Text(heading, style="bold"))
+        for line in lines:
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
 def _someone_is_there() -> bool:
     return sys.stdin.isatty()
 
 
-def _ask_for_lengths(
-    longest: str | None, longest_grid: str | None
-) -> tuple[int | None, str | None, Grid | None, str | None]:
-    """(length, longest, grid, longest grid) of a sequence or of a grid."""
-    if typer.confirm("Are positions a grid, as of images?", default=False):
-        places = _grid(typer.prompt("Patches trained on, HEIGHTxWIDTH"), "the grid")
-        longest_grid = longest_grid or typer.prompt("The most patches ever", default=f"{places[0]}x{places[1]}")
-        return None, longest, places, longest_grid
-    length = typer.prompt("Tokens of a training sequence", type=int)
-    longest = longest or typer.prompt("The most tokens ever needed (none: no limit)", default=str(length))
-    return length, longest, None, longest_grid
+def _ask(given: dict[str, Any], table: int | None) -> None:
+    """Asks for the needs that were not given as options."""
+
+    def ask(name: str, question: str, *, of: type = str, **options: Any) -> None:
+        if given[name] is None:
+            given[name] = typer.prompt(question, type=of, **options)
+
+    if typer.confirm("Are the positions a grid, as in images?", default=False):
+        ask("grid", "Patches in training, HEIGHTxWIDTH")
+        ask("longest_grid", "The most patches you will ever need", default=given["grid"])
+    else:
+        ask("length", "Tokens per training sequence", of=int)
+        ask("longest", "The most tokens you will ever need (none: no limit)", default=str(given["length"]))
+    ask("width", "Width of the model", of=int, default=768)
+    if given["grid"] is None:
+        ask("vocabulary", "Vocabulary", of=int, default=50_257)
+    ask("heads", "Attention heads", of=int, default=12)
+    if table is None:
+        ask("checkpoint", "An existing checkpoint (Enter for none)", default="", show_default=False)
+    if given["grid"] is None and given["far"] is None:
+        given["far"] = typer.confirm("Must the model retrieve tokens from far back?", default=False)
 
 
-def _longest(text: str | None, default: int) -> int | None:
-    if text is None:
-        return default
-    if text.lower() == NO_LIMIT:
+def _needs(given: dict[str, Any], table: int | None) -> Needs:
+    """Returns the needs that the options describe. Options that were not given take the defaults of ``Needs``."""
+    found = {name: value for name, value in given.items() if value is not None}
+    grid = found["grid"] = _grid(found["grid"], "--grid") if "grid" in found else None
+    if "longest_grid" in found:
+        found["longest_grid"] = _grid(found["longest_grid"], "--longest-grid")
+    if grid is not None:
+        found = {"length": math.prod(grid), "vocabulary": 0, **found}
+    longest = math.prod(found.get("longest_grid") or grid) if grid is not None else found["length"]
+    found["longest"] = _length(found["longest"]) if "longest" in found else longest
+    found["checkpoint"] = _existing(found.get("checkpoint"), table, grid)
+    return Needs(**found)
+
+
+def _length(text: str) -> int | None:
+    if text.lower() == "none":
         return None
     if re.fullmatch(r"\d{1,12}", text) is None:
         raise ArgumentError(f"--longest: expected a number of tokens, or none for no limit; got {text!r}")
@@ -154,29 +132,22 @@ def _grid(text: str, option: str) -> Grid:
     return int(match[1]), int(match[2])
 
 
-def _product(grid: Grid | None) -> int:
-    assert grid is not None
-    return grid[0] * grid[1]
-
-
-def _held(checkpoint: str | None, table: int | None, grid: Grid | None) -> Held | None:
-    from posembed.lab.advice.needs import Held
-
+def _existing(checkpoint: str | None, table: int | None, grid: Grid | None) -> Existing | None:
     if table is not None:
-        if checkpoint is not None:
-            raise ArgumentError("give --checkpoint or --table, not both: an inspection tells the table's length")
+        if checkpoint:
+            raise ArgumentError("give --checkpoint or --table, not both: posembed reads the length from a checkpoint")
         if table < 1:
             raise ArgumentError(f"--table counts positions and is at least 1; got {table}")
-        return Held(table, grid if grid is not None and _product(grid) == table else None)
-    if checkpoint is None:
+        return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
+    if not checkpoint:
         return None
     from posembed.checkpoints.inspect import inspect_checkpoint
 
     report = inspect_checkpoint(checkpoint)
     tables = [found for found in report.tables if found.table.kind == "learned" and found.table.layout is not None]
     if not tables:
-        return Held(None, source=checkpoint)
+        return Existing(None, source=checkpoint)
     first = tables[0]
     assert first.table.layout is not None
     findings = tuple(str(finding) for finding in first.findings)
-    return Held(first.table.length, first.table.layout.grid, checkpoint, findings)
+    return Existing(first.table.length, first.table.layout.grid, checkpoint, findings)

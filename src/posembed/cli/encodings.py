@@ -21,11 +21,11 @@ def encodings(
 ) -> None:
     """List the encodings that posembed compare knows: what each is, what it learns, and its paper."""
     from posembed.lab.encodings import ENCODINGS, position_parameters
-    from posembed.lab.presets import settings
+    from posembed.lab.runs.spec import spec_of_size
 
     sizes = {"width": width, "heads": heads, "train_length": length, "layers": layers}
     # LongRoPE's factors, without which it is not built, are given and not learned.
-    spec = settings("small", data_sha256="", rope_factors=(1.0,) * (width // max(heads, 1) // 2), **sizes)
+    spec = spec_of_size(rope_factors=(1.0,) * (width // max(heads, 1) // 2), **sizes)
     rows: list[dict[str, Any]] = [
         {
             "name": name,

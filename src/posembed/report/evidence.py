@@ -1,4 +1,4 @@
-"""What stands below the answer on every page of runs: how they trained, and with what."""
+"""The last sections of every page about runs: how they trained, and every value."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ from posembed.report.page import Cell, Folded, Pairs, Row, Section, Table, pictu
 from posembed.report.training_curve import training_figure
 
 
-def training_section(
-    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", unit: str = "a token", of: str = ""
-) -> Section:
-    """The loss of every run.
-
-    compared: the field of its spec that names a line. unit: what a loss is of. of: a sentence, where the loss is
-    not of all tokens.
-    """
-    caption = f"{of} A line a run; names stand at the mean of the last losses.".strip()
+def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str, note: str) -> Section:
+    """Returns the training losses as a figure. ``unit``: what a loss is the mean of; ``note``: a sentence on it."""
+    caption = f"{note} One line per run; names stand at the mean of the last losses.".strip()
     if any(result.failure is not None for result in results):
         caption += " A cross marks where a run failed."
-    described = "Training loss against the step, a line a run."
-    figure = training_figure(results, compared=compared, unit=unit)
-    return Section("Training", (picture(figure, name="training", described=described, caption=caption),))
+    figure = training_figure(results, unit=unit)
+    return Section("Training", (picture(figure, name="training", described="Training loss by step.", caption=caption),))
 
 
 def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
-    """Settings, machine, and every value: all folded. values: what each run measured."""
+    """Returns the settings, the machine and every value, folded. ``values``: tables of what each run measured."""
     settings = tuple(
         (name.replace("_", " "), _plain(value)) for name, value in results[0].spec.shared_settings().items()
     )
@@ -45,7 +38,7 @@ def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
     return Table(
         "Runs",
         "",
-        (Cell("last training loss"), Cell("seconds"), Cell("tokens a second"), Cell("ended", kind="words")),
+        (Cell("last training loss"), Cell("seconds"), Cell("tokens per second"), Cell("ended", kind="words")),
         tuple(
             Row(
                 result.spec.name,
@@ -53,7 +46,7 @@ def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
                     Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
                     Cell(f"{result.seconds:,.0f}"),
                     Cell(f"{result.tokens_per_second:,.0f}"),
-                    Cell(f"failed: {result.failure}" if result.failure else "well", kind="words"),
+                    Cell(f"failed: {result.failure}" if result.failure else "finished", kind="words"),
                 ),
             )
             for result in results
@@ -63,7 +56,7 @@ def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
 
 
 def _environments(results: Sequence[RunResult[Any, Any]]) -> tuple[tuple[str, str], ...]:
-    """What the runs were made with; where they differ, all of it."""
+    """Returns machine and versions of the runs; where they differ, all of them."""
     names = dict.fromkeys(name for result in results for name in result.environment)
     return tuple(
         (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))

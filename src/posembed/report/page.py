@@ -1,4 +1,4 @@
-"""What all pages share: an answer, then sections of figures and tables, in one self-contained HTML file."""
+"""Pages: an answer, then sections of figures and tables, in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ LARGEST_PAGE = 1 << 28
 class Cell:
     text: str
     note: str = ""
-    """Small, below: an interval."""
+    """Small text below, such as an interval."""
     kind: str = ""
     """How it looks: "words", "muted", "good", "bad", or the kind of a verdict."""
+    rank: int = 0
+    """In a head: a terminal that is too narrow leaves out the columns of the highest rank first."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,16 @@ class Row:
 class Table:
     title: str
     says: str
-    """How to read it, in a sentence or two."""
+    """How to read the table, in a sentence or two."""
     head: tuple[Cell, ...]
     rows: tuple[Row, ...]
     first: str = ""
-    """What the rows are: the head above their names."""
+    """The head of the first column, above the names of the rows."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with a title above and, below, how to read it."""
+    """A figure with a title above and a caption below that says how to read it."""
 
     svg: Markup
     title: str = ""
@@ -64,7 +66,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts that a reader opens: evidence."""
+    """Parts that are hidden until the reader opens them."""
 
     title: str
     parts: tuple[Part, ...]
@@ -72,7 +74,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Lines:
-    """Sentences, one below the other."""
+    """A list of sentences."""
 
     lines: tuple[str, ...]
 
@@ -82,7 +84,7 @@ Part = Picture | Table | Pairs | Lines | Folded
 
 @dataclass(frozen=True)
 class Section:
-    """Parts under a heading; without one, they follow what is before. says: a sentence below the heading."""
+    """Parts under a heading. Without a heading they continue the section before. ``says`` stands below the heading."""
 
     heading: str
     parts: tuple[Part, ...]
@@ -90,7 +92,7 @@ class Section:
 
 
 def picture(figure: Figure, *, name: str, described: str, title: str = "", caption: str = "") -> Picture:
-    """A figure for a page. name: its own among the page's figures. described: what a screen reader says."""
+    """Returns a figure for a page. ``name`` is unique on the page; ``described`` is for screen readers."""
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
 
 
@@ -102,14 +104,41 @@ def render_page(
     sections: Sequence[Section],
     styles: Mapping[str, Style] | None = None,
 ) -> str:
-    """The page as text, the same for the same arguments.
+    """Returns the page as text, the same for the same arguments.
 
     Args:
-        title: what the page answers. about: of what, in a sentence or two.
-        answer: paragraphs, before anything else.
-        sections: in their order.
-        styles: how the rows of tables are drawn in figures, by their names: their colour is shown beside the name.
+        title: the question that the page answers.
+        about: what was measured, in a sentence or two.
+        answer: paragraphs, shown first.
+        sections: shown in this order; those without parts are left out.
+        styles: how figures draw the names of table rows; the page shows that colour beside the name.
     """
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            title=title,
+            about=about,
+            answer=answer,
+            sections=[section for section in sections if section.parts],
+            styles=styles or {},
+        )
+    )
+    # The hash tells a page that nobody changed from one that somebody edited.
+    return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
+
+
+def render_fragment(table: Table, answer: Sequence[str]) -> str:
+    """Returns a table and paragraphs as HTML for a notebook."""
+    source = (
+        '{% from "parts.html" import table_of with context %}{{ table_of(table) }}'
+        "{% for paragraph in answer %}<p>{{ paragraph }}</p>{% endfor %}"
+    )
+    return _environment().from_string(source).render(table=table, answer=answer, styles={})
+
+
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -118,21 +147,17 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.tests["part"] = lambda part, kind: type(part).__name__ == kind
-    page = environment.get_template("page.html").render(
-        version=__version__, title=title, about=about, answer=answer, sections=sections, styles=styles or {}
-    )
-    # What tells a page that nobody changed from one that is somebody's work.
-    return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
+    return environment
 
 
 def write_page(path: Path, page: str, *, option: str) -> Path:
-    """Write what ``render_page`` gave, whole or not at all, over an earlier page at most. Returns its path.
+    """Writes a page, whole or not at all, and returns its path. Replaces only an unchanged earlier page.
 
     Args:
-        option: the name by which a person chose the path.
+        option: the option with which the user chose the path, for the error.
 
     Raises:
-        ArgumentError: it cannot be written there.
+        ArgumentError: the page cannot be written there.
     """
     try:
         write_whole(path, as_bytes(page), refusal=why_not_replaced)
@@ -142,7 +167,7 @@ def write_page(path: Path, page: str, *, option: str) -> Path:
 
 
 def refuse_page(path: Path, *, option: str) -> None:
-    """Raise the ArgumentError of ``write_page`` where it is known before a page is made: after hours, perhaps."""
+    """Raises the ArgumentError of ``write_page`` early, before hours are spent on what the page will show."""
     why = why_not_replaced(path) if path.exists() else None
     if path.is_symlink():
         why = "it is a link"
@@ -157,7 +182,7 @@ def unwritten(path: Path, why: str, option: str) -> ArgumentError:
 
 
 def why_not_replaced(path: Path) -> str | None:
-    """Why a page may not be written over this file; None if it is an earlier page as posembed wrote it."""
+    """Returns why a page may not replace this file, or None if it is an earlier page that nobody changed."""
     if not path.is_file():
         return "it is a folder" if path.is_dir() else "it is no file"
     try:

@@ -14,14 +14,9 @@ from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
 
 
-def training_figure(
-    results: Sequence[RunResult[Any, Any]], *, compared: str = "encoding", unit: str = "a token"
-) -> Figure:
-    """Smoothed training loss by step, both on logarithmic axes; a line a run, a cross where one failed.
-
-    compared: the field of the spec that names the lines. unit: what a loss is of.
-    """
-    drawn = styles([getattr(result.spec, compared) for result in results])
+def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:
+    """Draws the smoothed training loss by step on logarithmic axes: one line per run, a cross where one failed."""
+    drawn = styles([result.spec.compared for result in results])
     figure, axes = lines_sheet(
         290,
         title=f"training loss, nats {unit} (log scale)",
@@ -34,7 +29,7 @@ def training_figure(
     for result in results:
         if not result.losses:
             continue
-        name = getattr(result.spec, compared)
+        name = result.spec.compared
         style = drawn[name]
         steps, losses = [step for step, _ in result.losses], smoothed([loss for _, loss in result.losses])
         axes.plot(steps, losses, color=style.colour, linestyle=style.line, linewidth=1.2, alpha=0.8)

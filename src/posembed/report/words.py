@@ -1,26 +1,22 @@
-"""Numbers and lists in words, shared by all pages and the terminal."""
+"""Numbers and lists as words, shared by all pages and the terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
+    from posembed.lab.question import Row
     from posembed.lab.runs.spec import TrainingSpec
 
-
-class HasSeeds(Protocol):
-    """A row of a summary: of which seeds it has results."""
-
-    @property
-    def seeds(self) -> Sequence[int]: ...
+MINUS = "\N{MINUS SIGN}"
 
 
 def number(value: float) -> str:
-    """A perplexity or a ratio: 3.54, 132.4, 21,900, 2e7."""
+    """Formats a perplexity or a ratio: 3.54, 132.4, 21,900, 2e7."""
     if math.isinf(value):
         return "∞"
     if value >= 99_999.5:
@@ -28,8 +24,14 @@ def number(value: float) -> str:
     return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
+def signed(value: float, digits: int = 3) -> str:
+    """Formats a difference: +0.012, −0.004, 0.000."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+
+
 def interval(estimate: Estimate | None, write: Callable[[float], str] = number) -> str:
-    """ "3.50–3.58", with "to" where a sign would be in the way; empty where none is known."""
+    """Formats an interval as "3.50–3.58", or with "to" if an end has a sign; empty if it is unknown."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     low, high = write(estimate.low), write(estimate.high)
@@ -37,29 +39,46 @@ def interval(estimate: Estimate | None, write: Callable[[float], str] = number) 
 
 
 def called(encoding: str) -> str:
-    """An encoding's name within a sentence, where "none" would be read as a word."""
+    """Returns an encoding's name for a sentence. "none" is quoted, since it would read as a word."""
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
 
 
 def listed(things: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Joins names: "a", "a and b", "a, b and c"."""
     return " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
 
 
-def model_size(spec: TrainingSpec) -> str:
-    """ "3 layers, width 96, 4 heads", "1 layer, width 32, 1 head"."""
-    layers = "1 layer" if spec.layers == 1 else f"{spec.layers} layers"
-    heads = "1 head" if spec.heads == 1 else f"{spec.heads} heads"
-    return f"{layers}, width {spec.width}, {heads}"
+def names_of(rows: Sequence[Row]) -> str:
+    return listed([called(row.name) for row in rows])
 
 
 def capitalised(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def runs_of_each(rows: Sequence[HasSeeds]) -> str:
-    """ "3 runs of each", "1 to 3 runs of each", "one run of each"; of those that have a result."""
+def counted(count: int, noun: str) -> str:
+    """Returns "1 layer" or "3 layers"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def model_size(spec: TrainingSpec) -> str:
+    """Returns "3 layers, width 96, 4 heads"."""
+    return f"{counted(spec.layers, 'layer')}, width {spec.width}, {counted(spec.heads, 'head')}"
+
+
+def runs_per(rows: Sequence[Row], what: str = "encoding") -> str:
+    """Returns "3 runs per encoding", "1 to 3 runs per encoding" or "one run per encoding", of successful runs."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
     if counts in ([], [1]):
-        return "one run of each"
-    return f"{counts[0]} runs of each" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} runs of each"
+        return f"one run per {what}"
+    return f"{counts[0]} runs per {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} runs per {what}"
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """Returns one sentence per name with failed runs."""
+    return [
+        f"{'A run' if row.seeds else 'Training'} with {called(row.name)} failed"
+        f"{' and is left out' if row.seeds else ''} ({row.failures[0]})."
+        for row in rows
+        if row.failures
+    ]

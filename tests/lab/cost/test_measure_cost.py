@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.measure import cost_spec, measure_cost
+from posembed.lab.cost.measure import checked, measure_cost
 from posembed.lab.cost.results import CostResult, load, save
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.encodings import names_for
 
 TINY: dict[str, Any] = {
@@ -26,11 +27,11 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def result() -> CostResult:
-    return measure_cost(cost_spec(("learned", "rolling", "rope+window", "alibi", "none"), **TINY))
+    return measure_cost(CostSettings(encodings=("learned", "rolling", "rope+window", "alibi", "none"), **TINY))
 
 
 def test_all_encodings_without_a_word() -> None:
-    assert cost_spec(**TINY).encodings == names_for("decoder")
+    assert checked(CostSettings(**TINY)).encodings == names_for("decoder")
 
 
 def test_rows_in_the_order_asked(result: CostResult) -> None:
@@ -40,7 +41,7 @@ def test_rows_in_the_order_asked(result: CostResult) -> None:
 def test_parameters_windows_and_shares(result: CostResult) -> None:
     by_name = {row.encoding: row for row in result.rows}
     assert by_name["learned"].parameters == 16 * 32
-    assert by_name["learned"].share_of_embeddings == 16 / (16 + result.spec.vocabulary)
+    assert by_name["learned"].share_of_embeddings == 16 / (16 + result.settings.vocabulary)
     assert by_name["rolling"].parameters == by_name["rolling"].window * 32
     assert by_name["rope+window"].window == by_name["rolling"].window
     assert by_name["alibi"].parameters == by_name["none"].parameters == 0
@@ -65,7 +66,7 @@ def test_it_is_kept_as_it_was(result: CostResult, tmp_path: Path) -> None:
 
 def test_progress_goes_from_start_to_end() -> None:
     seen: list[int] = []
-    measure_cost(cost_spec(("alibi",), **TINY), lambda what, done, total: seen.append(done))
+    measure_cost(CostSettings(encodings=("alibi",), **TINY), lambda what, done, total: seen.append(done))
     assert seen == sorted(seen)
     assert seen[-1] == 100
 
@@ -78,20 +79,20 @@ def test_progress_goes_from_start_to_end() -> None:
         ({"length": 1}, "length must be at least 2"),
         ({"longest": 500}, "growth starts at 512 tokens"),
         ({"seconds": -1}, "seconds must be at least 0"),
-        ({"device": "abacus"}, "no device 'abacus' here"),
+        ({"device": "abacus"}, "no device 'abacus'"),
         ({"width": 20}, "RoPE turns pairs"),
     ],
 )
 def test_bad_sizes_are_refused_before_anything_is_measured(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
-        cost_spec(("rope",), **(TINY | changed))
+        checked(CostSettings(encodings=("rope",), **(TINY | changed)))
 
 
 def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(ArgumentError, match="unknown encoding 'roope'"):
-        cost_spec(("roope",), **TINY)
+        checked(CostSettings(encodings=("roope",), **TINY))
     with pytest.raises(ArgumentError, match="at least one encoding"):
-        cost_spec((), **TINY)
+        checked(CostSettings(encodings=(), **TINY))
 
 
 def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, result: CostResult) -> None:
@@ -105,6 +106,6 @@ def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, res
         save(result, tmp_path / "file" / "below")
 
 
-def test_the_spec_is_frozen(result: CostResult) -> None:
+def test_the_settings_are_frozen(result: CostResult) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        result.spec.length = 3  # type: ignore[misc]
+        result.settings.length = 3  # type: ignore[misc]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed.lab.cost.measure import cost_spec, run_spec
+from posembed.lab.cost.measure import run_spec
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.encodings import build_encoding, names_for
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -19,8 +20,8 @@ SHAPE = Shape(batch=2, length=24, width=32, heads=4)
 
 
 def built(name: str) -> torch.nn.Module:
-    spec = cost_spec((name,), batch=2, length=24, width=32, heads=4, layers=2, longest=512)
-    return build_encoding(run_spec(spec, name))
+    settings = CostSettings(batch=2, length=24, width=32, heads=4, layers=2)
+    return build_encoding(run_spec(settings, name))
 
 
 def test_learned_at_its_place() -> None:

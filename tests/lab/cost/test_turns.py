@@ -1,39 +1,18 @@
-"""Taking turns, medians with their intervals, exponents."""
+"""Taking turns, ratios, exponents."""
 
 from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
-from posembed.lab.cost.turns import FEWEST_ROUNDS, fit_exponent, ratio, spread, take_turns
-
-
-@pytest.mark.parametrize("n", range(1, 60))
-def test_the_interval_is_the_narrowest_that_holds_the_median_with_95_percent(n: int) -> None:
-    value = spread([float(i) for i in range(n)])
-    if value.low is None or value.high is None:
-        assert 1 - 2 * binom.pmf(0, n, 0.5) < 0.95
-        return
-    cut = int(value.low)
-    assert value.high == n - 1 - cut
-    assert 1 - 2 * binom.cdf(cut, n, 0.5) >= 0.95
-    assert 1 - 2 * binom.cdf(cut + 1, n, 0.5) < 0.95
-
-
-@settings(deadline=None, derandomize=True, max_examples=30)
-@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30))
-def test_the_order_of_values_does_not_matter(values: list[float]) -> None:
-    there, back = spread(values), spread(values[::-1])
-    assert (there.median, there.low, there.high) == (back.median, back.low, back.high)
-    assert min(values) <= there.median <= max(values)
+from posembed.lab.cost.turns import FEWEST_ROUNDS, fit_exponent, ratio, take_turns
+from posembed.statistics import estimate_median
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    slow, fast = spread([2.0, 20.0, 6.0]), spread([1.0, 10.0, 3.0])
+    slow, fast = estimate_median([2.0, 20.0, 6.0]), estimate_median([1.0, 10.0, 3.0])
     assert ratio(slow, fast).values == (2.0, 2.0, 2.0)
 
 

@@ -12,14 +12,15 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
 from posembed.lab.data.images import cut_patches, enlarged, load_images
 from posembed.lab.encodings import build_encoding, names_for, split_name
-from posembed.lab.questions.images import image_runs, summarise_images
+from posembed.lab.questions.images import ImageSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.images import ImageClassification, ImageSpec, image_settings
+from posembed.lab.tasks.images import ImageClassification
 from posembed.tables.layout import TableLayout
 
 GRID = (4, 4)
@@ -48,7 +49,7 @@ def test_digits_are_split_by_their_order() -> None:
     assert digits.train.mean().item() == pytest.approx(0, abs=1e-5)
     assert digits.train.std().item() == pytest.approx(1, abs=1e-5)
     assert len(digits.classes) == 10
-    with pytest.raises(DataError, match="no images are called 'cats'"):
+    with pytest.raises(DataError, match="unknown images 'cats'"):
         load_images("cats")
 
 
@@ -121,7 +122,7 @@ def test_a_small_vit_learns_and_measures(
 ) -> None:
     spec = dataclasses.replace(image_spec, steps=150, batch=32, warmup=20, learning_rate=1e-2)
     result = train.run(spec, image_task, accelerator)
-    summary = summarise_images([result])
+    summary = summarise([result])
     accuracy = summary.rows[0].accuracy
     assert accuracy[8].mean > 0.2  # by chance .1
     assert summary.examples == 449
@@ -151,22 +152,20 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:
-    with pytest.raises(
-        ArgumentError, match="'alibi' encodes positions in a sequence, and the patches of an image form a"
-    ):
-        image_runs(image_spec, ["learned-1d", "alibi"], 1)
+    with pytest.raises(ArgumentError, match="encodes positions in a sequence, and the patches of an image form"):
+        runs_of(image_spec, ["learned-1d", "alibi"], 1)
     with pytest.raises(ArgumentError, match="unknown encoding 'rings'; known are sinusoidal, none, learned-1d"):
         split_name("rings", "images")
     with pytest.raises(ArgumentError, match="images of 9 x 9 pixels cannot be cut into patches of 2 x 2"):
-        train.check(image_settings_with(image_task, test_sizes=(9,)), image_task)
+        train.check(shared_images(test_sizes=(9,)), image_task)
     with pytest.raises(ArgumentError, match="images of 8 x 8 pixels cannot be cut into patches of 3 x 3"):
-        train.check(image_settings_with(image_task, patch=3, test_sizes=(9,)), image_task)
-    narrow = dataclasses.replace(image_settings_with(image_task, width=18, heads=2), encoding="sinusoidal-2d")
+        train.check(shared_images(patch=3, test_sizes=(9,)), image_task)
+    narrow = dataclasses.replace(shared_images(width=18, heads=2), encoding="sinusoidal-2d")
     with pytest.raises(ArgumentError, match="dim must be a multiple of 4"):
         train.check(narrow, image_task)
     with pytest.raises(ArgumentError, match="patch must be at least 1, got 0"):
-        image_settings(image_task.images, patch=0)
+        shared("images", patch=0)
 
 
-def image_settings_with(task: ImageClassification, **others: object) -> ImageSpec:
-    return dataclasses.replace(image_settings(task.images, **others), encoding="learned-2d")
+def shared_images(**others: object) -> ImageSpec:
+    return dataclasses.replace(shared("images", **others), encoding="learned-2d")

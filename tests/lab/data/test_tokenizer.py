@@ -21,8 +21,9 @@ from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
 from posembed.lab.questions.lengths import bits_per_byte
+from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs import train
-from posembed.lab.tasks.classification import Classification, ClassificationSpec
+from posembed.lab.tasks.text import TextClassification
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]
 
@@ -206,13 +207,13 @@ def test_a_text_without_a_token_is_refused_where_there_is_no_other(folder: Path)
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_texts_without_a_token_do_not_make_a_run_fail(
-    ordered: Labelled, text_spec: ClassificationSpec, accelerator: Accelerator, tmp_path: Path, pooling: str
+    ordered: Labelled, text_spec: TextSpec, accelerator: Accelerator, tmp_path: Path, pooling: str
 ) -> None:
     only_words(list("abc")).save(str(tmp_path / "abc.json"))
-    task = Classification(ordered, str(tmp_path / "abc.json"))
+    task = TextClassification(ordered, str(tmp_path / "abc.json"))
     assert (task.train.ids == task.vocabulary - 1).any()
     assert task.train.lengths().min() == task.held_out.lengths().min() == 1
-    spec = ClassificationSpec(**{**vars(text_spec), "pooling": pooling, "data_sha256": task.sha256})
+    spec = TextSpec(**{**vars(text_spec), "pooling": pooling, "data_sha256": task.sha256})
     result = train.run(spec, task, accelerator)
     assert result.failure is None
     assert result.measurements is not None

@@ -8,18 +8,17 @@ import torch
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
 from posembed.lab.encodings import names_for, split_name
 from posembed.lab.model.encoder import ImageClassifier, TextClassifier
-from posembed.lab.tasks.classification import Classification, ClassificationSpec
+from posembed.lab.questions.text import TextSpec
+from posembed.lab.tasks.text import TextClassification
 
 
-def classifier(task: Classification, spec: ClassificationSpec, **others: object) -> TextClassifier:
+def classifier(task: TextClassification, spec: TextSpec, **others: object) -> TextClassifier:
     return task.build(dataclasses.replace(spec, **others)).double().eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("encoding", names_for("encoder"))
-def test_padded_is_unpadded(
-    text_task: Classification, text_spec: ClassificationSpec, encoding: str, pooling: str
-) -> None:
+def test_padded_is_unpadded(text_task: TextClassification, text_spec: TextSpec, encoding: str, pooling: str) -> None:
     model = classifier(text_task, text_spec, encoding=encoding, pooling=pooling)
     lengths = torch.tensor([3, 9, 1, 12])
     ids = torch.randint(256, (4, 12))
@@ -31,7 +30,7 @@ def test_padded_is_unpadded(
     assert torch.equal(model(noise, lengths), together)
 
 
-def test_padding_has_no_gradient(text_task: Classification, text_spec: ClassificationSpec) -> None:
+def test_padding_has_no_gradient(text_task: TextClassification, text_spec: TextSpec) -> None:
     model = classifier(text_task, text_spec, encoding="learned")
     embedded = torch.randn(2, 6, text_spec.width, dtype=torch.float64, requires_grad=True)
     present = torch.arange(6) < torch.tensor([[4], [6]])
@@ -41,7 +40,7 @@ def test_padding_has_no_gradient(text_task: Classification, text_spec: Classific
 
 
 @pytest.mark.parametrize("encoding", [name for name in names_for("encoder") if name != "none"])
-def test_order_is_seen_both_ways(text_task: Classification, text_spec: ClassificationSpec, encoding: str) -> None:
+def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextSpec, encoding: str) -> None:
     """Every token's change reaches the class, and so does their order; without positions the order does not."""
     model = classifier(text_task, text_spec, encoding=encoding)
     bag = classifier(text_task, text_spec, encoding="none")
@@ -55,7 +54,7 @@ def test_order_is_seen_both_ways(text_task: Classification, text_spec: Classific
     torch.testing.assert_close(bag(ids.flip(1), lengths), bag(ids, lengths), atol=1e-12, rtol=0)
 
 
-def test_all_that_is_not_the_encoding_starts_the_same(text_task: Classification, text_spec: ClassificationSpec) -> None:
+def test_all_that_is_not_the_encoding_starts_the_same(text_task: TextClassification, text_spec: TextSpec) -> None:
     plain = classifier(text_task, text_spec, encoding="none").state_dict()
     for name in names_for("encoder"):
         weights = classifier(text_task, text_spec, encoding=name).state_dict()

@@ -12,7 +12,8 @@ from torch import Tensor
 from posembed import RunFolderError
 from posembed.lab.model import looking
 from posembed.lab.model.decoder import Decoder
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.tasks.language import LanguageModelling
 from posembed.nn import Attention, Positions
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ ENCODINGS = ["learned", "rolling", "sinusoidal", "rope", "alibi", "none", "rope+
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
-    spec: LanguageSpec, task: LanguageModelling, encoding: str
+    spec: LengthSpec, task: LanguageModelling, encoding: str
 ) -> None:
     spec = dataclasses.replace(spec, encoding=encoding, window=5, ring=5)
     model = task.build(spec).eval()
@@ -62,7 +63,7 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
         assert not found[..., 5:].any()
 
 
-def test_attention_is_what_forward_weighs_values_by(spec: LanguageSpec, task: LanguageModelling) -> None:
+def test_attention_is_what_forward_weighs_values_by(spec: LengthSpec, task: LanguageModelling) -> None:
     """Beyond 8 windows attention is computed in blocks; its weights still sum to 1 and give what it gives."""
     model = task.build(dataclasses.replace(spec, encoding="rope+window", window=2)).eval()
     attention = model.body.layers[0].attention
@@ -76,7 +77,7 @@ def test_attention_is_what_forward_weighs_values_by(spec: LanguageSpec, task: La
 
 
 def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = task.build(dataclasses.replace(spec, encoding="alibi")).eval()
     together = task.attention(spec, model, accelerator.device)

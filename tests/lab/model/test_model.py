@@ -8,19 +8,20 @@ import torch
 from posembed import ArgumentError, NoPosition, PositionEncoding
 from posembed.lab.encodings import build_encoding, names_for
 from posembed.lab.model.decoder import Decoder
-from posembed.lab.tasks.language import LanguageSpec, build_decoder
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.tasks.language import build_decoder
 
 NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
 
 
 @pytest.fixture
-def spec(spec: LanguageSpec) -> LanguageSpec:
+def spec(spec: LengthSpec) -> LengthSpec:
     """With what rope-longrope asks for."""
     return dataclasses.replace(spec, rope_factors=(1.0, 1.5, 2.0, 4.0))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_sees_the_future(spec: LanguageSpec, name: str) -> None:
+def test_nothing_sees_the_future(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50).double().eval()
     ids = torch.randint(50, (2, 16))
     changed = ids.clone()
@@ -29,7 +30,7 @@ def test_nothing_sees_the_future(spec: LanguageSpec, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "window" in name or name == "rolling"])
-def test_nothing_is_seen_beyond_the_windows_reach(spec: LanguageSpec, name: str) -> None:
+def test_nothing_is_seen_beyond_the_windows_reach(spec: LengthSpec, name: str) -> None:
     spec = dataclasses.replace(spec, encoding=name, window=4, ring=4)
     model = build_decoder(spec, 50).double().eval()
     reach = spec.layers * (4 - 1) + 1
@@ -42,7 +43,7 @@ def test_nothing_is_seen_beyond_the_windows_reach(spec: LanguageSpec, name: str)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_all_that_is_not_the_encoding_starts_the_same(spec: LanguageSpec, name: str) -> None:
+def test_all_that_is_not_the_encoding_starts_the_same(spec: LengthSpec, name: str) -> None:
     model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
     plain = build_decoder(dataclasses.replace(spec, encoding="none"), 50)
     for key, weight in plain.state_dict().items():
@@ -52,7 +53,7 @@ def test_all_that_is_not_the_encoding_starts_the_same(spec: LanguageSpec, name: 
     )
 
 
-def test_log_length_changes_nothing_within_the_training_length(spec: LanguageSpec) -> None:
+def test_log_length_changes_nothing_within_the_training_length(spec: LengthSpec) -> None:
     plain = build_decoder(dataclasses.replace(spec, encoding="alibi"), 50).double().eval()
     scaled = build_decoder(dataclasses.replace(spec, encoding="alibi+logn"), 50).double().eval()
     ids = torch.randint(50, (2, spec.train_length + 1))
@@ -64,12 +65,12 @@ def test_log_length_changes_nothing_within_the_training_length(spec: LanguageSpe
 
 
 @pytest.mark.parametrize("name", ["rope+windows", "rope+logn+logn", "rope+", "learned tiled"])
-def test_unknown_suffixes(spec: LanguageSpec, name: str) -> None:
+def test_unknown_suffixes(spec: LengthSpec, name: str) -> None:
     with pytest.raises(ArgumentError, match=r"unknown encoding .*; \+logn \(the same with logits"):
         build_encoding(dataclasses.replace(spec, encoding=name))
 
 
-def test_tables_for_the_longest_text_hold_it(spec: LanguageSpec) -> None:
+def test_tables_for_the_longest_text_hold_it(spec: LengthSpec) -> None:
     for name in ("learned-shifted", "learned-randomized", "learned-skipped"):
         model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
         assert model.encoding.weight.shape == (40, 16)  # type: ignore[union-attr]
@@ -79,7 +80,7 @@ def test_tables_for_the_longest_text_hold_it(spec: LanguageSpec) -> None:
 
 
 @pytest.mark.parametrize("name", ["interpolated", "hierarchical", "tiled"])
-def test_a_table_made_longer_at_test_is_trained_as_the_plain_one(spec: LanguageSpec, name: str) -> None:
+def test_a_table_made_longer_at_test_is_trained_as_the_plain_one(spec: LengthSpec, name: str) -> None:
     plain = build_decoder(dataclasses.replace(spec, encoding="learned"), 50).eval()
     model = build_decoder(dataclasses.replace(spec, encoding=f"learned-{name}"), 50).eval()
     ids = torch.randint(50, (2, 40))
@@ -123,6 +124,6 @@ def test_heads_that_do_not_divide_the_width() -> None:
         Decoder(5, 10, layers=1, heads=4, encoding=NoPosition())
 
 
-def test_an_unknown_encoding_names_the_known(spec: LanguageSpec) -> None:
+def test_an_unknown_encoding_names_the_known(spec: LengthSpec) -> None:
     with pytest.raises(ArgumentError, match=r"unknown encoding 'roap'; known are learned, rolling.*\+window"):
         build_encoding(dataclasses.replace(spec, encoding="roap"))

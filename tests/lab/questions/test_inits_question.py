@@ -8,20 +8,27 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from asked import runs_of, summarise
 from made_up_inits import init_run, init_runs_of
 from posembed import ArgumentError
 from posembed.lab.curves import final_loss, recent, smoothed, step_at
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.inits import USUAL_INITS, init_runs, summarise_inits
+from posembed.lab.questions.inits import Inits, InitSpec
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
-from posembed.lab.tasks.initial_values import InitialValues, InitSpec, measurements, start_of
-from posembed.lab.tasks.language import LanguageSpec
+from posembed.lab.tasks.initial_values import InitialValues, initial_table, measurements
 
 
 @pytest.fixture
-def specs(spec: LanguageSpec) -> list[InitSpec]:
-    return init_runs(spec, USUAL_INITS, 2)
+def shared(spec: LengthSpec) -> InitSpec:
+    settings = {name: value for name, value in vars(spec).items() if name != "test_lengths"}
+    return InitSpec(**settings | {"question": "inits", "encoding": "learned", "init": ""})
+
+
+@pytest.fixture
+def specs(shared: InitSpec) -> list[InitSpec]:
+    return runs_of(shared, Inits.usual, 2)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +37,7 @@ def specs(spec: LanguageSpec) -> list[InitSpec]:
      ("xavier", math.sqrt(2 / 600)), ("zero", 0.0), ("normal-0", 0.0)],
 )  # fmt: skip
 def test_a_start_has_the_scale_that_its_name_says(init: str, scale: float) -> None:
-    table = start_of(init, 200, 400)
+    table = initial_table(init, 200, 400)
     assert table.shape == (200, 400)
     assert table.square().mean().sqrt().item() == pytest.approx(scale, rel=0.02)
 
@@ -38,17 +45,16 @@ def test_a_start_has_the_scale_that_its_name_says(init: str, scale: float) -> No
 @pytest.mark.parametrize("init", ["normal", "normal--1", "normal-two", "uniform-0.1", "xavier-0.1", "", "normal-1e9"])
 def test_a_start_that_is_not_known(init: str) -> None:
     with pytest.raises(ArgumentError, match=r"unknown initial values .* xavier, sinusoidal, zero, and normal-STD"):
-        start_of(init, 4, 4)
+        initial_table(init, 4, 4)
 
 
 def test_the_runs_differ_in_the_start_and_nothing_else(specs: list[InitSpec], corpus: Corpus) -> None:
-    assert [(s.init, s.seed) for s in specs] == [(init, seed) for seed in (0, 1) for init in USUAL_INITS]
+    assert [(s.init, s.seed) for s in specs] == [(init, seed) for seed in (0, 1) for init in Inits.usual]
     assert len({s.key() for s in specs}) == len(specs)
     assert {tuple(s.shared_settings().items()) for s in specs} == {tuple(specs[0].shared_settings().items())}
     assert specs[0].name == "normal-0.02, seed 0"
-    assert specs[0].test_lengths == (specs[0].train_length,)
     task = InitialValues(corpus)
-    models = [task.build(s) for s in specs[: len(USUAL_INITS)]]
+    models = [task.build(s) for s in specs[: len(Inits.usual)]]
     for model, one in zip(models, specs, strict=False):
         others = {name: value for name, value in model.state_dict().items() if name != "encoding.weight"}
         assert all(torch.equal(value, models[0].state_dict()[name]) for name, value in others.items())
@@ -56,23 +62,23 @@ def test_the_runs_differ_in_the_start_and_nothing_else(specs: list[InitSpec], co
     assert not models[-1].encoding.weight.any()
 
 
-def test_runs_that_cannot_be(spec: LanguageSpec, corpus: Corpus) -> None:
+def test_runs_that_cannot_be(shared: InitSpec, corpus: Corpus) -> None:
     with pytest.raises(ArgumentError, match="unknown initial values 'gaussian'"):
-        init_runs(spec, ["zero", "gaussian"], 1)
-    with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not among those to run, zero"):
-        init_runs(spec, ["zero"], 1, reference="xavier")
-    with pytest.raises(ArgumentError, match="at least one start and one seed"):
-        init_runs(spec, ["zero"], 0)
-    odd = dataclasses.replace(spec, width=15, heads=3)
+        runs_of(shared, ["zero", "gaussian"], 1)
+    with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not among zero"):
+        runs_of(shared, ["zero"], 1, reference="xavier")
+    with pytest.raises(ArgumentError, match="at least one init and one seed"):
+        runs_of(shared, ["zero"], 0)
+    odd = dataclasses.replace(shared, width=15, heads=3)
     with pytest.raises(ArgumentError, match="even"):
-        train.check(init_runs(odd, ["sinusoidal"], 1)[0], InitialValues(corpus))
+        train.check(runs_of(odd, ["sinusoidal"], 1)[0], InitialValues(corpus))
 
 
 def test_a_run_measures_the_loss_and_what_became_of_the_table(
     specs: list[InitSpec], corpus: Corpus, accelerator: Accelerator
 ) -> None:
     task = InitialValues(corpus)
-    for spec in specs[: len(USUAL_INITS)]:
+    for spec in specs[: len(Inits.usual)]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # sinusoids of amplitude 1 do drown the tokens: that is what is asked
             result = train.run(spec, task, accelerator)
@@ -114,7 +120,7 @@ def test_curves() -> None:
 
 def test_a_summary_pairs_by_seed_and_counts_the_steps_to_the_worst_end() -> None:
     results = init_runs_of({"normal-0.02": 1.40, "zero": 1.45, "sinusoidal": 1.38}, seeds=3)
-    summary = summarise_inits(results)
+    summary = summarise(results)
     assert (summary.reference, summary.steps, summary.train_length) == ("normal-0.02", 600, 64)
     ends = {seed: [final_loss(r.losses) for r in results if r.spec.seed == seed] for seed in range(3)}
     assert summary.losses == {seed: max(losses) for seed, losses in ends.items()}
@@ -122,33 +128,33 @@ def test_a_summary_pairs_by_seed_and_counts_the_steps_to_the_worst_end() -> None
     reference, zero, sinusoidal = summary.rows
     assert reference.versus_reference is None
     assert zero.versus_reference is not None
-    assert zero.versus_reference.mean == pytest.approx(0.05, abs=0.002)
+    assert zero.versus_reference.value == pytest.approx(0.05, abs=0.002)
     assert zero.versus_reference.low is not None
     assert zero.versus_reference.low > 0.04  # seeds differ by more than this, and all starts alike
     assert all(row.steps_reached == 3 for row in summary.rows)
     assert zero.steps is not None
     assert sinusoidal.steps is not None
-    assert sinusoidal.steps.mean < zero.steps.mean <= 600
+    assert sinusoidal.steps.value < zero.steps.value <= 600
     assert sinusoidal.steps_versus_reference is not None
-    assert sinusoidal.steps_versus_reference.mean < 1
+    assert sinusoidal.steps_versus_reference.value < 1
     assert zero.cosine is None
 
 
 def test_a_loss_that_some_runs_do_not_come_down_to() -> None:
     results = init_runs_of({"normal-0.02": 1.40, "zero": 2.45}, seeds=2)
-    reference, zero = summarise_inits(results, loss=1.6).rows
+    reference, zero = summarise(results, loss=1.6).rows
     assert reference.steps is not None
     assert (zero.steps, zero.steps_reached, zero.steps_versus_reference) == (None, 0, None)
 
 
 def test_failures_a_missing_reference_and_nothing_at_all() -> None:
     failed = init_run("normal-0.5", 9.9, failure="the loss was nan at step 3 of 600")
-    summary = summarise_inits([init_run("zero", 1.4), failed])
-    assert summary.reference is None
+    summary = summarise([init_run("zero", 1.4), failed])
+    assert summary.reference == "zero"  # without N(0, 0.02), the first
     assert summary.rows[1].failures == ("seed 0: the loss was nan at step 3 of 600",)
     assert (summary.rows[1].loss, summary.rows[1].steps) == (None, None)
-    assert summarise_inits([failed]).loss is None
-    with pytest.raises(ArgumentError, match="there are zero"):
-        summarise_inits([init_run("zero", 1.4)], reference="xavier")
+    assert summarise([failed]).loss is None
+    with pytest.raises(ArgumentError, match="the finished runs are zero"):
+        summarise([init_run("zero", 1.4)], reference="xavier")
     with pytest.raises(ArgumentError, match="nothing to summarise"):
-        summarise_inits([])
+        summarise([])

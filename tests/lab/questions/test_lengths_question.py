@@ -5,23 +5,23 @@ import math
 
 import pytest
 
+from asked import runs_of, shared, summarise
 from posembed import ArgumentError
-from posembed.lab import presets
 from posembed.lab.measure import Measurements
-from posembed.lab.questions.lengths import length_runs, summarise_lengths
+from posembed.lab.questions.lengths import PRESETS, LengthSpec
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.language import LanguageSpec
+from posembed.lab.runs.spec import default_window
 
 
-def result(spec: LanguageSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
+def result(spec: LengthSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
     spec = dataclasses.replace(spec, encoding=encoding, seed=seed)
-    chopped = dict.fromkeys(losses, 1.0)
-    measured = Measurements(losses, losses, chopped, chopped, {8: 0.25, 16: None}, dict.fromkeys(losses, 2.0))
+    chunked = dict.fromkeys(losses, 1.0)
+    measured = Measurements(losses, losses, chunked, chunked, {8: 0.25, 16: None}, dict.fromkeys(losses, 2.0))
     return RunResult(spec, 100, 10, None, ((12, 1.0),), measured, None, 1.0, 1.0)
 
 
-def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LanguageSpec) -> None:
-    runs = length_runs(spec, ["rope", "alibi+window", "rope"], 2)
+def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LengthSpec) -> None:
+    runs = runs_of(spec, ["rope", "alibi+window", "rope"], 2)
     assert [(r.encoding, r.seed) for r in runs] == [
         ("rope", 0),
         ("alibi+window", 0),
@@ -29,14 +29,14 @@ def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LanguageSpec) -
         ("alibi+window", 1),
     ]
     with pytest.raises(ArgumentError, match="unknown encoding 'ropes'"):
-        length_runs(spec, ["ropes"], 1)
+        runs_of(spec, ["ropes"], 1)
     with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
-        length_runs(spec, [], 1)
+        runs_of(spec, [], 1)
     with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
-        length_runs(spec, ["rope"], 0)
+        runs_of(spec, ["rope"], 0)
 
 
-def test_the_summary_is_arithmetic_over_seeds(spec: LanguageSpec) -> None:
+def test_the_summary_is_arithmetic_over_seeds(spec: LengthSpec) -> None:
     results = [
         result(spec, "alibi", 0, {8: 2.0, 16: 1.5, 40: 1.4}),
         result(spec, "rope", 0, {8: 2.0, 16: 1.3, 40: 2.4}),
@@ -44,63 +44,67 @@ def test_the_summary_is_arithmetic_over_seeds(spec: LanguageSpec) -> None:
         result(spec, "rope", 1, {8: 2.0, 16: 1.7, 40: 2.8}),
         result(spec, "learned", 1, {8: 2.0, 16: 1.7, 40: None}),
     ]
-    summary = summarise_lengths(results, reference="alibi")
+    summary = summarise(results, reference="alibi")
     alibi, rope, learned = summary.rows
-    assert [row.encoding for row in summary.rows] == ["alibi", "rope", "learned"]
+    assert [row.name for row in summary.rows] == ["alibi", "rope", "learned"]
     assert summary.train_length == 16
     assert rope.seeds == (0, 1)
     assert rope.same_tokens[40] is not None
-    assert rope.same_tokens[40].mean == pytest.approx(math.exp(2.6))
+    assert rope.same_tokens[40].value == pytest.approx(math.exp(2.6))
     assert rope.bits_per_byte[16] is not None
-    assert rope.bits_per_byte[16].mean == pytest.approx(1.5 / math.log(2) / 2)
+    assert rope.bits_per_byte[16].value == pytest.approx(1.5 / math.log(2) / 2)
     # Paired by seed, against its own loss at the training length and against the reference at the same length.
     assert rope.ratio[40] is not None
     assert rope.ratio[40].values == pytest.approx([math.exp(1.1), math.exp(1.1)])
     assert rope.versus_reference[40] is not None
-    assert rope.versus_reference[40].mean == pytest.approx(math.exp(1.1))
+    assert rope.versus_reference[40].value == pytest.approx(math.exp(1.1))
     assert alibi.versus_reference[40] is not None
-    assert alibi.versus_reference[40].mean == 1.0
+    assert alibi.versus_reference[40].value == 1.0
     assert learned.same_tokens[40] is None
     assert learned.ratio[40] is None
     assert learned.versus_reference[16] is not None
-    assert learned.versus_reference[16].mean == pytest.approx(1.0)
+    assert learned.versus_reference[16].value == pytest.approx(1.0)
     assert learned.versus_reference[16].low is None
     assert summary.gaps == (8, 16)
     assert learned.repeat_gain[8] is not None
     assert learned.repeat_gain[16] is None
 
 
-def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: LanguageSpec) -> None:
+def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: LengthSpec) -> None:
     losses: dict[int, float | None] = {8: 1.0, 16: 1.0, 40: 1.0}
     both = [result(spec, "rope", 0, losses), result(spec, "alibi", 0, losses)]
-    assert summarise_lengths(both).reference == "alibi"
-    assert summarise_lengths(both, reference="rope").reference == "rope"
-    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; there are rope, alibi"):
-        summarise_lengths(both, reference="none")
-    with pytest.raises(ArgumentError, match=r"the reference 'none' is not among those to run, rope; add it"):
-        length_runs(spec, ["rope"], 1, reference="none")
-    summary = summarise_lengths(both[:1])
-    assert summary.reference is None
-    assert summary.rows[0].versus_reference == {8: None, 16: None, 40: None}
+    assert summarise(both).reference == "alibi"
+    assert summarise(both, reference="rope").reference == "rope"
+    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; the finished runs are rope, alibi"):
+        summarise(both, reference="none")
+    with pytest.raises(ArgumentError, match=r"the reference 'none' is not among rope; add it"):
+        runs_of(spec, ["rope"], 1, reference="none")
+    alone = summarise(both[:1])
+    assert alone.reference == "rope"  # without ALiBi, the first
     with pytest.raises(ArgumentError, match="nothing to summarise"):
-        summarise_lengths([])
+        summarise([])
 
 
 def test_windows_by_default_show_no_model_more_than_it_saw() -> None:
     for layers, length in [(3, 64), (3, 128), (12, 1024), (1, 1), (6, 50)]:
-        window = presets.default_window(layers, length)
+        window = default_window(layers, length)
         assert layers * (window - 1) + 1 <= length < layers * (2 * window - 1) + 1
 
 
-@pytest.mark.parametrize("preset", presets.PRESETS)
-def test_presets_are_whole_and_can_be_overridden(preset: str) -> None:
-    spec = presets.settings(preset, data_sha256="", layers=None)
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("a line of text\n" * 40, encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_whole_and_can_be_overridden(preset: str, text: str) -> None:
+    spec = shared("lengths", preset, data=text, layers=None)
     assert spec.ring == spec.window > 1
     assert spec.train_length in spec.test_lengths
-    assert presets.settings(preset, data_sha256="", layers=2, window=5, test_lengths=(9, 4, 9)).test_lengths == (
-        4,
-        9,
-    )
+    changed = shared("lengths", preset, data=text, layers=2, window=5, test_lengths=(9, 4, 9))
+    assert (changed.test_lengths, changed.window, changed.ring) == ((4, 9), 5, 5)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +113,12 @@ def test_presets_are_whole_and_can_be_overridden(preset: str) -> None:
         ({"preset": "huge"}, "unknown preset 'huge'; known are quick, small, gpt2"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"batch": -1}, "batch must be at least 1"),
-        ({"test_lengths": (128, 1)}, "test lengths must be 2 tokens or more, got 1, 128"),
+        ({"test_lengths": (128, 1)}, "test lengths must be 2 or more, in tokens; got 1, 128"),
         ({"test_lengths": ()}, "got none"),
         ({"learning_rate": 0.0}, "a learning rate above 0"),
         ({"dropout": 1.0}, "a dropout of at least 0 and below 1"),
     ],
 )
-def test_settings_that_no_run_can_have(changed: dict[str, object], message: str) -> None:
+def test_settings_that_no_run_can_have(changed: dict[str, object], message: str, text: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        presets.settings(**({"preset": "quick", "data_sha256": ""} | changed))  # type: ignore[arg-type]
+        shared("lengths", **({"preset": "quick", "data": text} | changed))  # type: ignore[arg-type]

@@ -16,13 +16,16 @@ import sys
 import time
 from pathlib import Path
 
-from posembed.lab import presets
 from posembed.lab.measure import Measurements
+from posembed.lab.questions.lengths import PRESETS, LengthSpec
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.language import LanguageModelling
 
 KILLS = 25
-SETTINGS = dataclasses.replace(presets.settings("quick", data_sha256="0"), encoding="rope")
+SETTINGS = LengthSpec(
+    question="lengths", encoding="rope", seed=0, data_sha256="0", **with_default_window(dict(PRESETS["quick"]))
+)
 BY_LENGTH = dict.fromkeys(SETTINGS.test_lengths, 1.5)
 MEASURED = Measurements(BY_LENGTH, BY_LENGTH, BY_LENGTH, BY_LENGTH, {8: 0.1}, BY_LENGTH)
 LOSSES = tuple((step, 2.5) for step in range(100))

@@ -18,13 +18,13 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from posembed import ArgumentError, DataError
-from posembed.lab.questions.lengths import length_runs
+from posembed.lab.questions.lengths import Lengths, LengthSpec
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.runs.sweep import Silent, sweep
 from posembed.lab.runs.train import Progress
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 # Ray's own threads and sockets end with its processes, not with its objects.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray")
@@ -90,13 +90,13 @@ def one_thread() -> Iterator[None]:
 
 def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     cluster: Any,
-    spec: LanguageSpec,
+    spec: LengthSpec,
     task: LanguageModelling,
     accelerator: Accelerator,
     tmp_path: Path,
     one_thread: None,
 ) -> None:
-    specs = length_runs(spec, ["learned", "rope", "alibi"], 1)
+    specs = Lengths().specs(spec, ["learned", "rope", "alibi"], 1)
     alone = sweep(specs, task, RunFolder(tmp_path / "alone", LanguageModelling), accelerator)
     folder = RunFolder(tmp_path / "ray", Fatal)
     diary = Diary()
@@ -110,7 +110,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     assert learned.read_bytes() == RunFolder(tmp_path / "alone", LanguageModelling).table(specs[0]).read_bytes()
     # The same folder goes on, there or here.
     again = Diary()
-    more = length_runs(spec, ["learned", "rope", "alibi", "none"], 1)
+    more = Lengths().specs(spec, ["learned", "rope", "alibi", "none"], 1)
     assert len(sweep_on_ray(more, fatal, folder, address="ray", device="cpu", watcher=again)) == 4
     assert again.finished_ == ["none, seed 0"]
     assert len(again.found_) == 3
@@ -118,7 +118,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
 
 
 def test_a_mistake_is_said_before_anything_is_sent(
-    cluster: Any, spec: LanguageSpec, task: LanguageModelling, tmp_path: Path
+    cluster: Any, spec: LengthSpec, task: LanguageModelling, tmp_path: Path
 ) -> None:
     far = dataclasses.replace(spec, encoding="rope", test_lengths=(16, 99_999))
     with pytest.raises(DataError, match="99,999"):

@@ -20,9 +20,10 @@ from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed.cli import app
 from posembed.errors import PosEmbedError, RunFolderError
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import Silent, sweep
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 BROKEN = {
     "nothing": b"",
@@ -102,7 +103,7 @@ class Meanwhile(Silent):
 
 
 def test_a_folder_that_goes_away(
-    tmp_path: Path, task: LanguageModelling, spec: LanguageSpec, accelerator: Accelerator
+    tmp_path: Path, task: LanguageModelling, spec: LengthSpec, accelerator: Accelerator
 ) -> None:
     specs = [dataclasses.replace(spec, encoding="learned")]
     folder = RunFolder(tmp_path / "runs", LanguageModelling)
@@ -151,7 +152,7 @@ def test_a_signal_in_a_step_that_fails_is_not_lost(
     step: int,
     tmp_path: Path,
     task: LanguageModelling,
-    spec: LanguageSpec,
+    spec: LengthSpec,
     accelerator: Accelerator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,7 +171,7 @@ def test_a_signal_in_a_step_that_fails_is_not_lost(
 
 
 def test_no_checkpoint_of_a_finished_run_stays(
-    tmp_path: Path, task: LanguageModelling, spec: LanguageSpec, accelerator: Accelerator
+    tmp_path: Path, task: LanguageModelling, spec: LengthSpec, accelerator: Accelerator
 ) -> None:
     """A kill between the result and the removal of its checkpoint."""
     folder = RunFolder(tmp_path, LanguageModelling)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from posembed import files
+from posembed.files import remove_leftovers, write_text, written_whole
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.whole_files import remove_leftovers, write_whole, written_whole
 from posembed.lab.tasks.language import LanguageModelling
 
 PROCESSES, RESULTS = 4, 200
@@ -45,8 +45,8 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, replace: bool) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
-    write_whole(file, "first", replace=replace)
-    write_whole(file, "second", replace=replace)
+    write_text(file, "first", replace=replace)
+    write_text(file, "second", replace=replace)
     assert file.read_text() == ("second" if replace else "first")
     assert list(tmp_path.iterdir()) == [file]
     (tmp_path / "usual").touch()
@@ -71,16 +71,16 @@ def test_a_file_system_without_hard_links_and_sync(
     monkeypatch.setattr(files, "system_rename", lambda *_, **__: False)
     monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr(os, "fsync", refuse)
-    write_whole(tmp_path / "file", "first", replace=replace)
-    write_whole(tmp_path / "file", "second", replace=replace)
+    write_text(tmp_path / "file", "first", replace=replace)
+    write_text(tmp_path / "file", "second", replace=replace)
     assert (tmp_path / "file").read_text() == ("second" if replace else "first")
 
 
 def test_leftovers_of_killed_processes_go_and_nothing_else(tmp_path: Path) -> None:
-    names = [f".a.json.{'0' * 32}.tmp", f".a.json.{'1' * 32}.tmp", ".mine.tmp", "notes.tmp", "a.json"]
+    names = [f".a.json.{'0' * 8}.partial", f".a.json.{'1' * 8}.partial", ".mine.partial", "notes.partial", "a.json"]
     for name in names:
         (tmp_path / name).touch()
-        if not name.endswith("1.tmp"):
+        if not name.endswith("1.partial"):
             os.utime(tmp_path / name, (time.time() - 9999,) * 2)
     remove_leftovers(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

@@ -8,11 +8,12 @@ import pytest
 
 from posembed import RunFolderError
 from posembed.lab.measure import Measurements
-from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.runs.results import RunFolder, RunResult, read_settings, result_from_json
+from posembed.lab.tasks.language import LanguageModelling
 
 
-def result(spec: LanguageSpec, loss: float = 1.5) -> RunResult:
+def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
     by_length = dict.fromkeys(spec.test_lengths, loss)
     measured = Measurements(
         by_length,
@@ -25,14 +26,14 @@ def result(spec: LanguageSpec, loss: float = 1.5) -> RunResult:
     return RunResult(spec, 100, 10, None, ((1, 2.5), (12, loss)), measured, None, 3.5, 120.0, {"torch": "2"})
 
 
-def test_there_and_back(spec: LanguageSpec) -> None:
+def test_there_and_back(spec: LengthSpec) -> None:
     done = result(dataclasses.replace(spec, encoding="rope"), loss=0.1 + 0.2)
     assert result_from_json(done.to_json(), LanguageModelling) == done
     failed = dataclasses.replace(done, measurements=None, failure="the loss was nan at step 3")
     assert result_from_json(failed.to_json(), LanguageModelling) == failed
 
 
-def test_the_path_of_the_data_decides_nothing(spec: LanguageSpec) -> None:
+def test_the_path_of_the_data_decides_nothing(spec: LengthSpec) -> None:
     other = dataclasses.replace(spec, data="elsewhere", tokenizer="a/tokenizer.json")
     assert other == spec
     assert hash(other) == hash(spec)
@@ -40,7 +41,7 @@ def test_the_path_of_the_data_decides_nothing(spec: LanguageSpec) -> None:
     assert dataclasses.replace(spec, data_sha256="1").key() != spec.key()
 
 
-def test_keys_tell_specs_apart(spec: LanguageSpec) -> None:
+def test_keys_tell_specs_apart(spec: LengthSpec) -> None:
     others = [
         dataclasses.replace(spec, **{name: value})
         for name, value in [("seed", 1), ("encoding", "rope+window"), ("steps", 13), ("learning_rate", 1e-9)]
@@ -50,7 +51,7 @@ def test_keys_tell_specs_apart(spec: LanguageSpec) -> None:
     assert "+" not in others[1].key()
 
 
-def test_results_come_back_in_order(tmp_path: Path, spec: LanguageSpec) -> None:
+def test_results_come_back_in_order(tmp_path: Path, spec: LengthSpec) -> None:
     folder = RunFolder(tmp_path / "new" / "run", LanguageModelling)
     folder.prepare(spec)
     assert folder.results() == []
@@ -63,7 +64,7 @@ def test_results_come_back_in_order(tmp_path: Path, spec: LanguageSpec) -> None:
     assert folder.results() == done[::-1]
 
 
-def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LanguageSpec) -> None:
+def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSpec) -> None:
     folder = RunFolder(tmp_path, LanguageModelling)
     folder.prepare(spec)
     specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi", "none")]
@@ -80,7 +81,7 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: Language
     assert [r.spec.encoding for r in folder.results()] == ["rope", "none"]
 
 
-def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LanguageSpec) -> None:
+def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) -> None:
     folder = RunFolder(tmp_path, LanguageModelling)
     folder.prepare(spec)
     folder.prepare(dataclasses.replace(spec, encoding="alibi", seed=7))  # these may differ
@@ -93,12 +94,12 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LanguageSpec
     assert json.loads(folder.settings_file.read_text())["steps"] == 12
 
 
-def test_folders_that_cannot_be_used(tmp_path: Path, spec: LanguageSpec) -> None:
+def test_folders_that_cannot_be_used(tmp_path: Path, spec: LengthSpec) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match=r"cannot be written.*another --out"):
         RunFolder(tmp_path / "file" / "run", LanguageModelling).prepare(spec)
     with pytest.raises(RunFolderError, match=r"is not a run folder.*posembed compare lengths"):
-        RunFolder(tmp_path, LanguageModelling).settings()
+        read_settings(tmp_path)
     (tmp_path / "settings.json").write_text("{")
-    with pytest.raises(RunFolderError, match="is broken"):
+    with pytest.raises(RunFolderError, match="is damaged"):
         RunFolder(tmp_path, LanguageModelling).prepare(spec)

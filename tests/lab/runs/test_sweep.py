@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from accelerate import Accelerator
 
+from asked import runs_of, summarise
 from posembed import ArgumentError, RunFolderError
-from posembed.lab.questions.lengths import length_runs, summarise_lengths
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.runs.sweep import Silent, sweep
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 
 class Diary(Silent):
@@ -39,9 +40,9 @@ def numbers(results: Sequence[RunResult]) -> list[object]:
 
 
 def test_a_sweep_cut_off_goes_on_where_it_stopped(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
-    specs = length_runs(spec, ["learned", "rope", "alibi"], 1)
+    specs = runs_of(spec, ["learned", "rope", "alibi"], 1)
     whole = sweep(specs, task, RunFolder(tmp_path / "whole", LanguageModelling), accelerator)
     folder = RunFolder(tmp_path / "cut", LanguageModelling)
     with pytest.raises(KeyboardInterrupt):
@@ -57,16 +58,16 @@ def test_a_sweep_cut_off_goes_on_where_it_stopped(
 
 
 def test_more_seeds_and_encodings_join_a_folder(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     spec = dataclasses.replace(spec, steps=2)
-    sweep(length_runs(spec, ["rope"], 1), task, RunFolder(tmp_path, LanguageModelling), accelerator)
+    sweep(runs_of(spec, ["rope"], 1), task, RunFolder(tmp_path, LanguageModelling), accelerator)
     diary = Diary()
-    sweep(length_runs(spec, ["rope", "none"], 2), task, RunFolder(tmp_path, LanguageModelling), accelerator, diary)
+    sweep(runs_of(spec, ["rope", "none"], 2), task, RunFolder(tmp_path, LanguageModelling), accelerator, diary)
     assert diary.trained == ["none", "rope", "none"]
     with pytest.raises(RunFolderError, match="steps: 2 there, 3 now"):
         sweep(
-            length_runs(dataclasses.replace(spec, steps=3), ["rope"], 1),
+            runs_of(dataclasses.replace(spec, steps=3), ["rope"], 1),
             task,
             RunFolder(tmp_path, LanguageModelling),
             accelerator,
@@ -74,7 +75,7 @@ def test_more_seeds_and_encodings_join_a_folder(
 
 
 def test_one_failed_run_does_not_stop_the_others(
-    spec: LanguageSpec,
+    spec: LengthSpec,
     task: LanguageModelling,
     accelerator: Accelerator,
     tmp_path: Path,
@@ -82,28 +83,28 @@ def test_one_failed_run_does_not_stop_the_others(
 ) -> None:
     build = task.build
 
-    def poisoned(spec: LanguageSpec) -> object:
+    def poisoned(spec: LengthSpec) -> object:
         model = build(spec)
         if spec.encoding == "rope":
             model.norm.weight.data.fill_(float("inf"))
         return model
 
     monkeypatch.setattr(task, "build", poisoned)
-    specs = length_runs(dataclasses.replace(spec, steps=2), ["rope", "alibi"], 1)
+    specs = runs_of(dataclasses.replace(spec, steps=2), ["rope", "alibi"], 1)
     results = sweep(specs, task, RunFolder(tmp_path, LanguageModelling), accelerator)
     assert "at step 1 of 2" in (results[0].failure or "")
     assert results[1].failure is None
     assert RunFolder(tmp_path, LanguageModelling).results() == results
-    row = summarise_lengths(results).rows[0]
+    row = summarise(results).rows[0]
     assert row.failures == ("seed 0: " + (results[0].failure or ""),)
     assert set(row.perplexity.values()) == {None}
 
 
 def test_a_mistake_in_any_run_is_said_before_the_first_trains(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     diary = Diary()
-    specs = length_runs(dataclasses.replace(spec, window=8, ring=4), ["rope", "rolling"], 1)
+    specs = runs_of(dataclasses.replace(spec, window=8, ring=4), ["rope", "rolling"], 1)
     with pytest.raises(ArgumentError, match="ring=4"):
         sweep(specs, task, RunFolder(tmp_path / "run", LanguageModelling), accelerator, diary)
     assert diary.trained == []
@@ -111,9 +112,9 @@ def test_a_mistake_in_any_run_is_said_before_the_first_trains(
 
 
 def test_a_plan_counts_parameters_exactly_and_guesses_a_time(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator
 ) -> None:
-    planned = plan(length_runs(spec, ["learned", "rolling", "rope"], 2), task, accelerator)
+    planned = plan(runs_of(spec, ["learned", "rolling", "rope"], 2), task, accelerator)
     assert [run.position_parameters for run in planned] == [16 * 16, spec.ring * 16, 0] * 2
     plain = planned[2].parameters
     assert [run.parameters - plain for run in planned[:2]] == [256, spec.ring * 16]

@@ -12,13 +12,14 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from posembed import ArgumentError
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import tracking
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.runs.sweep import Silent, sweep
 from posembed.lab.runs.train import Progress, learning_rate
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 
 class Recorder(Silent):
@@ -36,7 +37,7 @@ class Recorder(Silent):
 
 
 def test_every_step_and_the_measurements_are_in_tensorboards_files(
-    spec: LanguageSpec, task: LanguageModelling, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, tmp_path: Path
 ) -> None:
     specs = [dataclasses.replace(spec, encoding=name, steps=6) for name in ("learned", "rope")]
     accelerator = make_accelerator(

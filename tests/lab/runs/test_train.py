@@ -15,10 +15,11 @@ import torch
 from accelerate import Accelerator
 
 from posembed import ArgumentError, DataError, RunFolderError
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import load_tables, snapshot_steps
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec
+from posembed.lab.tasks.language import LanguageModelling
 
 # One that draws positions, one that has learned rows, one with neither; the spec has dropout.
 ENCODINGS = ["rolling", "learned", "rope"]
@@ -29,28 +30,28 @@ def numbers(result: RunResult) -> tuple[object, ...]:
     return result.losses, result.measurements, result.failure, result.parameters
 
 
-def side_files(folder: RunFolder, spec: LanguageSpec) -> dict[str, bytes]:
+def side_files(folder: RunFolder, spec: LengthSpec) -> dict[str, bytes]:
     """What stands beside the results: of a run that went well, its tables and where its heads look."""
     files = {"tables": folder.table(spec), "attention": folder.attention(spec)}
     return {name: file.read_bytes() for name, file in files.items() if file.exists()}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, spec: LanguageSpec) -> RunFolder:
+def folder(tmp_path: Path, spec: LengthSpec) -> RunFolder:
     folder = RunFolder(tmp_path, LanguageModelling)
     folder.prepare(spec)
     return folder
 
 
 @pytest.fixture
-def whole_folder(tmp_path: Path, spec: LanguageSpec) -> RunFolder:
+def whole_folder(tmp_path: Path, spec: LengthSpec) -> RunFolder:
     """For a run that nothing stops."""
     folder = RunFolder(tmp_path / "whole", LanguageModelling)
     folder.prepare(spec)
     return folder
 
 
-def test_learning_rate(spec: LanguageSpec) -> None:
+def test_learning_rate(spec: LengthSpec) -> None:
     rates = [train.learning_rate(spec, step) for step in range(spec.steps)]
     assert rates[0] == pytest.approx(spec.learning_rate / 3)
     assert [max(rates), rates[2], rates[3]] == pytest.approx([spec.learning_rate] * 3)
@@ -62,7 +63,7 @@ def test_learning_rate(spec: LanguageSpec) -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_same_spec_gives_the_same_numbers_and_learns(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, encoding: str
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, encoding: str
 ) -> None:
     spec = dataclasses.replace(spec, encoding=encoding, steps=60)
     first, second = (train.run(spec, task, accelerator) for _ in range(2))
@@ -72,7 +73,7 @@ def test_the_same_spec_gives_the_same_numbers_and_learns(
     assert numbers(other) != numbers(first)
 
 
-def test_every_encoding_of_a_seed_sees_the_same_text(spec: LanguageSpec, task: LanguageModelling) -> None:
+def test_every_encoding_of_a_seed_sees_the_same_text(spec: LengthSpec, task: LanguageModelling) -> None:
     models = [task.build(dataclasses.replace(spec, encoding=name)) for name in ENCODINGS]
     batches = [task.draw(spec, model, 5)[0] for model in models]
     assert all(torch.equal(batch, batches[0]) for batch in batches)
@@ -81,7 +82,7 @@ def test_every_encoding_of_a_seed_sees_the_same_text(spec: LanguageSpec, task: L
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
-    spec: LanguageSpec,
+    spec: LengthSpec,
     task: LanguageModelling,
     accelerator: Accelerator,
     folder: RunFolder,
@@ -112,7 +113,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
-    spec: LanguageSpec,
+    spec: LengthSpec,
     task: LanguageModelling,
     accelerator: Accelerator,
     folder: RunFolder,
@@ -147,7 +148,7 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
 
 
 def test_a_run_whose_end_is_not_finite_has_failed(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last step may spoil the weights after its loss was seen, and held-out text may overflow by itself."""
     spoiled = dataclasses.replace(spec, steps=1, warmup=0, learning_rate=1e39, encoding="rope")
@@ -164,7 +165,7 @@ def test_a_run_whose_end_is_not_finite_has_failed(
 
 
 def test_two_processes_train_the_same_run(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     """The same global batch over two gloo processes: the same loss within 1e-4, and the same measurements."""
     spec = dataclasses.replace(spec, encoding="rolling", dropout=0.0, steps=30)
@@ -202,11 +203,11 @@ def test_two_processes_train_the_same_run(
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = task.build
 
-    def poisoned(spec: LanguageSpec) -> torch.nn.Module:
+    def poisoned(spec: LengthSpec) -> torch.nn.Module:
         model = build(spec)
         calls = iter(range(100))
 
@@ -223,7 +224,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(
     assert result.measurements is None
 
 
-def test_what_cannot_work_is_refused_before_it_trains(spec: LanguageSpec, task: LanguageModelling) -> None:
+def test_what_cannot_work_is_refused_before_it_trains(spec: LengthSpec, task: LanguageModelling) -> None:
     rope = dataclasses.replace(spec, encoding="rope")
     with pytest.raises(ArgumentError, match=r"batch=4 cannot be shared evenly by 3 processes"):
         train.check(rope, task, 3)
@@ -238,7 +239,7 @@ def test_what_cannot_work_is_refused_before_it_trains(spec: LanguageSpec, task: 
 
 
 def test_a_checkpoint_that_cannot_be_read(
-    spec: LanguageSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
 ) -> None:
     spec = dataclasses.replace(spec, encoding="rope")
     folder.checkpoint(spec).write_bytes(b"half a file")

@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+from posembed.cli.options import parameter, parameters_of, with_parameters
+from posembed.lab.cost.settings import CostSettings
 
-from posembed.cli.compare import options
+if TYPE_CHECKING:
+    from posembed.lab.cost.results import CostResult
 
 
-def cost(
-    encodings: Annotated[
-        str | None, typer.Option(help="Names with commas between; NAME+window is that one under a causal window.")
-    ] = None,
-    length: Annotated[int, typer.Option(help="Tokens a sequence.")] = 512,
-    width: Annotated[int, typer.Option(help="Width of the model.")] = 768,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 12,
-    layers: Annotated[int, typer.Option(help="Layers; the lab's window follows from them.")] = 12,
-    vocabulary: Annotated[int, typer.Option(help="Rows of the token table.")] = 50_257,
-    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
-    window: Annotated[int | None, typer.Option(help="Causal window, of encodings that use one.")] = None,
-    longest: Annotated[int, typer.Option(help="How far growth is followed, doubling from 512.")] = 131_072,
-    seconds: Annotated[float, typer.Option(help="How long encodings take turns, at least.")] = 30.0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path, options.out("Where cost.json is kept, for posembed report.")] = Path("runs/cost"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, for machines.")] = False,
-) -> None:
-    """What does each encoding cost? Parameters, time beside attention, memory, and growth with length."""
-    import sys
-
-    from posembed.cli.compare.print_cost import print_cost
+def cost(*, out: Path | None, json: bool, **given: Any) -> None:
+    """What does each encoding cost? Parameters, time relative to attention, memory, and growth with length."""
     from posembed.cli.evaluate import Bar
-    from posembed.lab.cost.measure import cost_spec, measure_cost
+    from posembed.lab.cost.measure import checked, measure_cost
     from posembed.lab.cost.results import prepare, save
 
-    spec = cost_spec(
-        None if encodings is None else tuple(options.names(encodings)),
-        length=length,
-        width=width,
-        heads=heads,
-        layers=layers,
-        vocabulary=vocabulary,
-        batch=batch,
-        window=window,
-        longest=longest,
-        seconds=seconds,
-        device=device,
-    )
-    prepare(out, spec)
+    settings = checked(CostSettings(**{name: value for name, value in given.items() if value is not None}))
+    out = out or Path("runs/cost")
+    prepare(out, settings)
     with Bar() as bar:
-        result = measure_cost(spec, bar.update)
+        result = measure_cost(settings, bar.update)
     save(result, out)
-    if as_json:
+    if json:
         print(result.to_json())
     else:
         print_cost(result)
-        print(f"posembed: kept in {out}; posembed report {out} makes a page of it", file=sys.stderr)
+        print(f"posembed: the result is in {out}; posembed report {out} makes a page of it", file=sys.stderr)
+
+
+with_parameters(
+    cost,
+    [
+        *parameters_of(CostSettings),
+        parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost"),
+        parameter("json", bool, "Print the result as JSON.", default=False),
+    ],
+)
+
+
+def print_cost(result: CostResult) -> None:
+    """Prints the tables of the page, then the answer."""
+    from rich.text import Text
+
+    from posembed.cli.console import table_console
+    from posembed.report.cost.report import about
+    from posembed.report.cost.tables import cost_tables
+    from posembed.report.cost.words import answer
+    from posembed.report.terminal import print_tables
+
+    console = table_console()
+    print_tables(console, cost_tables(result))
+    for sentence in answer(result):
+        console.print(Text(sentence))
+    console.print(Text(f"{about(result)} torch {result.environment['torch']}; {result.seconds:.0f} s.", style="dim"))

@@ -1,1 +1,1 @@
-"""Which encoding to use: needs and evidence in, one recommendation out."""
+"""Which position encoding to use: needs and evidence in, one recommendation out."""

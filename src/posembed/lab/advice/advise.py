@@ -1,42 +1,54 @@
-"""Needs and evidence -> one recommendation, with what it costs, what to mind, and the figures it rests on.
+"""Needs and studies -> one recommendation, with its costs, its caveats and the measurements behind it.
 
-The rules: a fixed length takes a learned table, or RoPE where the table would be large; what must go further takes
-a ring under a window, or scaled RoPE if far tokens must be found; a checkpoint keeps what it has. Runs of one's
-own overrule them where their intervals tell two encodings apart.
+The rules: a fixed length takes a learned table, or RoPE where the table would be large; growing lengths take a ring
+under a window, or scaled RoPE if far tokens must be retrieved; a checkpoint keeps its own positions. A user's own
+runs overrule them if their 95% intervals do not overlap.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from posembed.lab.advice.choices import BY_NAME, CHOICES, Choice, ranked, share_of, too_large
-from posembed.lab.advice.evidence import Study
-from posembed.lab.advice.figures import Figures, best_rival, figures, study_of
+from posembed.lab.advice.choices import CHOICES, Choice, ranked, too_large
+from posembed.lab.advice.evidence import Study, published_studies
 from posembed.lab.advice.needs import Needs
-from posembed.lab.advice.words import caveats, reason
+from posembed.statistics import Estimate
 
-OF_CHECKPOINT = ("keep", "resize")
+TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
 
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that was weighed."""
+    """A choice that was considered.
+
+    parameters: position parameters, new or existing. share: theirs in the embeddings; None without a token table.
+    cannot: why it cannot do what is needed; None if it can.
+    """
 
     name: str
     title: str
     parameters: int
-    """Of position, new or there already."""
     share: float | None
-    """Of the embeddings; None without a token table."""
     cannot: str | None
-    """Why it cannot do what is needed; None where it can."""
 
 
 @dataclass(frozen=True)
-class Advice:
-    """recommendation: the name of one of the options that can do what is needed."""
+class Figures:
+    """The perplexities of one study, one line per encoding. Different studies do not compare."""
 
+    title: str
+    source: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Advice:
+    """recommendation: the name of an option that can do what is needed. caveats: what to watch for."""
+
+    needs: Needs
     recommendation: str
     title: str
     reasons: tuple[str, ...]
@@ -44,48 +56,140 @@ class Advice:
     caveats: tuple[str, ...]
     figures: tuple[Figures, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, for JSON."""
+        return dataclasses.asdict(self)
 
-def advise(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
-    """One recommendation that can do what is needed.
+    def sections(self) -> dict[str, list[str]]:
+        """Returns lines of text under their headings; the recommendation is not among them."""
+        options = []
+        for option in self.options:
+            share = f", {option.share:.2%} of the embeddings" if option.share else ""
+            verdict = "" if option.cannot is None else f"; no: {option.cannot}"
+            options.append(f"{option.name}: {option.parameters:,}{share}{verdict}")
+        found = {"Why": list(self.reasons), "Position parameters of each option": options}
+        found["Watch for"] = list(self.caveats)
+        found |= {f"Measured: {study.title} ({study.source})": list(study.lines) for study in self.figures}
+        return {heading: lines for heading, lines in found.items() if lines}
+
+    def __repr__(self) -> str:
+        parts = [f"{self.recommendation}: {self.title}"]
+        parts += ["\n  ".join([heading, *lines]) for heading, lines in self.sections().items()]
+        return "\n\n".join(parts)
+
+
+def advise(needs: Needs, studies: Sequence[Study] | None = None) -> Advice:
+    """Recommends one option that can do what is needed.
 
     Args:
-        studies: what was measured; one's own first, then those of most seeds.
+        studies: the measurements to rest on, in order of trust. None means those of the documentation.
+
+    >>> advise(Needs(length=512, longest=4096, far=True), studies=[]).recommendation
+    'rope-scaled'
     """
-    able = [BY_NAME[name] for name in ranked(needs) if BY_NAME[name].cannot(needs) is None]
-    assert able, f"every need has a choice that can meet it: {needs}"
-    chosen, notes = able[0], []
-    reasons = [reason(chosen, needs)]
-    measured = study_of(chosen, studies)
-    rival = best_rival(measured, chosen, needs) if measured is not None else None
-    if measured is not None and rival is not None:
-        if measured.own and rival.apart:
-            reasons = [f"in your own runs {rival.text}: their intervals do not meet", reason(rival.choice, needs)]
+    studies = published_studies() if studies is None else studies
+    chosen = next(choice for choice in ranked(needs) if choice.cannot(needs) is None)
+    reasons, notes = [chosen.reason.format(n=needs)], []
+    study = next((study for study in studies if study.row(chosen.encoding)), None)
+    rival = None if study is None else best_rival(study, chosen, needs)
+    if study is not None and rival is not None:
+        if study.own and rival.apart:
+            reasons = [
+                f"in your own runs {rival.text}: their intervals do not overlap",
+                rival.choice.reason.format(n=needs),
+            ]
             chosen = rival.choice
         else:
-            known = "their intervals do not meet" if rival.apart else "too few runs, or too alike, to tell apart"
+            known = "their intervals do not overlap" if rival.apart else "the difference is not significant"
             notes.append(
-                f"measured otherwise, in {measured.title}: {rival.text} ({known}); compare them on your own text "
-                "with posembed compare lengths"
+                f"a study disagrees ({study.title}): {rival.text} ({known}); compare them on your own text with "
+                "posembed compare lengths"
             )
     if chosen.name == "rope" and (large := too_large(needs)) is not None:
-        reasons.append(f"a learned table is not taken for granted: {large}")
+        reasons.append(f"a learned table is not the default here: {large}")
+    findings = needs.checkpoint.findings if needs.checkpoint is not None else ()
+    notes += [*(f"of the checkpoint's table: {finding}" for finding in findings), *chosen.warnings(needs)]
     return Advice(
+        needs=needs,
         recommendation=chosen.name,
-        title=chosen.title(needs),
+        title=chosen.title.format(n=needs),
         reasons=tuple(reasons),
-        options=tuple(_option(choice, needs) for choice in CHOICES if _weighed(choice, needs)),
-        caveats=(*notes, *caveats(chosen, needs)),
-        figures=tuple(figures(chosen, needs, studies)),
+        options=tuple(_option(choice, needs) for choice in CHOICES if choice.is_relevant(needs)),
+        caveats=(*notes, "data and tuning matter more than this choice"),
+        figures=tuple(figures(study, needs, studies)),
     )
 
 
 def _option(choice: Choice, needs: Needs) -> Option:
     parameters = choice.parameters(needs)
-    return Option(choice.name, choice.title(needs), parameters, share_of(needs, parameters), choice.cannot(needs))
+    return Option(choice.name, choice.title.format(n=needs), parameters, needs.share(parameters), choice.cannot(needs))
 
 
-def _weighed(choice: Choice, needs: Needs) -> bool:
-    """Whether it is worth a line: not a choice of the other kind of positions, nor of a checkpoint without one."""
-    if choice.name in OF_CHECKPOINT:
-        return needs.checkpoint is not None
-    return choice.name.startswith("learned-grid") == (needs.grid is not None)
+def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list[Figures]:
+    """Returns a user's own studies; without one, the study of the choice and the one with the most encodings."""
+    if needs.grid is not None or not studies:
+        return []
+    broadest = max(studies, key=lambda study: len([row for row in study.rows if row.encoding in TRAINED]))
+    own = [study for study in studies if study.own]
+    found = []
+    first = study or studies[0]
+    for each in own or ([first] if first is broadest else [first, broadest]):
+        lines = []
+        for row in each.rows:
+            if row.encoding in TRAINED:
+                window = "" if row.window is None else f", window {row.window:,}"
+                at = [
+                    f"{written(row.by_length[n]) if n in row.by_length else 'not measured'} at {n:,}"
+                    for n in dict.fromkeys((each.train_length, each.longest))
+                ]
+                lines.append(f"{row.encoding}{window}: {', '.join(at)} ({row.seeds} run{'s' * (row.seeds > 1)})")
+        found.append(Figures(f"{each.title}: perplexity of the same tokens", each.source, tuple(lines)))
+    return found
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A choice that does what is needed and did better in a study than the recommended one.
+
+    apart: whether their 95% intervals do not overlap.
+    """
+
+    choice: Choice
+    apart: bool
+    text: str
+
+
+def best_rival(study: Study, chosen: Choice, needs: Needs) -> Rival | None:
+    """Returns the best choice that did better than ``chosen``; one whose interval does not overlap comes first.
+
+    Compares at the training length if nothing longer is needed, else at the longest length of the study.
+    """
+    length = study.train_length if needs.fixed else study.longest
+
+    def measured(choice: Choice) -> Estimate | None:
+        row = study.row(choice.encoding)
+        return None if row is None else row.by_length.get(length)
+
+    ours = measured(chosen)
+    if ours is None:
+        return None
+    better = [
+        (not (value.high is not None and ours.low is not None and value.high < ours.low), value.value, value, choice)
+        for choice in CHOICES
+        if choice.cannot(needs) is None and (value := measured(choice)) is not None and value.value < ours.value
+    ]
+    if not better:
+        return None
+    overlap, _, value, choice = min(better, key=lambda found: found[:2])
+    text = (
+        f"{choice.encoding} has a perplexity of {written(value)} at {length:,} tokens and {chosen.encoding} of "
+        f"{written(ours)}"
+    )
+    return Rival(choice, not overlap, text)
+
+
+def written(value: Estimate | None) -> str:
+    if value is None:
+        return "no position"
+    interval = "" if value.low is None or value.high is None else f" ({value.low:.2f} to {value.high:.2f})"
+    return f"{value.value:.2f}{interval}"

@@ -1,201 +1,253 @@
-"""What could be done, what each costs, and whether it can do what is needed."""
+"""The choices that advice ranks. Each carries what it costs, what it cannot do, why to take it and its caveats."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from posembed.lab.advice.needs import Held, Needs, shown
-from posembed.lab.presets import default_window
+from posembed.lab.advice.needs import LAYERS, Needs, shown
 
-LEARNED_UP_TO = 8192
-"""Tables are usual to this length; longer ones hold rows that training seldom reaches."""
+USUAL_LENGTH = 8192
+"""Learned tables are usual up to this length; most rows of a longer table are seldom trained."""
 AFFORDABLE_SHARE = 0.1
-"""Of the embeddings: a table above it is not taken for granted."""
-WINDOW_REACH = "under a window nothing beyond its reach is used, whatever the perplexity"
+"""The share of the embeddings above which a learned table is not the default."""
+FINE_TUNED_TO = 32
+"""YaRN's paper (arXiv:2309.00071) fine-tunes to 32 times the training length."""
+RESIZED_TO = 8
+"""Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
+
+WINDOW_REACH = "a token uses nothing beyond the windows' reach, however low the perplexity"
+FURTHER = "sequences grow to {n.reach} after training at {n.length:,}"
+FIXED = "no sequence is longer than the training length of {n.length:,}"
+
+Verdict = Callable[[Needs], str | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One thing to do.
+    """One thing to do. Texts are templates that name the needs ``n``.
 
-    encoding: its name in the lab, by which figures are found; None where the lab has none.
-    parameters: of position, by the needs. cannot: why it cannot do what is needed, None where it can.
+    of: what it applies to: "sequence", "grid" or "checkpoint".
+    encoding: its name in the lab, which finds its measurements; None if the lab does not train it.
+    parameters: its position parameters, new or existing.
+    cannot: why it cannot do what is needed; None if it can. reason: why to take it, if it can.
+    caveats: what to watch for. more: caveats that depend on the needs.
     """
 
     name: str
-    title: Callable[[Needs], str]
-    encoding: str | None
-    parameters: Callable[[Needs], int]
-    cannot: Callable[[Needs], str | None]
+    of: str = "sequence"
+    encoding: str | None = None
+    title: str
+    parameters: Callable[[Needs], int] = lambda needs: 0
+    cannot: Verdict
+    reason: str
+    caveats: tuple[str, ...] = ()
+    more: Callable[[Needs], list[str]] = lambda needs: []
+
+    def warnings(self, needs: Needs) -> list[str]:
+        """Returns the caveats, and says so if an existing checkpoint cannot take this choice."""
+        notes = [*(caveat.format(n=needs) for caveat in self.caveats), *self.more(needs)]
+        held = needs.checkpoint
+        if held is not None and held.length is not None and self.of != "checkpoint":
+            notes.append(
+                f"the checkpoint's table ends at {held.length:,}, so this means training from scratch; the alternative "
+                f"is to feed it text in chunks of {held.length:,}"
+            )
+        return notes
+
+    def is_relevant(self, needs: Needs) -> bool:
+        """Returns whether it is worth a line for a grid or a sequence, with or without a checkpoint."""
+        if self.of == "checkpoint":
+            return needs.checkpoint is not None
+        return (self.of == "grid") == (needs.grid is not None)
 
 
-def _nothing(needs: Needs) -> int:
-    return 0
+def _on_sequence(falls_short: Verdict) -> Verdict:
+    return lambda n: "it is for sequences, and these positions are a grid" if n.grid else falls_short(n)
 
 
-def _rows(needs: Needs) -> int:
-    assert needs.longest is not None
-    return needs.longest * needs.width
+def _not_far(why: str) -> Verdict:
+    return _on_sequence(lambda n: why if n.far else None)
 
 
-def _table_or_none(needs: Needs) -> int:
-    return _rows(needs) if needs.longest is not None else needs.train_length * needs.width
+def _untrained(n: Needs) -> str | None:
+    return None if n.fixed else f"beyond {n.length:,} tokens it meets untrained positions and gets worse"
 
 
-def window_of(needs: Needs, layers: int = 12) -> int:
-    """The lab's window for so many layers; at least 2."""
-    return max(default_window(layers, needs.train_length), 2)
-
-
-def _needs_sequence(needs: Needs) -> str | None:
-    return "it is for a sequence, and these positions are a grid" if needs.grid else None
-
-
-def _keeps_to_training(needs: Needs) -> str | None:
-    if needs.fixed:
-        return None
-    return f"past {needs.train_length:,} tokens it meets positions that it never trained on, and gets worse"
-
-
-def _reaches_far(needs: Needs, why: str) -> str | None:
-    return why if needs.fetch_far else None
-
-
-def _keep(needs: Needs) -> str | None:
-    held = needs.checkpoint
+def _keep(n: Needs) -> str | None:
+    held = n.checkpoint
     if held is None:
         return "there is no checkpoint"
     if held.length is None:
-        return _keeps_to_training(needs)
-    if held.grid is not None and needs.largest_grid is not None:
-        inside = all(there >= wanted for there, wanted in zip(held.grid, needs.largest_grid, strict=True))
+        return _untrained(n)
+    if held.grid is not None and n.largest_grid is not None:
+        inside = all(rows >= wanted for rows, wanted in zip(held.grid, n.largest_grid, strict=True))
         return None if inside else f"its table ends at {shown(held.grid)}"
-    if needs.longest is None or needs.longest > held.length:
-        return f"its table ends at {held.length:,}"
-    return None
+    return None if n.longest is not None and n.longest <= held.length else f"its table ends at {held.length:,}"
 
 
-def _resize(needs: Needs) -> str | None:
-    if needs.checkpoint is None or needs.checkpoint.length is None:
+def _resize(n: Needs) -> str | None:
+    if n.checkpoint is None or n.checkpoint.length is None:
         return "there is no checkpoint with a learned table"
-    return None if needs.longest is not None else "a table has a last row, however long it is made"
+    return None if n.longest is not None else "every table has a last row"
 
 
-def _learned(needs: Needs) -> str | None:
-    if needs.grid:
-        return "a row for each place knows nothing of rows and columns; use a grid"
-    if needs.longest is None or not needs.fixed:
-        return f"rows past {needs.train_length:,} are never trained, and past its last row there is none"
-    return None
+def _resize_caveats(n: Needs) -> list[str]:
+    measure = " (posembed evaluate, on your own text)" if n.grid is None else ""
+    notes = [f"new rows are only a start: fine-tune at the new length, and measure before and after{measure}"]
+    held = n.checkpoint.length if n.checkpoint is not None else None
+    if held and n.longest is not None and n.longest > RESIZED_TO * held:
+        times = n.longest / held
+        notes.append(f"{times:.0f} times its length is more than the {RESIZED_TO} times that Longformer shows")
+    return notes
 
 
-def _on_sequence(*reasons: Callable[[Needs], str | None]) -> Callable[[Needs], str | None]:
-    """The first reason why not, a grid being one."""
-    return lambda needs: next((why for test in (_needs_sequence, *reasons) if (why := test(needs))), None)
+def _learned(n: Needs) -> str | None:
+    if n.grid:
+        return "one row per position does not know rows and columns; use a grid"
+    return None if n.fixed else f"rows past {n.length:,} are never trained, and there is none past the last"
+
+
+def _grid(n: Needs) -> str | None:
+    return None if n.grid else "these positions are a sequence"
+
+
+def _scaled_caveats(n: Needs) -> list[str]:
+    notes = []
+    if n.factor is None:
+        notes.append("no factor reaches without limit: choose one, and feed longer text in chunks")
+    elif n.factor > FINE_TUNED_TO:
+        notes.append(f"a factor of {n.factor:.0f} is more than the {FINE_TUNED_TO} that YaRN's paper shows")
+    if n.checkpoint is not None and n.checkpoint.length is None:
+        notes.append("only if the checkpoint has RoPE: ALiBi and relative biases have nothing to scale")
+    return notes
 
 
 CHOICES = (
-    Choice("keep", lambda n: "the positions that the checkpoint has, as they are", None, _nothing, _keep),
     Choice(
-        "resize",
-        lambda n: f"the checkpoint's table, made longer ({_target(n)})",
-        None,
-        _table_or_none,
-        _resize,
-    ),
-    Choice("learned", lambda n: f"a learned table, {n.train_length:,} rows", "learned", _table_or_none, _learned),
-    Choice(
-        "learned-grid",
-        lambda n: f"a learned table of the grid, {shown(n.grid) if n.grid else ''}",
-        None,
-        _table_or_none,
-        lambda n: None if n.grid and n.fixed else "the grid grows" if n.grid else "these positions are a sequence",
+        name="keep",
+        of="checkpoint",
+        title="the checkpoint's positions as they are",
+        cannot=_keep,
+        reason="the checkpoint's positions reach {n.reach}, and all its weights were trained with them",
     ),
     Choice(
-        "learned-grid, re-gridded",
-        lambda n: "a learned table of the grid, resized where images are larger",
-        None,
-        _table_or_none,
-        lambda n: None if n.grid else "these positions are a sequence",
+        name="resize",
+        of="checkpoint",
+        title="the checkpoint's table, resized to {n.reach}",
+        parameters=lambda n: n.table,
+        cannot=_resize,
+        reason="the checkpoint was trained with its table: resize it to {n.reach} and keep all other weights",
+        more=_resize_caveats,
     ),
     Choice(
-        "rolling",
-        lambda n: f"learned rows in a ring under a causal window, say {window_of(n)} rows",
-        "rolling",
-        lambda n: window_of(n) * n.width,
-        _on_sequence(lambda n: _reaches_far(n, WINDOW_REACH)),
+        name="learned",
+        encoding="learned",
+        title="a learned table, {n.length:,} rows",
+        parameters=lambda n: n.table,
+        cannot=_learned,
+        reason="the length is fixed at {n.length:,}, every row is trained, and {n.table:,} parameters are few compared "
+        "with the token table",
+        caveats=("position {n.length:,} (counted from 0) has no row until the table is resized",),
     ),
     Choice(
-        "rope+window",
-        lambda n: "RoPE under a causal window",
-        "rope+window",
-        _nothing,
-        _on_sequence(lambda n: _reaches_far(n, WINDOW_REACH)),
-    ),
-    Choice("rope", lambda n: "RoPE", "rope", _nothing, _on_sequence(_keeps_to_training)),
-    Choice(
-        "rope-scaled",
-        lambda n: f"RoPE with its frequencies scaled (YaRN{_factor(n)})",
-        "rope-yarn",
-        _nothing,
-        _on_sequence(lambda n: None if not n.fixed else "nothing longer is needed, so there is nothing to scale"),
+        name="learned-grid",
+        of="grid",
+        title="a learned table of the grid, {n.trained_grid}",
+        parameters=lambda n: n.table,
+        cannot=lambda n: _grid(n) or (None if n.fixed else "the grid grows"),
+        reason="the grid is fixed at {n.reach}, and image models use one row per patch",
     ),
     Choice(
-        "alibi",
-        lambda n: "ALiBi",
-        "alibi",
-        _nothing,
-        _on_sequence(lambda n: _reaches_far(n, "its penalty on distance hides what is far")),
+        name="learned-grid, re-gridded",
+        of="grid",
+        title="a learned table of the grid, resized for larger images",
+        parameters=lambda n: n.table,
+        cannot=_grid,
+        reason="a table that was trained on the grid can be interpolated to {n.reach}",
+        caveats=("fine-tune at the larger size; interpolate bicubic with antialiasing, as timm does",),
     ),
-    Choice("sinusoidal", lambda n: "fixed sinusoids", "sinusoidal", _nothing, _on_sequence(_keeps_to_training)),
+    Choice(
+        name="rolling",
+        encoding="rolling",
+        title="learned rows in a ring under a causal window, for example {n.window} rows",
+        parameters=lambda n: n.window * n.width,
+        cannot=_not_far(WINDOW_REACH),
+        reason=f"{FURTHER}; in a ring under a window every token meets only trained distances, and far tokens need not "
+        "be retrieved",
+        caveats=(
+            f"the model's attention must apply the window (here {{n.window}} tokens, for {LAYERS} layers) in training "
+            "and after, so that its reach through all layers stays within the training length",
+            f"low perplexity does not prove reach: {WINDOW_REACH}",
+        ),
+    ),
+    Choice(
+        name="rope+window",
+        encoding="rope+window",
+        title="RoPE under a causal window",
+        cannot=_not_far(WINDOW_REACH),
+        reason=f"{FURTHER}, and under a window every distance is trained",
+        caveats=(f"low perplexity does not prove reach: {WINDOW_REACH}",),
+    ),
+    Choice(
+        name="rope",
+        encoding="rope",
+        title="RoPE",
+        cannot=_on_sequence(_untrained),
+        reason=f"{FIXED}, it has no parameters, and most new models use it",
+    ),
+    Choice(
+        name="rope-scaled",
+        encoding="rope-yarn",
+        title="RoPE with scaled frequencies (YaRN{n.scaling})",
+        cannot=_on_sequence(lambda n: "nothing longer is needed, so there is nothing to scale" if n.fixed else None),
+        reason=f"{FURTHER} with all tokens in reach, which neither a window nor ALiBi gives, and plain RoPE gets worse "
+        "past its training length",
+        caveats=(
+            "fine-tune at the longer length, and test with a passkey or copy task: low perplexity alone does not show "
+            "that far tokens are found",
+        ),
+        more=_scaled_caveats,
+    ),
+    Choice(
+        name="alibi",
+        encoding="alibi",
+        title="ALiBi",
+        cannot=_not_far("its penalty on distance hides far tokens"),
+        reason="it has no parameters, and its bias is defined for every distance",
+        caveats=("its penalty hides far tokens: low perplexity does not show that they are found",),
+    ),
+    Choice(
+        name="sinusoidal",
+        encoding="sinusoidal",
+        title="fixed sinusoids",
+        cannot=_on_sequence(_untrained),
+        reason=f"{FIXED}, and it has no parameters",
+    ),
 )
 BY_NAME = {choice.name: choice for choice in CHOICES}
 
 
-def ranked(needs: Needs) -> list[str]:
-    """The order in which to take the choices: the first that can do what is needed is recommended."""
-    held: Held | None = needs.checkpoint
-    of_checkpoint = ["keep", "resize"] if held is not None else []
+def ranked(needs: Needs) -> list[Choice]:
+    """Returns the choices in order of preference: advice takes the first that can do what is needed."""
+    held = needs.checkpoint
     if needs.grid is not None:
-        return [*of_checkpoint, "learned-grid", "learned-grid, re-gridded"]
-    if held is not None and held.length is None:
-        return ["keep", "rope-scaled"]
-    if not needs.fixed:
-        return [*of_checkpoint, "rolling", "rope-scaled"]
-    if too_large(needs) is None:
-        return [*of_checkpoint, "learned", "rope"]
-    return [*of_checkpoint, "rope"]
+        names = ["learned-grid", "learned-grid, re-gridded"]
+    elif held is not None and held.length is None:
+        return [BY_NAME["keep"], BY_NAME["rope-scaled"]]
+    elif not needs.fixed:
+        names = ["rolling", "rope-scaled"]
+    else:
+        names = ["learned", "rope"] if too_large(needs) is None else ["rope"]
+    return [BY_NAME[name] for name in (["keep", "resize"] if held is not None else []) + names]
 
 
 def too_large(needs: Needs) -> str | None:
-    """Why a learned table of the longest length is not taken for granted, if it is not."""
-    assert needs.longest is not None
-    if needs.longest > LEARNED_UP_TO:
-        return f"{needs.longest:,} rows are more than the {LEARNED_UP_TO:,} that learned tables are usual to"
-    share = share_of(needs, _rows(needs))
+    """Returns why a learned table of the longest length is not the default; None if it is."""
+    rows = needs.longest or needs.length
+    if rows > USUAL_LENGTH:
+        return f"{rows:,} rows are more than the {USUAL_LENGTH:,} that are usual for learned tables"
+    share = needs.share(needs.table)
     if share is not None and share > AFFORDABLE_SHARE:
         return f"its rows would be {share:.1%} of the embeddings, more than {AFFORDABLE_SHARE:.0%}"
     return None
-
-
-def share_of(needs: Needs, parameters: int) -> float | None:
-    """Of the position and token parameters together; None without a token table."""
-    return parameters / (parameters + needs.vocabulary * needs.width) if needs.vocabulary else None
-
-
-def factor_of(needs: Needs) -> float | None:
-    """How many times longer than in training; None where there is no limit."""
-    return None if needs.longest is None else needs.longest / needs.train_length
-
-
-def _factor(needs: Needs) -> str:
-    factor = factor_of(needs)
-    return "" if factor is None else f", factor {math.ceil(100 * factor) / 100:g}"
-
-
-def _target(needs: Needs) -> str:
-    if needs.largest_grid is not None:
-        return shown(needs.largest_grid)
-    return f"{needs.longest:,} positions" if needs.longest is not None else "never long enough"

@@ -1,4 +1,4 @@
-"""Figures that advice rests on: of a run folder of one's own, or those of the documentation."""
+"""Measurements that advice rests on: the published ones of the documentation, or those of a user's run folder."""
 
 from __future__ import annotations
 
@@ -9,39 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
-from posembed.lab.runs.results import RunFolder
-from posembed.lab.tasks.language import LanguageModelling
+from posembed.statistics import Estimate
 
-COMMITTED = Path(__file__).with_name("evidence.json")
-"""Taken from the documentation by benchmarks/evidence.py, and held equal to it by a test."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A perplexity; low and high are its 95 % interval, None for a single run."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
+PUBLISHED = Path(__file__).with_name("evidence.json")
+"""Generated from the documentation by benchmarks/evidence.py; a test keeps the two equal."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One encoding: the perplexity of the same tokens by tokens of context; None where it has no position."""
+    """The perplexity of one encoding, on the same tokens with that many tokens of context.
+
+    by_length: None where the encoding has no position. window: None without a window. seeds: how many runs.
+    """
 
     encoding: str
     window: int | None
     seeds: int
-    by_length: tuple[tuple[int, Interval | None], ...]
-
-    def at(self, length: int) -> Interval | None:
-        return dict(self.by_length).get(length)
+    by_length: dict[int, Estimate | None]
 
 
 @dataclass(frozen=True)
 class Study:
-    """Encodings trained alike. own: a person's own runs, which may overrule the rules."""
+    """Encodings that were trained alike. own: whether a user ran it, so that it may overrule the rules."""
 
     title: str
     source: str
@@ -51,68 +40,66 @@ class Study:
 
     @property
     def longest(self) -> int:
-        return max(length for row in self.rows for length, _ in row.by_length)
+        return max(length for row in self.rows for length in row.by_length)
 
-    def row(self, encoding: str) -> Measured | None:
+    def row(self, encoding: str | None) -> Measured | None:
         return next((row for row in self.rows if row.encoding == encoding), None)
 
 
-def committed_studies() -> list[Study]:
-    """Those of the documentation, the ones with intervals first."""
-    return studies_from(json.loads(COMMITTED.read_text(encoding="utf-8")))
+def published_studies() -> list[Study]:
+    """Returns the studies of the documentation; those with the most seeds come first."""
+    return read_studies(PUBLISHED.read_text(encoding="utf-8"))
 
 
 def study_of_folder(folder: Path) -> Study:
-    """The runs of ``posembed compare lengths --out FOLDER``.
+    """Reads the runs of ``posembed compare lengths --out FOLDER``.
 
     Raises:
-        RunFolderError, ArgumentError: no such folder, one of another question, or no run finished.
+        RunFolderError, ArgumentError: no such folder, runs of another question, or no finished run.
     """
-    runs = RunFolder(folder, LanguageModelling)
-    question = runs.settings().get("question")
-    if question != LanguageModelling.Spec.QUESTION:
+    from posembed.lab.questions.lengths import Lengths
+    from posembed.lab.runs.results import RunFolder, read_settings
+
+    lengths = Lengths()
+    question = read_settings(folder)["question"]
+    if question != lengths.name:
         raise RunFolderError(
             f"{folder} holds runs of posembed compare {question}; advice rests on posembed compare lengths"
         )
-    results = runs.results()
+    results = RunFolder(folder, lengths.task_type()).results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
-    return study_of_summary(summarise_lengths(results), str(folder))
+    summary = lengths.summarise(results)
+    rows = (Measured(row.name, row.window, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
+    title = f"your runs, trained at {summary.train_length:,}"
+    return Study(title, str(folder), summary.train_length, tuple(rows), own=True)
 
 
-def study_of_summary(summary: LengthSummary, source: str) -> Study:
-    rows = tuple(
-        Measured(
-            row.encoding,
-            row.window,
-            len(row.seeds),
-            tuple(
-                (length, None if value is None else Interval(value.mean, value.low, value.high))
-                for length, value in row.same_tokens.items()
-            ),
-        )
-        for row in summary.rows
-        if row.seeds
-    )
-    return Study(f"your runs, trained at {summary.train_length:,}", source, summary.train_length, rows, own=True)
-
-
-def studies_from(values: Sequence[dict[str, Any]]) -> list[Study]:
-    """From what JSON keeps."""
+def read_studies(text: str) -> list[Study]:
+    """Reads what ``write_studies`` wrote."""
     return [
-        Study(
-            study["title"],
-            study["source"],
-            study["train_length"],
-            tuple(
-                Measured(
-                    row["encoding"],
-                    row["window"],
-                    row["seeds"],
-                    tuple((n, None if value is None else Interval(**value)) for n, value in row["by_length"]),
-                )
-                for row in study["rows"]
-            ),
-        )
-        for study in values
+        Study(**study | {"rows": tuple(Measured(**row | {"by_length": _by_length(row)}) for row in study["rows"])})
+        for study in json.loads(text)
     ]
+
+
+def _by_length(row: dict[str, Any]) -> dict[int, Estimate | None]:
+    return {int(length): None if ends is None else Estimate(*ends) for length, ends in row["by_length"].items()}
+
+
+def write_studies(studies: Sequence[Study]) -> str:
+    """Returns the studies as JSON with one encoding per line; an estimate is [mean] or [mean, low, high]."""
+    texts = []
+    for study in studies:
+        rows = [
+            {**vars(row), "by_length": {length: _ends(value) for length, value in row.by_length.items()}}
+            for row in study.rows
+        ]
+        head = {"title": study.title, "source": study.source, "train_length": study.train_length}
+        lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+        texts.append(f'{json.dumps(head)[:-1]}, "rows": [\n{lines}\n]}}')
+    return "[\n" + ",\n".join(texts) + "\n]\n"
+
+
+def _ends(value: Estimate | None) -> list[float] | None:
+    return None if value is None else [end for end in (value.value, value.low, value.high) if end is not None]

@@ -1,4 +1,4 @@
-"""What a person needs of a position encoding."""
+"""What a user needs from a position encoding."""
 
 from __future__ import annotations
 
@@ -6,51 +6,49 @@ import math
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
+from posembed.lab.runs.spec import default_window, option
 
+LAYERS = 12
+"""The depth of the model for which windows are suggested."""
+
+Length = int | None
+"""Tokens; None means no limit."""
 Grid = tuple[int, int]
+"""(height, width) in patches."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A checkpoint, as far as its positions go."""
+class Existing:
+    """The positions of an existing checkpoint."""
 
     length: int | None
-    """Usable positions of its learned table; None where it has none (RoPE, ALiBi, relative biases)."""
+    """Usable positions of its learned table; None if it has no table (RoPE, ALiBi, relative biases)."""
     grid: Grid | None = None
-    """The places of its table, where they are a grid."""
     source: str = ""
     findings: tuple[str, ...] = ()
-    """What an inspection found wrong with the table."""
+    """Problems that an inspection found in the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Checked as it is made.
-
-    Args:
-        train_length: tokens of a training sequence; of an image, its patches.
-        longest: the most tokens ever needed, at least train_length; None for no limit.
-        width, vocabulary, heads: of the model; without a token table, as of images, a vocabulary of 0.
-        grid, longest_grid: (height, width) in patches, where positions are a grid and not a sequence.
-        fetch_far: whether a token must be found from far back, and not just its like predicted.
-        checkpoint: of a model that is there already.
+    """What the encoding must do. For images, both lengths count patches and the vocabulary is 0.
 
     Raises:
         ArgumentError: needs that contradict each other.
     """
 
-    train_length: int
-    longest: int | None
-    width: int = 768
-    vocabulary: int = 50_257
-    heads: int = 12
-    grid: Grid | None = None
-    longest_grid: Grid | None = None
-    fetch_far: bool = False
-    checkpoint: Held | None = None
+    length: int = option("Tokens per training sequence.")
+    longest: Length = option("The longest sequence you will ever need; none for no limit. Default: the length.")
+    width: int = option("Width of the model.", default=768)
+    vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
+    heads: int = option("Attention heads.", default=12)
+    grid: Grid | None = option("Images: the patches in training, HEIGHTxWIDTH.", default=None)
+    longest_grid: Grid | None = option("Images: the most patches you will ever need. Default: the grid.", default=None)
+    far: bool = option("Whether the model must retrieve tokens from far back.", default=False)
+    checkpoint: Existing | None = option("An existing checkpoint: a folder, a file or a hub name.", default=None)
 
     def __post_init__(self) -> None:
-        sizes = {"the training length": self.train_length, "the width": self.width, "the heads": self.heads}
+        sizes = {"the training length": self.length, "the width": self.width, "the heads": self.heads}
         for name, size in sizes.items():
             if size < 1:
                 raise ArgumentError(f"{name} must be at least 1, got {size}")
@@ -61,52 +59,84 @@ class Needs:
                 f"width {self.width} is not divisible by {self.heads} heads; "
                 f"try a width of {self.heads * max(self.width // self.heads, 1)}"
             )
-        if self.longest is not None and self.longest < self.train_length:
+        if self.longest is not None and self.longest < self.length:
             raise ArgumentError(
-                f"the longest length, {self.longest:,}, is below the training length of {self.train_length:,}; "
-                "give the longest that will ever be needed, training included"
+                f"the longest length, {self.longest:,}, is below the training length of {self.length:,}; "
+                "give the longest that you will ever need, training included"
             )
         self._check_grids()
 
     def _check_grids(self) -> None:
+        held = self.checkpoint
         if self.grid is None:
             if self.longest_grid is not None:
-                raise ArgumentError("a longest grid needs the grid that is trained on; give both, or a sequence")
-            if self.checkpoint is not None and self.checkpoint.grid is not None:
-                raise ArgumentError(
-                    "the checkpoint's positions are a grid of {} x {}; give the grid that you train on".format(
-                        *self.checkpoint.grid
-                    )
-                )
+                raise ArgumentError("a longest grid needs the grid of training; give both, or a sequence")
+            if held is not None and held.grid is not None:
+                raise ArgumentError(f"the checkpoint's positions are a grid of {shown(held.grid)}; give your own grid")
             return
         longest = self.longest_grid or self.grid
-        if min(*self.grid, *longest) < 1 or math.prod(self.grid) != self.train_length:
+        if min(*self.grid, *longest) < 1 or math.prod(self.grid) != self.length:
             raise ArgumentError(
-                f"a grid of {shown(self.grid)} has {math.prod(self.grid):,} places, and the training length is "
-                f"{self.train_length:,}; special tokens are not counted"
+                f"a grid of {shown(self.grid)} has {math.prod(self.grid):,} patches, and the training length is "
+                f"{self.length:,}; do not count special tokens"
             )
         if longest[0] < self.grid[0] or longest[1] < self.grid[1]:
             raise ArgumentError(
-                f"the longest grid, {shown(longest)}, is smaller one way than that trained on, {shown(self.grid)}"
+                f"the longest grid, {shown(longest)}, is smaller in one direction than the grid of training, "
+                f"{shown(self.grid)}"
             )
         if self.longest != math.prod(longest):
             raise ArgumentError(
                 f"the longest length must be that of the longest grid, {shown(longest)}: {math.prod(longest):,} "
-                f"places; got {'no limit' if self.longest is None else f'{self.longest:,}'}"
+                f"patches; got {'no limit' if self.longest is None else f'{self.longest:,}'}"
             )
-        if self.checkpoint is not None and self.checkpoint.length is not None and self.checkpoint.grid is None:
+        if held is not None and held.length is not None and held.grid is None:
             raise ArgumentError(
-                f"the checkpoint's table is a sequence of {self.checkpoint.length:,}, and the needs are of a grid"
+                f"the checkpoint's table is a sequence of {held.length:,} positions; leave out the grid"
             )
 
     @property
     def fixed(self) -> bool:
-        """Never longer than in training."""
-        return self.longest == self.train_length if self.grid is None else self.longest_grid in (None, self.grid)
+        """Whether no sequence is ever longer than in training."""
+        return self.longest == self.length if self.grid is None else self.longest_grid in (None, self.grid)
 
     @property
     def largest_grid(self) -> Grid | None:
         return self.longest_grid or self.grid
+
+    @property
+    def reach(self) -> str:
+        """The longest grid or length, in words."""
+        if self.largest_grid is not None:
+            return shown(self.largest_grid)
+        return "any length" if self.longest is None else f"{self.longest:,} tokens"
+
+    @property
+    def factor(self) -> float | None:
+        """How many times the training length is needed; None without a limit."""
+        return None if self.longest is None else self.longest / self.length
+
+    @property
+    def scaling(self) -> str:
+        return "" if self.factor is None else f", factor {math.ceil(100 * self.factor) / 100:g}"
+
+    @property
+    def trained_grid(self) -> str:
+        return shown(self.grid) if self.grid else ""
+
+    @property
+    def table(self) -> int:
+        """Parameters of a learned table of the longest length, or of the training length without a limit."""
+        return (self.longest or self.length) * self.width
+
+    @property
+    def window(self) -> int:
+        """The lab's window for 12 layers at the training length; at least 2."""
+        return max(default_window(LAYERS, self.length), 2)
+
+    def share(self, parameters: int) -> float | None:
+        """Returns the share of ``parameters`` in the position and token parameters; None without a token table."""
+        return parameters / (parameters + self.vocabulary * self.width) if self.vocabulary else None
 
 
 def shown(grid: Grid) -> str:

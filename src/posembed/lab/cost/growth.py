@@ -1,4 +1,4 @@
-"""How an encoding's time and memory grow with length, up to where they no longer fit."""
+"""How an encoding's time and memory grow with length, as far as they fit."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from posembed.lab.cost.turns import fit_exponent, take_turns
 from posembed.layers.base import PositionEncoding
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
-"""Where growth starts: one sequence, and the fewest heads that every encoding takes, so that lengths go far."""
+"""Growth starts here: one sequence, and the fewest heads that every encoding accepts, to reach long lengths."""
 MOST_BYTES = 2 * 2**30
-"""At a step's peak; a length that would need more is not tried."""
+"""A length whose step would need more at its peak is not tried."""
 SECONDS = 30.0
-"""Shared out evenly; a length that would take an encoding past its share is not tried."""
+"""Each encoding gets an equal share; a length that would take it past its share is not tried."""
 ROUNDS = 3
 CALLS = ROUNDS + 2
-"""One more to warm up, and one in which memory is counted."""
+"""One more warms up, and one counts the memory."""
 MOST_GROWTH = 4
-"""Times longer that the next step is thought to take at most: doubled lengths square, and more is noise."""
+"""The predicted time of the next length is at most this multiple: twice the length squares to 4, and more is noise."""
 FIT_FROM = 2048
-"""Below this length, calling a few functions takes as long as what they do."""
+"""Below this length, function calls take as long as their work."""
 FEWEST_TO_FIT = 3
 
 Build = Callable[[str, Shape], PositionEncoding]
@@ -47,7 +47,7 @@ def grow(
     device: torch.device,
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Growth]:
-    """Each encoding alone, forward, at lengths that double up to ``longest``; at each length all take turns."""
+    """Measures the forward pass of each encoding alone, at lengths that double up to ``longest``; all take turns."""
     lengths = doublings(GROWTH_SHAPE.length, longest)
     found: dict[str, list[Point]] = {name: [] for name in names}
     stopped: dict[str, str] = {}
@@ -60,7 +60,7 @@ def grow(
         steps = {name: Places(build(name, shape), shape, device=device) for name in names if name not in stopped}
         peaks = {name: peak_bytes(step) for name, step in steps.items()}
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS, device=device).items():
-            found[name].append(Point(length, taken.median, peaks[name]))
+            found[name].append(Point(length, taken.value, peaks[name]))
         progress((index + 1) / len(lengths))
     return {name: _growth(found[name], stopped.get(name)) for name in names}
 
@@ -73,7 +73,7 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
 
 
 def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | None:
-    """Why this length is not tried, judging by how the last doubling grew; None where it is."""
+    """Returns why this length is not tried, predicted from the last two; None if it is tried."""
     if len(found) < 2:
         return None
     before, last = found[-2:]

@@ -1,4 +1,4 @@
-"""One measurement of cost: CostSpec -> CostResult."""
+"""One measurement of cost: CostSettings -> CostResult."""
 
 from __future__ import annotations
 
@@ -11,162 +11,151 @@ from typing import TypeAlias
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.lab import presets
 from posembed.lab.cost.growth import GROWTH_SHAPE, grow
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, writes
-from posembed.lab.cost.results import CostResult, CostRow, CostSpec, Passes
-from posembed.lab.cost.turns import Spread, Step, ratio, spread, take_turns
+from posembed.lab.cost.results import CostResult, CostRow, Passes
+from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.spec import TrainingSpec, default_window, spec_of_size
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention
+from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""(what is done now, how much is done, of how much)."""
+"""(current part, amount done, total amount)."""
 
 PLAIN = "attention without position"
 
 
-def cost_spec(
-    encodings: tuple[str, ...] | None = None,
-    *,
-    batch: int = 1,
-    length: int = 512,
-    width: int = 768,
-    heads: int = 12,
-    layers: int = 12,
-    vocabulary: int = 50_257,
-    window: int | None = None,
-    longest: int = 131_072,
-    seconds: float = 30.0,
-    device: str = "cpu",
-) -> CostSpec:
-    """Checked sizes; without encodings all of the lab's.
+def checked(settings: CostSettings) -> CostSettings:
+    """Returns the settings with each encoding once.
 
     Raises:
-        ArgumentError: an unknown encoding or device, a size below 1, a width that the heads do not divide.
+        ArgumentError: an unknown encoding or device, a size below 1, or a width that the heads do not divide.
     """
-    encodings = names_for("decoder") if encodings is None else tuple(dict.fromkeys(encodings))
-    if not encodings:
+    names = tuple(dict.fromkeys(settings.encodings))
+    if not names:
         raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
-    sizes = {"batch": batch, "length": length, "width": width, "heads": heads, "layers": layers}
-    sizes |= {"vocabulary": vocabulary, "window": 1 if window is None else window}
-    for name, size in sizes.items():
-        if size < 1:
+    for name in ("batch", "length", "width", "heads", "layers", "vocabulary", "window"):
+        size = getattr(settings, name)
+        if size is not None and size < 1:
             raise ArgumentError(f"{name} must be at least 1, got {size}")
+    width, heads = settings.width, settings.heads
     if width % heads:
         raise ArgumentError(
             f"width {width} is not divisible by {heads} heads; try a width of {heads * max(width // heads, 1)}"
         )
-    if length < 2:
+    if settings.length < 2:
         raise ArgumentError("length must be at least 2: a single token has no order")
-    if longest < GROWTH_SHAPE.length:
-        raise ArgumentError(f"growth starts at {GROWTH_SHAPE.length} tokens, so longest={longest} is too short")
-    if not 0 <= seconds < math.inf:
-        raise ArgumentError(f"seconds must be at least 0, got {seconds}")
+    if settings.longest < GROWTH_SHAPE.length:
+        raise ArgumentError(
+            f"growth starts at {GROWTH_SHAPE.length} tokens, so longest={settings.longest} is too short"
+        )
+    if not 0 <= settings.seconds < math.inf:
+        raise ArgumentError(f"seconds must be at least 0, got {settings.seconds}")
+    device = settings.device
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise ArgumentError(f"there is no device {device!r} here to measure on; use cpu or cuda")
-    spec = CostSpec(encodings, batch, length, width, heads, layers, vocabulary, window, longest, seconds, device)
-    for name in encodings:
+        raise ArgumentError(f"this machine has no device {device!r} to measure on; use cpu or cuda")
+    for name in names:
         split_name(name)
         with torch.device("meta"):
-            build_encoding(run_spec(spec, name))
-    return spec
+            build_encoding(run_spec(settings, name))
+    return dataclasses.replace(settings, encodings=names)
 
 
-def run_spec(spec: CostSpec, encoding: str, *, shape: Shape | None = None) -> TrainingSpec:
-    """How the lab builds an encoding at these sizes, or at those of ``shape``."""
-    shape = Shape(spec.batch, spec.length, spec.width, spec.heads) if shape is None else shape
-    settings = presets.settings(
-        "small",
-        data_sha256="",
+def shape_of(settings: CostSettings) -> Shape:
+    return Shape(settings.batch, settings.length, settings.width, settings.heads)
+
+
+def run_spec(settings: CostSettings, encoding: str, *, shape: Shape | None = None) -> TrainingSpec:
+    """Returns the spec by which the lab builds an encoding, at the sizes of the settings or of ``shape``."""
+    shape = shape or shape_of(settings)
+    return spec_of_size(
+        encoding=encoding,
         train_length=shape.length,
-        test_lengths=(shape.length,),
-        layers=spec.layers,
+        layers=settings.layers,
         width=shape.width,
         heads=shape.heads,
-        window=spec.window or presets.default_window(spec.layers, spec.length),
+        window=settings.window or default_window(settings.layers, settings.length),
     )
-    return dataclasses.replace(settings, encoding=encoding)
 
 
-def measure_cost(spec: CostSpec, progress: Progress = lambda what, done, total: None) -> CostResult:
-    """Time, memory and growth of every encoding, all taking turns on this machine."""
+def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
+    """Measures time, memory and growth of every encoding, all taking turns on this machine.
+
+    Raises:
+        ArgumentError: settings that ``checked`` refuses.
+    """
+    settings = checked(settings)
     started = time.perf_counter()
-    forward = _turns(spec, training=False, progress=lambda share: progress("forward", round(30 * share), 100))
-    backward = _turns(
-        spec, training=True, progress=lambda share: progress("with backward", 30 + round(45 * share), 100)
-    )
+    shape, device = shape_of(settings), torch.device(settings.device)
+
+    def part(name: str, first: int, last: int) -> Callable[[float], None]:
+        return lambda share: progress(name, first + round((last - first) * share), 100)
+
+    forward = _turns(settings, training=False, progress=part("forward", 0, 30))
+    backward = _turns(settings, training=True, progress=part("with backward", 30, 75))
+    passes = {name: Passes(forward[name], backward[name]) for name in forward}
     grown = grow(
-        spec.encodings,
-        lambda name, shape: build_encoding(run_spec(spec, name, shape=shape)),
-        longest=spec.longest,
-        device=torch.device(spec.device),
-        progress=lambda share: progress("growth", 75 + round(25 * share), 100),
+        settings.encodings,
+        lambda name, shape: build_encoding(run_spec(settings, name, shape=shape)),
+        longest=settings.longest,
+        device=device,
+        progress=part("growth", 75, 100),
     )
+
+    def versus_plain(ours: Passes, *, less: float) -> Passes:
+        plain = passes[PLAIN]
+        return Passes(ratio(ours.forward, plain.forward, less=less), ratio(ours.backward, plain.backward, less=less))
+
+    def peak(name: str, *, training: bool) -> int:
+        encoding = build_encoding(run_spec(settings, name))
+        return peak_bytes(Places(encoding, shape, training=training, device=device))
+
     rows = []
-    for name in spec.encodings:
-        encoding = build_encoding(run_spec(spec, name))
-        of_encoding = parameters(encoding)
-        alone, attention = (Passes(forward[key], backward[key]) for key in (f"alone {name}", f"with {name}"))
+    for name in settings.encodings:
+        encoding = build_encoding(run_spec(settings, name))
+        count, alone, attention = parameters(encoding), passes[f"alone {name}"], passes[f"with {name}"]
         rows.append(
             CostRow(
                 encoding=name,
-                parameters=of_encoding,
-                share_of_embeddings=of_encoding / (of_encoding + spec.vocabulary * spec.width),
+                parameters=count,
+                share_of_embeddings=count / (count + settings.vocabulary * settings.width),
                 window=encoding.window,
                 alone=alone,
                 attention=attention,
-                alone_share=Passes(ratio(alone.forward, forward[PLAIN]), ratio(alone.backward, backward[PLAIN])),
-                overhead=Passes(
-                    _less_one(ratio(attention.forward, forward[PLAIN])),
-                    _less_one(ratio(attention.backward, backward[PLAIN])),
-                ),
-                writes=writes(encoding, _shape(spec)),
-                peak_forward=_peak(spec, name, training=False),
-                peak_backward=_peak(spec, name, training=True),
+                alone_share=versus_plain(alone, less=0.0),
+                overhead=versus_plain(attention, less=1.0),
+                writes=writes(encoding, shape),
+                peak_forward=peak(name, training=False),
+                peak_backward=peak(name, training=True),
                 growth=grown[name],
             )
         )
+    name_of_device = torch.cuda.get_device_name() if settings.device == "cuda" else "cpu"
     return CostResult(
-        spec=spec,
-        attention=Passes(forward[PLAIN], backward[PLAIN]),
+        settings=settings,
+        attention=passes[PLAIN],
         rows=tuple(rows),
         growth_width=GROWTH_SHAPE.width,
         growth_heads=GROWTH_SHAPE.heads,
         seconds=time.perf_counter() - started,
-        environment=describe_environment() | {"device": _device_name(spec)},
+        environment=describe_environment() | {"device": name_of_device},
     )
 
 
-def _turns(spec: CostSpec, *, training: bool, progress: Callable[[float], None]) -> dict[str, Spread]:
-    """Each encoding alone and with attention, and attention without position, in the same rounds."""
+def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
+    """Times each encoding alone and with attention, and attention without position, in the same rounds."""
     torch.manual_seed(0)
-    device, shape = torch.device(spec.device), _shape(spec)
-    layer = Attention(spec.width, spec.heads, dropout=0.0)
+    device, shape = torch.device(settings.device), shape_of(settings)
+    layer = Attention(settings.width, settings.heads, dropout=0.0)
     steps: dict[str, Step] = {PLAIN: AttentionWith(NoPosition(), layer, shape, training=training, device=device)}
-    for name in spec.encodings:
-        encoding = build_encoding(run_spec(spec, name))
+    for name in settings.encodings:
+        encoding = build_encoding(run_spec(settings, name))
         steps[f"alone {name}"] = Places(encoding, shape, training=training, device=device)
         steps[f"with {name}"] = AttentionWith(encoding, layer, shape, training=training, device=device)
-    seconds = spec.seconds * (2 / 3 if training else 1 / 3)
+    seconds = settings.seconds * (2 / 3 if training else 1 / 3)
     return take_turns(steps, seconds=seconds, device=device, on_round=progress)
-
-
-def _peak(spec: CostSpec, name: str, *, training: bool) -> int:
-    encoding = build_encoding(run_spec(spec, name))
-    return peak_bytes(Places(encoding, _shape(spec), training=training, device=torch.device(spec.device)))
-
-
-def _shape(spec: CostSpec) -> Shape:
-    return Shape(spec.batch, spec.length, spec.width, spec.heads)
-
-
-def _less_one(ratio_of_times: Spread) -> Spread:
-    return spread([value - 1 for value in ratio_of_times.values])
-
-
-def _device_name(spec: CostSpec) -> str:
-    return torch.cuda.get_device_name() if spec.device == "cuda" else "cpu"

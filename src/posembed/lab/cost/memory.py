@@ -1,4 +1,4 @@
-"""How much memory a step takes at its peak, counted as tensors come and go."""
+"""The peak memory of a step, counted as tensors are created and freed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_leaves
 
 
 def peak_bytes(step: Callable[[], object]) -> int:
-    """Bytes of all tensors made within a step at the moment when there are most; on any device.
+    """Returns the most bytes that tensors created within the step hold at one time, on any device.
 
-    Counted by storage, so a view costs nothing. Memory inside a kernel that is no tensor is not seen.
+    It counts storages, so a view costs nothing. It does not see memory that a kernel uses outside of tensors.
     """
     counter = _Storages()
     with counter:
-        kept = step()  # what a step returns is there at its end
+        kept = step()  # the result counts too
     del kept
     return counter.peak
 
@@ -33,7 +33,7 @@ class _Storages(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, Tensor):
-                self.seen.add(tensor.untyped_storage())  # it was there before, or is counted already
+                self.seen.add(tensor.untyped_storage())  # it existed before the step, or is counted already
         made = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor) and tensor.untyped_storage() not in self.seen:

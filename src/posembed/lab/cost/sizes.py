@@ -1,7 +1,4 @@
-"""Parameters of position tables, and their share of the embeddings and of the model.
-
-Sizes are facts, each with its source; products, sums and shares are computed.
-"""
+"""Parameters of position tables, and their share of the embeddings and of the model. Each size has its source."""
 
 from __future__ import annotations
 
@@ -17,17 +14,18 @@ VIT = "Dosovitskiy et al. 2021, arXiv:2010.11929: 14 x 14 patches and a class to
 
 @dataclass(frozen=True)
 class Size:
-    """What the table of a model is made of. A model without layers is a table alone."""
+    """The sizes of a model's embeddings. A table without a model has 0 layers.
+
+    rows: of the position table, reserved rows included. vocabulary: rows of the token table; 0 for images.
+    types: rows of the segment table.
+    """
 
     name: str
     rows: int
-    """Of the position table, reserved rows included."""
     width: int
     vocabulary: int = 0
-    """Rows of the token table; 0 where there is none (images)."""
     layers: int = 0
     types: int = 0
-    """Rows of a table of segments."""
     source: str = ""
 
     @property
@@ -41,15 +39,15 @@ class Size:
 
     @property
     def share_of_embeddings(self) -> float | None:
-        """Of the position and the token table together; None where there is no token table."""
+        """The share of the position and token tables together; None without a token table."""
         return self.table / (self.table + self.tokens) if self.vocabulary else None
 
     @property
     def model(self) -> int | None:
-        """Parameters of the Transformer: embeddings, layers with biases and an MLP of 4 D, one norm over all.
+        """Parameters of the Transformer: embeddings, layers with biases and an MLP of 4 D, one final norm.
 
-        A layer has 4 D^2 + 4 D in attention, 8 D^2 + 5 D in the MLP, 4 D in its norms. Heads, poolers and the
-        projection of patches are left out. None without layers.
+        A layer has 4 D^2 + 4 D in attention, 8 D^2 + 5 D in the MLP, 4 D in its norms. Heads, poolers and patch
+        projections do not count. None without layers.
         """
         if not self.layers:
             return None

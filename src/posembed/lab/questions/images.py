@@ -1,57 +1,79 @@
-"""Which positions do images want, and which still serve on another grid? Its runs, and what they say together."""
+"""Which positions do images want, and which still work on another grid?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from posembed.lab.encodings import split_name
-from posembed.lab.questions.accuracy import Difference, Told, choose_reference, difference, runs_of
-from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.images import ImageSpec, Recognised
-from posembed.statistics import Estimate, estimate
+from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
+from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
+from posembed.statistics import Estimate
 
-USUAL_REFERENCE = "learned-1d"
-
-ImageResult: TypeAlias = RunResult[ImageSpec, Recognised]
-
-
-def image_runs(
-    settings: ImageSpec, encodings: Sequence[str], seeds: int, *, reference: str | None = None
-) -> list[ImageSpec]:
-    """A run for every encoding and seed. The encoding and seed of ``settings`` do not matter.
-
-    Raises:
-        ArgumentError: an encoding that images have no use for, none at all, no seed, or a reference that is not
-            among them.
-    """
-    return runs_of(settings, encodings, seeds, reference=reference, require=lambda name: split_name(name, "images"))
+if TYPE_CHECKING:
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.tasks.images import ImageClassification, Recognised
 
 
-@dataclass(frozen=True)
-class ImageRow:
-    """One encoding over its seeds, by the side of the images in pixels."""
+# Minutes on two cores with five seeds.
+DEFAULTS = {
+    "data": "digits",
+    "patch": 2,
+    "test_sizes": (8, 10, 12, 16),
+    "pooling": "cls",
+    "layers": 2,
+    "width": 32,
+    "heads": 4,
+    "dropout": 0.1,
+    "steps": 1000,
+    "batch": 32,
+    "learning_rate": 5e-3,
+    "warmup": 100,
+    "weight_decay": 0.1,
+    "clip": 1.0,
+    "precision": "no",
+}
+PRESETS = {"default": DEFAULTS}
 
-    encoding: str
-    seeds: tuple[int, ...]
-    failures: tuple[str, ...]
-    parameters: int
-    position_parameters: int
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSpec(TrainingSpec):
+    """``train_length`` is the number of tokens of an image: its patches, and the class token if there is one."""
+
+    data: str = option("digits: scikit-learn's, 8 x 8 pixels.", compare=False)
+    data_sha256: str
+    patch: int = option("Side of a patch, in pixels.", MODEL)
+    train_size: int
+    """The side of the training images, in pixels."""
+    test_sizes: tuple[int, ...] = option(
+        "Sides to which held-out images are resized, in pixels, joined by commas.", MODEL
+    )
+    """Ascending."""
+    pooling: str = option("cls (a token in front) or mean.", MODEL)
+
+    def grid(self, size: int) -> tuple[int, int]:
+        """Returns (height, width) in patches of an image with this side."""
+        return size // self.patch, size // self.patch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRow(Row):
+    """One encoding, by the side of the images in pixels."""
+
     accuracy: dict[int, Estimate]
-    """Empty where every run failed."""
+    """Empty if every run failed."""
     difference: dict[int, Difference]
     """To the reference; empty for the reference itself."""
 
 
-@dataclass(frozen=True)
-class ImageSummary:
+@dataclass(frozen=True, kw_only=True)
+class ImageSummary(Summary):
     train_size: int
     patch: int
     test_sizes: tuple[int, ...]
     examples: int
     """Held-out images."""
-    reference: str
     rows: tuple[ImageRow, ...]
 
     @property
@@ -60,51 +82,76 @@ class ImageSummary:
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 
-def summarise_images(results: Sequence[ImageResult], *, reference: str | None = None) -> ImageSummary:
-    """One row an encoding, in the order of the results.
+class Images(Question["ImageSpec", "Recognised", ImageSummary]):
+    name = page = "images"
+    group = "tasks"
+    asks = "Which positions do images want, and which still work on another grid?"
+    Spec = ImageSpec
+    usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
+    usual_reference = "learned-1d"
+    names_help = "Encodings to compare, joined by commas."
+    presets = PRESETS
 
-    Args:
-        results: of runs that share all settings but encoding and seed.
-        reference: the encoding that the others are held against; None takes learned-1d, if it was run.
+    def check_name(self, name: str) -> None:
+        from posembed.lab.encodings import split_name
 
-    Raises:
-        ArgumentError: no result at all, or none of the reference.
-    """
-    names = list(dict.fromkeys(result.spec.encoding for result in results))
-    against = choose_reference(names, reference, USUAL_REFERENCE)
-    by_name = {name: [r for r in results if r.spec.encoding == name] for name in names}
-    spec = results[0].spec
-    right = next((text for r in results if r.measurements for text in r.measurements.right.values()), "")
-    return ImageSummary(
-        train_size=spec.train_size,
-        patch=spec.patch,
-        test_sizes=spec.test_sizes,
-        examples=len(right),
-        reference=against,
-        rows=tuple(_row(of, None if name == against else by_name[against]) for name, of in by_name.items()),
-    )
+        split_name(name, "images")
+
+    def prepare(self, chosen: dict[str, Any]) -> tuple[ImageClassification, ImageSpec]:
+        from posembed.lab.data.images import load_images
+        from posembed.lab.tasks.images import ImageClassification
+
+        require_trainable(chosen, "patch")
+        images = load_images(chosen["data"])
+        chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], images.size}))
+        tokens = (images.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
+        spec = ImageSpec(
+            question=self.name,
+            encoding="",
+            seed=0,
+            data_sha256=images.sha256,
+            train_size=images.size,
+            train_length=tokens,
+            **chosen,
+        )
+        return ImageClassification(images), spec
+
+    def task_type(self) -> type[ImageClassification]:
+        from posembed.lab.tasks.images import ImageClassification
+
+        return ImageClassification
+
+    def summarise(
+        self, results: Sequence[RunResult[ImageSpec, Recognised]], reading: Compared | None = None
+    ) -> ImageSummary:
+        reference, groups = self.reference(results, reading or Compared()), by_name(results)
+        spec = results[0].spec
+        right = next((text for r in results if r.measurements for text in r.measurements.right.values()), "")
+        return ImageSummary(
+            reference=reference,
+            train_size=spec.train_size,
+            patch=spec.patch,
+            test_sizes=spec.test_sizes,
+            examples=len(right),
+            rows=tuple(
+                image_row(runs, None if name == reference else groups[reference or ""], spec.test_sizes)
+                for name, runs in groups.items()
+            ),
+        )
 
 
-def _row(results: Sequence[ImageResult], reference: Sequence[ImageResult] | None) -> ImageRow:
-    sizes = results[0].spec.test_sizes
-    seeds = tuple(sorted(r.spec.seed for r in results if r.measurements is not None))
-    ours = {size: _told(results, size) for size in sizes}
-    differences = {size: difference(ours[size], _told(reference or (), size)) for size in sizes}
-    return ImageRow(
-        encoding=results[0].spec.encoding,
-        seeds=seeds,
-        failures=tuple(f"seed {r.spec.seed}: {r.failure}" for r in results if r.failure is not None),
-        parameters=results[0].parameters,
-        position_parameters=results[0].position_parameters,
-        accuracy={size: estimate([told.accuracy for told in ours[size].values()]) for size in sizes if seeds},
-        difference={size: of for size, of in differences.items() if of is not None},
-    )
+def image_row(runs: BySeed[Recognised], reference: BySeed[Recognised] | None, sizes: Sequence[int]) -> ImageRow:
+    def correct(measured: Recognised, size: int) -> Correct:  # each image is a document
+        right = tuple(map(int, measured.right[size]))
+        return Correct(right, (1,) * len(right))
 
-
-def _told(results: Sequence[ImageResult], size: int) -> dict[int, Told]:
-    """By seed; each image is a document of its own."""
-    return {
-        r.spec.seed: Told(tuple(map(int, r.measurements.right[size])), (1,) * len(r.measurements.right[size]))
-        for r in results
-        if r.measurements is not None
+    accuracy = {n: runs.mean(lambda m, n=n: correct(m, n).accuracy) for n in sizes}  # type: ignore[misc]
+    difference = {
+        n: accuracy_difference(runs, reference, lambda m, n=n: correct(m, n))  # type: ignore[misc]
+        for n in sizes
     }
+    return ImageRow(
+        **runs.row,
+        accuracy={size: value for size, value in accuracy.items() if value is not None},
+        difference={size: value for size, value in difference.items() if value is not None},
+    )

@@ -1,167 +1,212 @@
-"""How far does each encoding carry past its training length? Its runs, and what they say together."""
+"""How far does each encoding carry a language model past its training length?"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posembed.errors import ArgumentError
-from posembed.lab.encodings import split_name
-from posembed.lab.measure import Measurements
-from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.language import LanguageSpec
-from posembed.statistics import Estimate, estimate, paired_difference
+from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.questions.by_seed import BySeed, by_name
+from posembed.lab.runs.spec import (
+    MODEL,
+    TRAINING,
+    TrainingSpec,
+    ascending,
+    option,
+    require_trainable,
+    with_default_window,
+)
+from posembed.statistics import Estimate
 
-USUAL_REFERENCE = "alibi"
+if TYPE_CHECKING:
+    from posembed.lab.measure import Measurements
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.tasks.language import LanguageModelling
 
 ByLength: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that length."""
 
+COMMON = {
+    "data": "stdlib",
+    "tokenizer": "bytes",
+    "dropout": 0.0,
+    "batch": 32,
+    "weight_decay": 0.1,
+    "clip": 1.0,
+    "precision": "no",
+}
+QUICK = {
+    "train_length": 64,
+    "test_lengths": (64, 128, 256, 512),
+    "layers": 3,
+    "width": 96,
+    "heads": 4,
+    "steps": 500,
+    "learning_rate": 6e-3,
+    "warmup": 50,
+    "test_tokens": 32_768,
+}
+SMALL = {
+    "train_length": 128,
+    "test_lengths": (128, 256, 512, 1024),
+    "layers": 3,
+    "width": 128,
+    "heads": 4,
+    "steps": 2000,
+    "learning_rate": 5e-3,
+    "warmup": 100,
+    "test_tokens": 65_536,
+}
+GPT2 = {  # the size of GPT-2's smallest model
+    "train_length": 1024,
+    "test_lengths": (1024, 2048, 4096, 8192),
+    "layers": 12,
+    "width": 768,
+    "heads": 12,
+    "steps": 20_000,
+    "learning_rate": 6e-4,
+    "warmup": 1000,
+    "test_tokens": 1_048_576,
+    "precision": "bf16",
+}
+PRESETS = {name: COMMON | preset for name, preset in (("quick", QUICK), ("small", SMALL), ("gpt2", GPT2))}
 
-def length_runs(
-    settings: LanguageSpec, encodings: Sequence[str], seeds: int, *, reference: str | None = None
-) -> list[LanguageSpec]:
-    """How far does each encoding carry? A run for every encoding and seed; all of a seed first, so that a whole
-    comparison is there as early as can be. The encoding and seed of ``settings`` do not matter.
 
-    Raises:
-        ArgumentError: an unknown encoding, none at all, no seed, or a reference that is not among them.
+@dataclass(frozen=True, kw_only=True)
+class LanguageSpec(TrainingSpec):
+    data: str = option("stdlib, text files, a folder, or hf:NAME[:CONFIG].", compare=False)
+    data_sha256: str
+    """Hash of the text, its split and the tokenizer."""
+    tokenizer: str = option("bytes, a tokenizer.json, or a name on the Hugging Face hub.", compare=False)
+    train_length: int = option("Tokens per training sequence.", MODEL)
+    test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthSpec(LanguageSpec):
+    test_lengths: tuple[int, ...] = option("Context lengths to measure at, joined by commas.", MODEL)
+    """Ascending."""
+    window: int = option("Causal window of the encodings that use one.", MODEL)
+    ring: int = option("Rows of the rolling table; at least the window.", MODEL)
+    rope_factors: tuple[float, ...] = option(
+        "Factors of rope-longrope, one per pair of components of a head, joined by commas.", MODEL, default=()
+    )
+
+    @property
+    def longest(self) -> int:
+        return max(self.train_length, *self.test_lengths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthRow(Row):
+    """One encoding. Perplexities are per token, intervals over seeds.
+
+    ``ratio`` and ``versus_reference`` are ratios of same-token perplexities, paired by seed: to the encoding's own at
+    the training length, and to the reference's at the same length.
     """
-    for name in encodings:
-        split_name(name)
-    if reference not in (None, *encodings):
-        raise ArgumentError(
-            f"the reference {reference!r} is not among those to run, {', '.join(encodings)}; add it to them"
-        )
-    if not encodings or seeds < 1:
-        raise ArgumentError(f"expected at least one encoding and one seed, got {list(encodings)} and {seeds}")
-    return [
-        dataclasses.replace(settings, encoding=name, seed=seed)
-        for seed in range(seeds)
-        for name in dict.fromkeys(encodings)
-    ]
 
-
-LengthResult: TypeAlias = RunResult[LanguageSpec, Measurements]
-
-
-@dataclass(frozen=True)
-class LengthRow:
-    """One encoding over its seeds. Perplexities are per token, intervals over seeds.
-
-    ``ratio`` and ``versus_reference`` are ratios of same-token perplexities, by seed: to the encoding's own at the
-    training length, and to the reference's at the same length.
-    """
-
-    encoding: str
     window: int | None
-    seeds: tuple[int, ...]
-    failures: tuple[str, ...]
-    parameters: int
-    position_parameters: int
     perplexity: ByLength
     bits_per_byte: ByLength
     same_tokens: ByLength
-    chopped: ByLength
-    chopped_same_tokens: ByLength
+    chunked: ByLength
+    chunked_same_tokens: ByLength
     ratio: ByLength
     versus_reference: ByLength
     repeat_gain: ByLength
-    """In nats a token, by the number of tokens between a passage and its repetition."""
+    """In nats per token, by the number of tokens between a passage and its repetition."""
 
 
-@dataclass(frozen=True)
-class LengthSummary:
+@dataclass(frozen=True, kw_only=True)
+class LengthSummary(Summary):
     train_length: int
     test_lengths: tuple[int, ...]
     gaps: tuple[int, ...]
-    reference: str | None
     rows: tuple[LengthRow, ...]
 
 
-def summarise_lengths(results: Sequence[LengthResult], *, reference: str | None = None) -> LengthSummary:
-    """One row an encoding, in the order of the results.
+class Lengths(Question["LengthSpec", "Measurements", LengthSummary]):
+    name = page = "lengths"
+    asks = "How far does each encoding carry a language model past its training length?"
+    Spec = LengthSpec
+    usual = ("learned", "rolling", "sinusoidal", "rope", "alibi")
+    usual_reference = "alibi"
+    presets = PRESETS
+    preset = "small"
+    presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
 
-    Args:
-        results: of runs that share all settings but encoding and seed.
-        reference: the encoding that the others are held against; None takes ALiBi, if it was run.
+    def check_name(self, name: str) -> None:
+        from posembed.lab.encodings import split_name
 
-    Raises:
-        ArgumentError: no result at all, or none of the reference.
-    """
-    if not results:
-        raise ArgumentError("no run is finished yet; there is nothing to summarise")
-    names = list(dict.fromkeys(result.spec.encoding for result in results))
-    if reference is None and USUAL_REFERENCE in names:
-        reference = USUAL_REFERENCE
-    if reference not in (None, *names):
-        raise ArgumentError(f"the reference {reference!r} was not run; there are {', '.join(names)}")
-    by_name = {name: [r for r in results if r.spec.encoding == name] for name in names}
-    rows = tuple(_row(by_name[name], by_name.get(reference or "", [])) for name in names)
-    spec = results[0].spec
-    gaps = sorted({gap for r in results if r.measurements for gap in r.measurements.repeat_gain})
-    return LengthSummary(spec.train_length, spec.test_lengths, tuple(gaps), reference, rows)
+        split_name(name)
+
+    def prepare(self, chosen: dict[str, Any]) -> tuple[LanguageModelling, LengthSpec]:
+        from posembed.lab.data.text import load_corpus
+        from posembed.lab.tasks.language import LanguageModelling
+
+        ascending(chosen, "test_lengths", lowest=2, unit="tokens")
+        require_trainable(chosen, "train_length", "test_tokens")
+        corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
+        chosen = with_default_window(chosen)
+        spec = LengthSpec(question=self.name, encoding="", seed=0, data_sha256=corpus.sha256, **chosen)
+        return LanguageModelling(corpus), spec
+
+    def task_type(self) -> type[LanguageModelling]:
+        from posembed.lab.tasks.language import LanguageModelling
+
+        return LanguageModelling
+
+    def summarise(
+        self, results: Sequence[RunResult[LengthSpec, Measurements]], reading: Compared | None = None
+    ) -> LengthSummary:
+        reference = self.reference(results, reading or Compared())
+        groups, spec = by_name(results), results[0].spec
+        return LengthSummary(
+            reference=reference,
+            train_length=spec.train_length,
+            test_lengths=spec.test_lengths,
+            gaps=tuple(sorted({gap for r in results if r.measurements for gap in r.measurements.repeat_gain})),
+            rows=tuple(length_row(runs, groups[reference or ""], spec) for runs in groups.values()),
+        )
 
 
-def _row(results: Sequence[LengthResult], reference: Sequence[LengthResult]) -> LengthRow:
-    spec = results[0].spec
-    lengths = spec.test_lengths
-    ours = {r.spec.seed: r.measurements for r in results if r.measurements is not None}
-    theirs = {r.spec.seed: r.measurements for r in reference if r.measurements is not None}
-    gaps = next(iter(ours.values())).repeat_gain if ours else ()
+def length_row(runs: BySeed[Measurements], reference: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
+    lengths, base = spec.test_lengths, base_length(spec)
+    gaps = next(iter(runs.measured.values())).repeat_gain if runs.measured else ()
 
-    def over_seeds(read: Callable[[Measurements, int], float | None], keys: Sequence[int] = lengths) -> ByLength:
-        return {key: _estimate([read(m, key) for m in ours.values()]) for key in keys}
+    def by_length(read: Callable[[Measurements, int], float | None], keys: Sequence[int] = lengths) -> ByLength:
+        return {key: runs.mean(lambda m, key=key: read(m, key)) for key in keys}  # type: ignore[misc]
 
     def perplexities(name: str) -> ByLength:
-        losses = over_seeds(lambda m, length: getattr(m, name)[length])
-        return {length: loss and loss.exp() for length, loss in losses.items()}
+        return {n: loss and loss.exp() for n, loss in by_length(lambda m, n: getattr(m, name)[n]).items()}
 
-    def ratio(length: int, others: dict[int, Measurements], other_length: int | None) -> Estimate | None:
+    def ratio(length: int, others: BySeed[Measurements], other_length: int | None) -> Estimate | None:
         if other_length is None:
             return None
-        a = _present({seed: m.same_tokens[length] for seed, m in ours.items()})
-        b = _present({seed: m.same_tokens[other_length] for seed, m in others.items()})
-        difference = paired_difference(a, b)
-        return difference and difference.exp()
+        less = runs.less(others, lambda m: m.same_tokens[length], lambda m: m.same_tokens[other_length])
+        return less and less.exp()
 
     return LengthRow(
-        encoding=spec.encoding,
-        window=results[0].window,
-        seeds=tuple(sorted(ours)),
-        failures=tuple(f"seed {r.spec.seed}: {r.failure}" for r in results if r.failure is not None),
-        parameters=results[0].parameters,
-        position_parameters=results[0].position_parameters,
+        **runs.row,
+        window=runs.results[0].window,
         perplexity=perplexities("nonoverlapping"),
-        bits_per_byte=over_seeds(lambda m, length: bits_per_byte(m.nonoverlapping[length], m.bytes_per_token[length])),
+        bits_per_byte=by_length(lambda m, n: bits_per_byte(m.nonoverlapping[n], m.bytes_per_token[n])),
         same_tokens=perplexities("same_tokens"),
-        chopped=perplexities("chopped"),
-        chopped_same_tokens=perplexities("chopped_same_tokens"),
-        ratio={length: ratio(length, ours, base_length(spec)) for length in lengths},
-        versus_reference={length: ratio(length, theirs, length) for length in lengths},
-        repeat_gain=over_seeds(lambda m, gap: m.repeat_gain[gap], tuple(gaps)),
+        chunked=perplexities("chunked"),
+        chunked_same_tokens=perplexities("chunked_same_tokens"),
+        ratio={length: ratio(length, runs, base) for length in lengths},
+        versus_reference={length: ratio(length, reference, length) for length in lengths},
+        repeat_gain=by_length(lambda m, gap: m.repeat_gain[gap], tuple(gaps)),
     )
 
 
-def _estimate(values: Sequence[float | None]) -> Estimate | None:
-    there = [value for value in values if value is not None]
-    return estimate(there) if there else None
-
-
-def _present(values: dict[int, float | None]) -> dict[int, float]:
-    return {seed: value for seed, value in values.items() if value is not None}
-
-
 def bits_per_byte(loss: float | None, bytes_per_token: float | None) -> float | None:
-    """A loss in nats a token, as bits a byte of text."""
-    if loss is None or bytes_per_token is None:
-        return None
-    return loss / math.log(2) / bytes_per_token
+    """Converts a loss in nats per token to bits per byte of text."""
+    return None if loss is None or bytes_per_token is None else loss / math.log(2) / bytes_per_token
 
 
-def base_length(tested: LanguageSpec | LengthSummary) -> int | None:
-    """What ratios are taken against: the training length where it is tested, else the longest below it."""
+def base_length(tested: LengthSpec | LengthSummary) -> int | None:
+    """Returns the length that ratios are relative to: the training length if tested, else the longest below it."""
     return max((length for length in tested.test_lengths if length <= tested.train_length), default=None)

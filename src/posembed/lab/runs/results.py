@@ -1,4 +1,4 @@
-"""What a run answered, and the folder that keeps runs: one file each that is finished."""
+"""The result of a run, and the folder of runs: one file per finished run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
-from posembed.files import reason
-from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.whole_files import json_object, remove_leftovers, write_whole
+from posembed.files import json_object, reason, remove_leftovers, write_text
+from posembed.lab.runs.spec import MeasuredT, SpecT
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.task import Task
 
 OF_COST = "cost.json"
-"""The file of posembed compare cost, whose folder holds no runs."""
-
-SpecT = TypeVar("SpecT", bound=TrainingSpec)
-MeasuredT = TypeVar("MeasuredT")
+"""The file of ``posembed compare cost``, whose folder holds no runs."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +30,9 @@ class RunResult(Generic[SpecT, MeasuredT]):
     parameters: int
     position_parameters: int
     window: int | None
-    """The window that the model applied."""
+    """The causal window that the model applied."""
     losses: tuple[tuple[int, float], ...]
-    """(step, training loss in nats), some hundred of them, the last step's included."""
+    """(step, training loss in nats) at about a hundred steps, the last one included."""
     measurements: MeasuredT | None
     failure: str | None
     seconds: float
@@ -44,14 +40,14 @@ class RunResult(Generic[SpecT, MeasuredT]):
     environment: dict[str, str] = field(default_factory=dict)
     """Machine and versions."""
     finished: str = field(default="", compare=False)
-    """When it was added to its folder, in UTC."""
+    """When the run was added to its folder, in UTC."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
 def measured_values(measurements: Any) -> dict[str, float]:
-    """What a run measured, by names such as "same_tokens/512"; what was not measured is left out."""
+    """Returns the measurements by names such as "same_tokens/512", without those that are None."""
     values: dict[str, float] = {}
 
     def add(name: str, value: Any) -> None:
@@ -68,7 +64,7 @@ def measured_values(measurements: Any) -> dict[str, float]:
 
 
 def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
-    """Raises ValueError, KeyError or TypeError where the text is not a run of this task."""
+    """Reads a result. Raises ValueError, KeyError or TypeError if the text is not a run of this task."""
     values = json_object(text)
     spec = restored(task.Spec, values.pop("spec"))
     measured = values.pop("measurements")
@@ -79,37 +75,39 @@ def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult
 
 
 def restored(kind: type[Any], values: dict[str, Any]) -> Any:
-    """A dataclass from what JSON made of it, which knows no tuples and no keys but text."""
+    """Restores a dataclass from JSON, which has no tuples and only text as keys."""
     hints = get_type_hints(kind)
 
     def restore(name: str, value: Any) -> Any:
         if get_origin(hints[name]) is tuple:
             return tuple(value)
         if get_origin(hints[name]) is dict:
-            of_key = hints[name].__args__[0]
-            return {of_key(key): held for key, held in value.items()}
+            key_type = get_args(hints[name])[0]
+            return {key_type(key): held for key, held in value.items()}
         return value
 
     return kind(**{name: restore(name, value) for name, value in values.items()})
 
 
 class RunFolder(Generic[SpecT, MeasuredT]):
-    """A folder of runs of one task that share all settings but those that are compared.
+    """A folder of runs of one question that share all settings but the compared one and the seed.
 
-    settings.json        the question, and what they share
-    results/KEY.json     of a finished run
-    checkpoints/KEY.pt   of a run that is not finished
+    settings.json        the question, and the settings that its runs share
+    reading.json         how the last command summarised them, such as its reference
+    results/KEY.json     one file per finished run
+    checkpoints/KEY.pt   one file per unfinished run
     tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
-    attention/KEY.safetensors   of a finished run: the mean weight of each head by distance
+    attention/KEY.safetensors   the mean weight of each head of a finished run by distance
 
-    Any number of processes may add runs at once. No file is shared but the settings, which are written once, and
-    each is written whole: what one process does, or how it dies, takes nothing from another.
+    Any number of processes may add runs at once. They share no file but the settings and the reading, and write each
+    file whole: whatever one process does, and however it dies, the others lose nothing.
     """
 
     def __init__(self, path: str | Path, task: type[Task[SpecT, MeasuredT]]) -> None:
         self.path = Path(path)
         self.task = task
         self.settings_file = self.path / "settings.json"
+        self.reading_file = self.path / "reading.json"
 
     def result(self, spec: SpecT) -> Path:
         return self.path / "results" / f"{spec.key()}.json"
@@ -124,45 +122,65 @@ class RunFolder(Generic[SpecT, MeasuredT]):
         return self.path / "attention" / f"{spec.key()}.safetensors"
 
     def prepare(self, spec: SpecT) -> None:
-        """Make the folder, or check that it was made for runs like this one."""
+        """Creates the folder, or checks that it was created for runs like this one.
+
+        Raises:
+            RunFolderError: it holds other runs, or cannot be written.
+        """
         if os.path.lexists(self.path / OF_COST):
             raise RunFolderError(f"{self.path} keeps a result of posembed compare cost; choose another --out")
-        asked = {"question": spec.QUESTION, **spec.shared_settings()}
-        settings = json.loads(json.dumps(asked))
+        settings = json.loads(json.dumps(spec.shared_settings()))
         try:
             for folder in ("results", "checkpoints", "tables", "attention"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
-                write_whole(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
+                write_text(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
             remove_leftovers(self.path)
-            self._remove_checkpoints()
+            for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
+                (self.path / "checkpoints" / f"{file.stem}.pt").unlink(missing_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"the run folder {self.path} cannot be written: {reason(error)}; choose another --out"
             ) from error
-        made_with = self.settings()
+        existing = read_settings(self.path)
         differ = [
-            f"{name}: {made_with.get(name)} there, {settings.get(name)} now"
-            for name in settings | made_with
-            if made_with.get(name) != settings.get(name) and name not in spec.labels()
+            f"{name}: {existing.get(name)} there, {settings.get(name)} now"
+            for name in settings | existing
+            if existing.get(name) != settings.get(name) and name not in spec.labels()
         ]
         if differ:
             raise RunFolderError(
                 f"{self.path} holds runs made with other settings ({'; '.join(differ)}); "
-                "use the same settings to go on, or another --out"
+                "use the same settings to continue, or another --out"
             )
 
-    def _remove_checkpoints(self) -> None:
-        """Those of finished runs, which a kill in the moment after may have left."""
-        for file in (self.path / "results").glob("[!.]*.json"):
-            (self.path / "checkpoints" / f"{file.stem}.pt").unlink(missing_ok=True)
+    def _result_files(self) -> list[Path]:
+        return sorted((self.path / "results").glob("[!.]*.json"))
 
-    def settings(self) -> dict[str, Any]:
-        return read_settings(self.path)
+    def keep_reading(self, reading: Any) -> None:
+        """Keeps how the runs are summarised, for ``posembed report``."""
+        write_text(self.reading_file, json.dumps(dataclasses.asdict(reading)) + "\n")
+
+    def reading(self, kind: type[Any]) -> Any:
+        """Returns how the last command summarised the runs; the defaults if none has finished.
+
+        Raises:
+            RunFolderError: the file is damaged.
+        """
+        try:
+            return restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return kind()
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
     def results(self) -> list[RunResult[SpecT, MeasuredT]]:
-        """Every finished run, in the order in which they finished."""
-        files = sorted((self.path / "results").glob("[!.]*.json"))
+        """Returns every finished run, in the order in which they finished.
+
+        Raises:
+            RunFolderError: a file is damaged.
+        """
+        files = self._result_files()
         results = []
         for file in files:
             try:
@@ -170,26 +188,26 @@ class RunFolder(Generic[SpecT, MeasuredT]):
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RunFolderError(
                     f"{file} is not a run ({error}); nothing was changed. "
-                    f"Mend or delete it: the other {len(files) - 1} stay, and its run is trained again"
+                    f"Repair or delete it: the other {len(files) - 1} stay, and its run is trained again"
                 ) from error
         return sorted(results, key=lambda result: result.finished)
 
     def add(self, result: RunResult[SpecT, MeasuredT]) -> None:
-        """Keep a finished run."""
+        """Keeps a finished run."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        write_whole(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
+        write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
 
     def forget(self, spec: SpecT) -> None:
-        """Remove the checkpoint of a finished run. One that stays is removed by ``prepare``."""
+        """Removes the checkpoint of a finished run. ``prepare`` removes any that stays."""
         with suppress(OSError):
             self.checkpoint(spec).unlink()
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """What the runs of a folder share; "question" among it says of what task they are.
+    """Returns the settings that the runs of a folder share, their question among them.
 
     Raises:
-        RunFolderError: no folder of runs.
+        RunFolderError: it is not a run folder, or its settings are damaged.
     """
     file = folder / "settings.json"
     try:
@@ -199,8 +217,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise RunFolderError(
             f"{folder} is not a run folder (it has no settings.json); "
-            "make one with: posembed compare lengths --out FOLDER"
+            "create one with: posembed compare lengths --out FOLDER"
         ) from None
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"{file} is broken ({error}); restore it, or use another --out") from error
+        raise RunFolderError(f"{file} is damaged ({error}); restore it, or use another --out") from error
     return settings

@@ -1,76 +1,162 @@
-"""What a run is asked: everything that decides its outcome."""
+"""The settings of one training run: everything that decides its outcome. A field made by ``option`` is an option of
+the commands too, with the same name and help."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+from posembed.errors import ArgumentError
+
+MODEL, TRAINING = "Model", "Training"
+
+
+def option(help: str, panel: str | None = None, **field: Any) -> Any:
+    """A dataclass field that a user may set: ``help`` says what it is, ``panel`` groups it in ``--help``."""
+    return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
+
+
+def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """Returns the fields of a dataclass that were made by ``option``, by name."""
+    return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """Of one training of the lab's model, whatever it learns; two equal specs give the same numbers.
+    """The settings of one run of any task. Two equal specs give the same numbers.
 
-    A field that is not compared is the user's name of something, such as a path; a hash of what it holds decides.
-    Each task adds its own fields, and says which question its runs answer and what that question compares.
+    A field with ``compare=False`` is the user's name for something, such as a path; a hash of the content decides.
+    Each question adds its own fields, and names the field it compares.
     """
 
-    QUESTION: ClassVar[str]
-    COMPARED: ClassVar[tuple[str, ...]] = ("encoding", "seed")
-    """What may differ between runs that share a folder."""
+    COMPARED: ClassVar[str] = "encoding"
+    """The field in which the runs of one folder differ, besides the seed."""
 
+    question: str
     encoding: str
     seed: int
     train_length: int
     """In tokens."""
-    layers: int
-    width: int
-    heads: int
-    window: int
-    """Of the encodings that need one, and of those named with "+window"."""
-    ring: int
+    layers: int = option("Number of layers.", MODEL)
+    width: int = option("Width of the model.", MODEL)
+    heads: int = option("Number of attention heads.", MODEL)
+    window: int = 0
+    """The causal window of the encodings that need one, and of names that end in "+window"."""
+    ring: int = 0
     """Rows of the rolling table."""
     rope_factors: tuple[float, ...] = ()
-    """Of rope-longrope beyond the training length, one for each pair of a head."""
-    dropout: float
-    steps: int
-    batch: int
-    learning_rate: float
-    warmup: int
-    weight_decay: float
-    clip: float
-    precision: str
+    """The factors of rope-longrope past the training length, one per pair of components of a head."""
+    steps: int = option("Training steps.", TRAINING)
+    batch: int = option("Sequences per step, over all processes.", TRAINING)
+    learning_rate: float = option("Peak of the learning rate's cosine.", TRAINING)
+    warmup: int = option("Steps of linear warm-up.", TRAINING)
+    weight_decay: float = option("Weight decay of the matrices.", TRAINING)
+    dropout: float = option("Dropout after each sublayer and each position sum.", TRAINING)
+    clip: float = option("Largest norm of the gradient.", TRAINING)
+    precision: str = option("no (float32), bf16 or fp16.", TRAINING)
 
     @property
     def longest(self) -> int:
-        """The longest input that training or testing shows: how long a table must be that is to hold them all."""
+        """The longest input in training or testing, in tokens: a table that holds them all has this many rows."""
         return self.train_length
 
     @property
+    def compared(self) -> str:
+        """The name this run is compared under, such as its encoding."""
+        return str(getattr(self, self.COMPARED))
+
+    @property
     def name(self) -> str:
-        """What tells this run from the others of its folder, as people read it: "rope, seed 0"."""
-        others = [str(getattr(self, field)) for field in self.COMPARED if field != "seed"]
-        return ", ".join([*others, f"seed {self.seed}"])
+        """The run's name within its folder: "rope, seed 0"."""
+        return f"{self.compared}, seed {self.seed}"
 
     def key(self) -> str:
-        """A short name, safe in a file system, that no other spec has."""
-        asked = {"question": self.QUESTION, **self._asked()}
-        asked = {name: value for name, value in asked.items() if name not in self.labels()}
+        """Returns a short file name that no other spec has."""
+        asked = {name: value for name, value in self._asked().items() if name not in self.labels()}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
     def shared_settings(self) -> dict[str, Any]:
-        """What all runs of a folder have in common."""
-        return {name: value for name, value in self._asked().items() if name not in self.COMPARED}
+        """Returns the settings that all runs of a folder have in common."""
+        return {name: value for name, value in self._asked().items() if name not in (self.COMPARED, "seed")}
 
     @classmethod
     def labels(cls) -> set[str]:
-        """The fields that are not compared."""
+        """Returns the names of the fields with ``compare=False``."""
         return {field.name for field in dataclasses.fields(cls) if not field.compare}
 
     def _asked(self) -> dict[str, Any]:
-        """The fields, without those that are empty: they ask for nothing."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value != ()}
+        return {name: value for name, value in dataclasses.asdict(self).items() if value not in ((), None)}
+
+
+SpecT = TypeVar("SpecT", bound=TrainingSpec)
+MeasuredT = TypeVar("MeasuredT")
+
+
+def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults, replaced by the given values that are not None. A default warm-up ends with the steps."""
+    given = {name: value for name, value in given.items() if value is not None}
+    steps = given.get("steps", defaults["steps"])
+    return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
+
+
+def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
+    """Checks numbers. Raises ArgumentError for a count below 1 (the window and ring too, if given), or a number that
+    no run can have."""
+    names = ("layers", "width", "heads", "steps", "batch", *counts, *({"window", "ring"} & values.keys()))
+    for name in names:
+        if values[name] < 1:
+            raise ArgumentError(f"{name} must be at least 1, got {values[name]}")
+    if not 0 < values["learning_rate"] < math.inf or not 0 <= values["dropout"] < 1:
+        raise ArgumentError(
+            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
+            f"{values['learning_rate']} and {values['dropout']}"
+        )
+    if not 0 <= values["weight_decay"] < math.inf or not 0 < values["clip"] < math.inf:
+        raise ArgumentError(
+            f"expected a weight decay of at least 0 and a clip above 0, got {values['weight_decay']} and "
+            f"{values['clip']}"
+        )
+    if not 0 <= values["warmup"] <= values["steps"]:
+        raise ArgumentError(f"warmup is part of the steps: expected 0 to {values['steps']:,}, got {values['warmup']:,}")
+    if not all(0 < factor < math.inf for factor in values.get("rope_factors", ())):
+        raise ArgumentError(f"rope_factors must be numbers above 0, got {list(values['rope_factors'])}")
+
+
+def spec_of_size(*, width: int, heads: int, layers: int, train_length: int, **others: Any) -> TrainingSpec:
+    """Returns settings from which an encoding of this size can be built, without a training."""
+    sizes = with_default_window({"width": width, "heads": heads, "layers": layers, "train_length": train_length})
+    training: dict[str, Any] = dict.fromkeys(("steps", "batch", "learning_rate", "warmup", "weight_decay", "clip"), 1)
+    names: dict[str, Any] = {"question": "", "encoding": "", "seed": 0, "dropout": 0.0, "precision": "no"}
+    return TrainingSpec(**names | training | sizes | others)
+
+
+def default_window(layers: int, train_length: int) -> int:
+    """Returns the largest power of two whose reach through n layers, n (w - 1) + 1 tokens, is within the training
+    length. A longer one would show the model, past its training length, more than it ever saw."""
+    window = 1
+    while layers * (2 * window - 1) + 1 <= train_length:
+        window *= 2
+    return window
+
+
+def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
+    """Adds the default window and ring where none is given."""
+    values.setdefault("window", default_window(values["layers"], values["train_length"]))
+    values.setdefault("ring", values["window"])
+    return values
+
+
+def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> None:
+    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError for none, or one below ``lowest``."""
+    sizes = values[name] = tuple(sorted(set(values[name])))
+    if not sizes or sizes[0] < lowest:
+        raise ArgumentError(
+            f"{name.replace('_', ' ')} must be {lowest} or more, in {unit}; got {', '.join(map(str, sizes)) or 'none'}"
+        )

@@ -1,9 +1,9 @@
-"""Which of a few classes an image shows: a small ViT, then the same one on images of another grid."""
+"""Image classification: a small ViT, tested on its training grid and on others."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,7 @@ from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import ImageClassifier
-from posembed.lab.presets import merged, require_trainable
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.questions.images import ImageSpec
 from posembed.lab.tasks.task import Task, draw_seed
 
 if TYPE_CHECKING:
@@ -24,39 +23,18 @@ if TYPE_CHECKING:
 IMAGES_AT_ONCE = 512
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageSpec(TrainingSpec):
-    """``train_length`` is the number of tokens of an image: its patches, and one in front if that is pooled."""
-
-    QUESTION: ClassVar[str] = "images"
-
-    data: str = field(compare=False)
-    data_sha256: str
-    patch: int
-    """Its side in pixels."""
-    train_size: int
-    """The side in pixels of the images trained on."""
-    test_sizes: tuple[int, ...]
-    """Ascending: the sides to which held-out images are enlarged (or shrunk), the table resized to their grid."""
-    pooling: str
-
-    def grid(self, size: int) -> tuple[int, int]:
-        """(height, width) in patches of images of this side."""
-        return size // self.patch, size // self.patch
-
-
 @dataclass(frozen=True)
 class Recognised:
-    """Of the held-out images, by the side to which they were drawn."""
+    """Measurements on the held-out images, by the side to which they were resized."""
 
     right: dict[int, str]
-    """"1" for each image whose class was told, "0" for the others, in the order of the images."""
+    """"1" for each correctly classified image, "0" for the others, in the order of the images."""
     loss: dict[int, float]
     """Mean cross-entropy in nats."""
 
 
 class ImageClassification(Task[ImageSpec, Recognised]):
-    """images: what to train and to measure on."""
+    """Trains and measures on ``images``."""
 
     Spec = ImageSpec
     Measured = Recognised
@@ -75,7 +53,7 @@ class ImageClassification(Task[ImageSpec, Recognised]):
                 )
 
     def build(self, spec: ImageSpec) -> ImageClassifier:
-        """The seed decides the weights; those that are not the encoding's are the same for every encoding."""
+        """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
         torch.manual_seed(spec.seed)
         encoding = build_encoding(spec, "images", grid=spec.grid(spec.train_size))
         torch.manual_seed(spec.seed)
@@ -91,7 +69,7 @@ class ImageClassification(Task[ImageSpec, Recognised]):
         )
 
     def draw(self, spec: ImageSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Patches (B, N, p * p) and labels (B,)."""
+        """Returns patches (B, N, p * p) and labels (B,)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         chosen = torch.randint(len(self.images.train), (spec.batch,), generator=generator)[rows]
         images = enlarged(self.images.train[chosen], spec.train_size)
@@ -107,8 +85,8 @@ class ImageClassification(Task[ImageSpec, Recognised]):
         for size in spec.test_sizes:
             model.encoding = trained.on_grid(spec.grid(size))
             logits = self._logits(spec, model, size, accelerator.device)
-            told = logits.argmax(dim=1) == self.images.held_out_labels
-            right[size] = "".join(str(int(one)) for one in told)
+            correct = logits.argmax(dim=1) == self.images.held_out_labels
+            right[size] = "".join(str(int(one)) for one in correct)
             loss[size] = F.cross_entropy(logits, self.images.held_out_labels).item()
         model.encoding = trained
         return Recognised(right, loss)
@@ -118,49 +96,7 @@ class ImageClassification(Task[ImageSpec, Recognised]):
 
     @torch.no_grad()
     def _logits(self, spec: ImageSpec, model: PositionedModel, size: int, device: torch.device) -> Tensor:
-        """Of all held-out images drawn at this size: (N, C), float64 on the CPU."""
+        """Returns the logits of all held-out images at this size, (N, C), float64 on the CPU."""
         patches = cut_patches(enlarged(self.images.held_out, size), spec.patch)
         parts = [model(part.to(device)).double().cpu() for part in patches.split(IMAGES_AT_ONCE)]
         return torch.cat(parts)
-
-
-DEFAULTS: dict[str, Any] = {
-    "data": "digits",
-    "patch": 2,
-    "train_size": 8,
-    "test_sizes": (8, 10, 12, 16),
-    "pooling": "cls",
-    "layers": 2,
-    "width": 32,
-    "heads": 4,
-    "dropout": 0.1,
-    "steps": 1000,
-    "batch": 32,
-    "learning_rate": 5e-3,
-    "warmup": 100,
-    "weight_decay": 0.1,
-    "clip": 1.0,
-    "precision": "no",
-}
-"""Minutes on two cores with five seeds."""
-
-
-def image_settings(images: Images, **overrides: Any) -> ImageSpec:
-    """An ImageSpec without encoding and seed. Overrides that are None leave the default.
-
-    Raises:
-        ArgumentError: values that no run can have.
-    """
-    chosen = merged(DEFAULTS | {"train_size": images.size}, overrides)
-    chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], chosen["train_size"]}))
-    require_trainable(chosen, "layers", "width", "heads", "steps", "batch", "patch", "train_size")
-    cells = (chosen["train_size"] // chosen["patch"]) ** 2
-    return ImageSpec(
-        encoding="",
-        seed=0,
-        data_sha256=images.sha256,
-        train_length=cells + (chosen["pooling"] == "cls"),
-        window=0,
-        ring=0,
-        **chosen,
-    )

@@ -1,23 +1,20 @@
-"""Predicting the next token with a learned table at the input, from one start of it or another."""
+"""Next-token prediction with a learned table at the input, from different initial values."""
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab import measure
-from posembed.lab.data.text import Corpus
 from posembed.lab.model.decoder import Decoder, PositionedModel
-from posembed.lab.tasks.language import LanguageModelling, LanguageSpec, build_decoder, shared_loss
-from posembed.lab.tasks.task import Task
+from posembed.lab.questions.inits import InitSpec
+from posembed.lab.tasks.language import TaskOnText, build_decoder, shared_loss
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, xavier_table, zero_table
 from posembed.tables.scale import root_mean_square
@@ -38,12 +35,12 @@ PLAIN: dict[str, Callable[[int, int], Tensor]] = {
 }
 
 
-def start_of(init: str, length: int, dim: int) -> Tensor:
-    """The table (length, dim) of this name: "normal-0.02" and "sinusoidal-0.02" with any scale (the root mean
-    square), "xavier", "zero", and "sinusoidal" as it was published, with an amplitude of 1.
+def initial_table(init: str, length: int, dim: int) -> Tensor:
+    """Returns the table (length, dim) of this name: "normal-STD" or "sinusoidal-STD" with any root mean square STD,
+    "xavier", "zero", or "sinusoidal" as published, with an amplitude of 1.
 
     Raises:
-        ArgumentError: a name that is not known.
+        ArgumentError: an unknown name.
     """
     if init in PLAIN:
         return PLAIN[init](length, dim)
@@ -56,21 +53,12 @@ def start_of(init: str, length: int, dim: int) -> Tensor:
     return SCALED[kind](length, dim, float(scale))
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitSpec(LanguageSpec):
-    QUESTION: ClassVar[str] = "inits"
-    COMPARED: ClassVar[tuple[str, ...]] = ("init", "seed")
-
-    init: str
-    """As ``start_of`` reads it."""
-
-
 @dataclass(frozen=True)
 class InitMeasurements:
     """The loss, and the table before and after training. None where a table of zeros has no direction or scale."""
 
     loss: float
-    """In nats a token, on held-out text in windows of the training length."""
+    """In nats per token, on held-out text in windows of the training length."""
     bytes_per_token: float | None
     scale_before: float
     """The root mean square of the rows."""
@@ -78,7 +66,7 @@ class InitMeasurements:
     moved: float
     """The root mean square of what training added to the rows."""
     cosine: float | None
-    """Of the whole table before and after."""
+    """Between the whole table before and after training."""
     effective_rank_before: float
     effective_rank_after: float
     neighbour_cosine_before: float | None
@@ -87,35 +75,22 @@ class InitMeasurements:
 
     @property
     def moved_times(self) -> float | None:
-        """How far the rows moved, by how long they were."""
+        """How far the rows moved, relative to their initial scale."""
         return self.moved / self.scale_before if self.scale_before else None
 
 
-class InitialValues(Task[InitSpec, InitMeasurements]):
-    """corpus: what to train and to measure on."""
+class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
+    """Next-token prediction with a learned table at the input; measures what becomes of its initial values."""
 
     Spec = InitSpec
     Measured = InitMeasurements
 
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self.language = LanguageModelling(corpus)
-        self.description = self.language.description
-
     def check(self, spec: InitSpec) -> None:
-        start_of(spec.init, 1, spec.width)
-        self.language.check(spec)
+        initial_table(spec.init, 1, spec.width)
+        self.check_lengths(spec, (spec.train_length,))
 
     def build(self, spec: InitSpec) -> Decoder:
         return build_decoder(spec, self.corpus.vocabulary, _encoding)
-
-    def draw(self, spec: InitSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        return self.language.draw(spec, model, step, rows)
-
-    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        with warnings.catch_warnings():  # a table far from the tokens' scale is among what is asked about
-            warnings.filterwarnings("ignore", message="the tokens have scale")
-            return self.language.loss(model, *batch)
 
     def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
@@ -126,15 +101,12 @@ class InitialValues(Task[InitSpec, InitMeasurements]):
         )
         return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
 
-    def attention(self, spec: InitSpec, model: PositionedModel, device: torch.device) -> Tensor:
-        return self.language.attention(spec, model, device)
-
     def tokens_measured(self, spec: InitSpec) -> int:
         return spec.test_tokens
 
 
 def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float | None) -> InitMeasurements:
-    """Of a table's rows (N, D) before and after training, and the model's loss."""
+    """Measures a table's rows (N, D) before and after training."""
     cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
     return InitMeasurements(
         loss=loss,
@@ -155,5 +127,5 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 
 def _encoding(spec: InitSpec) -> LearnedPositionalEmbedding:
-    start = start_of(spec.init, spec.train_length, spec.width)
+    start = initial_table(spec.init, spec.train_length, spec.width)
     return LearnedPositionalEmbedding(spec.train_length, spec.width, dropout=spec.dropout, init=start)

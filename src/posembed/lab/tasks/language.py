@@ -1,10 +1,9 @@
-"""Predicting the next token of text."""
+"""Next-token prediction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,37 +15,19 @@ from posembed.lab.data.text import Corpus
 from posembed.lab.encodings import build_encoding
 from posembed.lab.model import looking
 from posembed.lab.model.decoder import Decoder, PositionedModel
-from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.tasks.task import SpecT, Task, draw_seed
+from posembed.lab.questions.lengths import LanguageSpec, LengthSpec
+from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-
-@dataclass(frozen=True, kw_only=True)
-class LanguageSpec(TrainingSpec):
-    QUESTION: ClassVar[str] = "lengths"
-
-    data: str = field(compare=False)
-    data_sha256: str
-    """Of the text, its split and the tokenizer."""
-    tokenizer: str = field(compare=False)
-    test_lengths: tuple[int, ...]
-    """Ascending."""
-    test_tokens: int
-    """How much held-out text each length is measured on."""
-
-    @property
-    def longest(self) -> int:
-        return max(self.train_length, *self.test_lengths)
+LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
 
 
-class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
-    """corpus: what to train and to measure on."""
-
-    Spec = LanguageSpec
-    Measured = measure.Measurements
+class TaskOnText(Task[LanguageT, MeasuredT]):
+    """Next-token prediction on a corpus; subclasses say what is measured."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -54,22 +35,18 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
         about[-1] += f"{len(corpus.held_out):,} held out"
         self.description = "text: " + "\n      ".join(about)
 
-    def check(self, spec: LanguageSpec) -> None:
+    def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
+        """Raises DataError if there is too little text to train or to measure on."""
         if len(self.corpus.train) <= spec.train_length:
             raise DataError(
                 f"the text to train on has {len(self.corpus.train):,} tokens, and a training length of "
                 f"{spec.train_length:,} needs at least {spec.train_length + 1:,}; give more text, or a shorter "
                 "length"
             )
-        measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=spec.test_lengths)
+        measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
 
-    def build(self, spec: LanguageSpec) -> Decoder:
-        return build_decoder(spec, self.corpus.vocabulary)
-
-    def draw(
-        self, spec: LanguageSpec, model: PositionedModel, step: int, rows: slice = slice(None)
-    ) -> tuple[Tensor, ...]:
-        """Token ids (B, L + 1) and position ids (L,) or (B, L)."""
+    def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         text = self.corpus.train
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
@@ -78,12 +55,31 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
         return ids, position_ids if position_ids.dim() == 1 else position_ids[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """ids (B, L + 1) -> the mean cross-entropy of all but the first, in nats."""
+        """Returns the mean cross-entropy of ids (B, L + 1), all but the first of each row, in nats."""
         ids, position_ids = batch
         logits = model(ids[:, :-1], position_ids)
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
-    def measure(self, spec: LanguageSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
+    def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor:
+        """Measures it on held-out text at the training length."""
+        length = spec.train_length
+        text = measure.windows(self.corpus.held_out, length, looking.SEQUENCES * length)
+        return looking.attention_by_distance(model, text[:, :-1], device)
+
+
+class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
+    """Next-token prediction, measured at several context lengths."""
+
+    Spec = LengthSpec
+    Measured = measure.Measurements
+
+    def check(self, spec: LengthSpec) -> None:
+        self.check_lengths(spec, spec.test_lengths)
+
+    def build(self, spec: LengthSpec) -> Decoder:
+        return build_decoder(spec, self.corpus.vocabulary)
+
+    def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
         return measure.everything(
             shared_loss(model, accelerator),
             self.corpus.held_out,
@@ -93,18 +89,12 @@ class LanguageModelling(Task[LanguageSpec, measure.Measurements]):
             held_out_bytes=self.corpus.held_out_bytes,
         )
 
-    def attention(self, spec: LanguageSpec, model: PositionedModel, device: torch.device) -> Tensor:
-        """On held-out text at the training length."""
-        length = spec.train_length
-        text = measure.windows(self.corpus.held_out, length, looking.SEQUENCES * length)
-        return looking.attention_by_distance(model, text[:, :-1], device)
-
-    def tokens_measured(self, spec: LanguageSpec) -> int:
+    def tokens_measured(self, spec: LengthSpec) -> int:
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
 def build_decoder(spec: SpecT, vocabulary: int, build: Callable[[SpecT], PositionEncoding] = build_encoding) -> Decoder:
-    """The seed decides the weights; those that are not the encoding's are the same for every encoding."""
+    """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
     torch.manual_seed(spec.seed)
     encoding = build(spec)
     torch.manual_seed(spec.seed)
@@ -114,7 +104,7 @@ def build_decoder(spec: SpecT, vocabulary: int, build: Callable[[SpecT], Positio
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """measure.loss_of_tokens with the rows shared out over the processes, the same result in each."""
+    """Returns ``measure.loss_of_tokens`` with its rows shared by the processes; each gets the whole result."""
     processes, index = accelerator.num_processes, accelerator.process_index
 
     def loss(ids: Tensor) -> Tensor:

@@ -3,68 +3,66 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import torch
 from torch import Tensor
 
 from posembed.lab.model.decoder import PositionedModel
-from posembed.lab.runs.spec import TrainingSpec
+from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-SpecT = TypeVar("SpecT", bound=TrainingSpec)
-MeasuredT = TypeVar("MeasuredT")
-
 
 class Task(ABC, Generic[SpecT, MeasuredT]):
-    """One task: its data, its model, its loss, its measurements. Pickles, so that other machines can run it.
+    """A task: its data, its model, its loss, its measurements. Pickles, so that other machines can run it.
 
-    Its spec and its measurements are frozen dataclasses of plain values: one line of a results file holds both.
+    Its spec and its measurements are frozen dataclasses of plain values: one results file holds both.
     """
 
     Spec: ClassVar[type[Any]]
     Measured: ClassVar[type[Any]]
 
     description: str
-    """What it learns from, for people to read: lines with their sizes."""
+    """What the model learns from, for people to read, with sizes."""
 
     @abstractmethod
     def check(self, spec: SpecT) -> None:
-        """Refuse, before anything trains, what could not be trained or measured. That the model can be built is
-        looked at elsewhere.
+        """Refuses, before anything trains, what cannot be trained or measured. ``train.check`` builds the model.
 
         Raises:
-            ArgumentError, DataError: what it is.
+            ArgumentError, DataError: the reason.
         """
 
     @abstractmethod
     def build(self, spec: SpecT) -> PositionedModel:
-        """The model, its weights decided by the spec alone."""
+        """Returns the model. The spec alone decides its weights."""
 
     @abstractmethod
     def draw(self, spec: SpecT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """The step's batch, or these rows of it, on the CPU, decided by the spec and the step alone."""
+        """Returns these rows of the step's batch, on the CPU. The spec and the step alone decide them."""
 
     @abstractmethod
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
-        """The mean loss of what was drawn, in nats. model: what ``build`` made, perhaps wrapped."""
+        """Returns the mean loss of a batch, in nats. ``model`` is what ``build`` returned, perhaps wrapped."""
 
     @abstractmethod
     def measure(self, spec: SpecT, model: PositionedModel, accelerator: Accelerator) -> MeasuredT:
-        """Called in every process, with the trained model in eval mode; the same values in each."""
+        """Measures the trained model, in eval mode. Every process calls it, and gets the same values."""
 
     def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Where the heads of the trained model look, (layers, H, L): the mean weight by distance. Called in the
-        main process alone. None where the task has no text to look at."""
+        """Returns the mean attention weight by distance, (layers, H, L), or None for a task without text.
+
+        Only the main process calls it.
+        """
         return None
 
     @abstractmethod
     def tokens_measured(self, spec: SpecT) -> int:
-        """About how many tokens ``measure`` feeds to the model: for a guess of the time."""
+        """Estimates how many tokens ``measure`` feeds to the model, to predict the time."""
 
 
 def draw_seed(spec: TrainingSpec, step: int) -> int:
-    """What a step draws with, so that it needs no state: the same for every encoding."""
+    """Returns the seed of a step's random draws: the same for every encoding, and independent of other steps."""
     return spec.seed * 2**32 + step

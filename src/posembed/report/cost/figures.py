@@ -1,4 +1,4 @@
-"""The figures of a measurement of cost: the overhead of each encoding, and how its time grows."""
+"""The figures of a measurement of cost: the overhead of each encoding, and the growth of its time."""
 
 from __future__ import annotations
 
@@ -6,40 +6,23 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from posembed.lab.cost.results import CostResult, CostRow
-from posembed.lab.cost.turns import Spread
-from posembed.report.cost.words import cheapest_first, percent, quoted_share
-from posembed.report.drawing import (
-    INK,
-    LETTER,
-    MARKERS,
-    MUTED,
-    PAPER,
-    RULE,
-    SERIES,
-    TEXT,
-    WIDTH,
-    axes_at,
-    fix_ticks,
-    lines_sheet,
-    new_figure,
-    styles,
-    tick_heights,
-)
-from posembed.report.labels import label_line_ends
+from posembed.report.cost.words import cheapest_first, quoted_share
+from posembed.report.drawing import INK, LETTER, MUTED, PAPER, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
+from posembed.report.line_chart import Line, line_chart
+from posembed.statistics import Estimate
 
 ALONE, ADDED = SERIES[0], SERIES[1]
 ROW = 24
-"""Height of an encoding's line."""
+"""The height of one encoding's line."""
 TOP, FOOT = 62, 42
 LINEAR_TO = 1.0
-"""Percent: up to this the axis is linear, beyond it logarithmic, so that .1% and 100% both can be read."""
+"""Percent. The axis is linear up to here and logarithmic beyond, so that both .1% and 100% are readable."""
 
 
 def overhead_figure(result: CostResult) -> Figure:
-    """A line an encoding: of attention's time with backward, what it takes alone and what it adds to the layer."""
+    """One line per encoding: its time alone and its overhead in the layer, relative to attention, with backward."""
     rows = cheapest_first(result)
     height = TOP + ROW * len(rows) + FOOT
     figure = new_figure(height)
@@ -57,71 +40,42 @@ def overhead_figure(result: CostResult) -> Figure:
         if quoted is not None:
             axes.plot(100 * quoted, place, marker="|", markersize=14, markeredgewidth=1.6, color=MUTED, zorder=2)
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.set_xlabel("% of the time of a layer of attention", fontsize=TEXT, color=INK)
-    _key(figure, height, [("o", "alone", ALONE), ("s", "added to the layer", ADDED), ("|", "often quoted", MUTED)])
-    figure.text(0.005, 1 - 14 / height, "forward and backward (log scale from 1% on)", fontsize=TEXT, color=INK)
+    axes.set_xlabel("% of the time of an attention layer", fontsize=TEXT, color=INK)
+    _key(figure, height, [("o", "alone", ALONE), ("s", "overhead in the layer", ADDED), ("|", "published", MUTED)])
+    figure.text(0.005, 1 - 14 / height, "forward and backward (logarithmic from 1% on)", fontsize=TEXT, color=INK)
     return figure
 
 
 def growth_figure(result: CostResult) -> Figure:
-    """Milliseconds by length, both logarithmic; a line an encoding, a cross where it was followed no further."""
+    """Milliseconds by length, both logarithmic: one line per encoding, a cross where it was stopped."""
     rows = [row for row in cheapest_first(result) if row.writes.all]
-    drawn = styles([row.encoding for row in result.rows])
-    longest = max(max(row.growth.lengths) for row in rows)
-    ends = [
-        (1000 * row.growth.seconds[-1], row.encoding, drawn[row.encoding].colour)
+    times = {row.encoding: [1000 * seconds for seconds in row.growth.seconds] for row in rows}
+    every = [time for found in times.values() for time in found]
+    lengths = max((row.growth.lengths for row in rows), key=len)
+    lines = [
+        Line(
+            row.encoding,
+            {n: Estimate(time) for n, time in zip(row.growth.lengths, times[row.encoding], strict=True)},
+            end=None if row.growth.stopped is None else max(row.growth.lengths),
+        )
         for row in rows
-        if max(row.growth.lengths) == longest
     ]
-    figure, axes = lines_sheet(
-        330,
+    return line_chart(
+        lines,
+        names=[row.encoding for row in result.rows],
         title="milliseconds, alone, forward (log scale)",
         below="tokens (log scale)",
-        names=[e[1] for e in ends],
+        ticks=lengths[:: -2 if len(lengths) > 4 else -1],
+        logarithmic=(min(every) / 1.5, max(every) * 1.5),
+        past_end="not tried past",
     )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    for row in rows:
-        growth, style = row.growth, drawn[row.encoding]
-        times = [1000 * seconds for seconds in growth.seconds]
-        axes.plot(
-            growth.lengths,
-            times,
-            color=style.colour,
-            linestyle=style.line,
-            linewidth=1.8,
-            marker=MARKERS[style.index],
-            markersize=5,
-            markeredgecolor=PAPER,
-        )
-        if growth.stopped is not None:
-            axes.plot(
-                growth.lengths[-1], times[-1], marker="X", markersize=10, color=style.colour, markeredgecolor=PAPER
-            )
-            axes.annotate(
-                row.encoding,
-                (growth.lengths[-1], times[-1]),
-                xytext=(7, 3),
-                textcoords="offset points",
-                fontsize=TEXT,
-                color=style.colour,
-                parse_math=False,
-            )
-    tick_heights(axes)
-    lengths = max((row.growth.lengths for row in rows), key=len)
-    ticks = lengths[:: -2 if len(lengths) > 4 else -1]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{length:,}" for length in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    label_line_ends(axes, ends)
-    return figure
 
 
 def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
     values = [0.0]
     for row in rows:
         for value in (row.alone_share.backward, row.overhead.backward):
-            values += [100 * end for end in (value.median, value.low, value.high) if end is not None]
+            values += [100 * end for end in (value.value, value.low, value.high) if end is not None]
     low, high = min(values), max(*values, LINEAR_TO)
     axes.set_xscale("symlog", linthresh=LINEAR_TO, linscale=0.6)
     axes.set_xlim(low * 1.6 if low < -0.2 else -0.3, high * 1.6)
@@ -130,10 +84,10 @@ def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
     axes.grid(axis="x", color=RULE, linewidth=0.5)
 
 
-def _draw(axes: Axes, place: float, value: Spread, colour: str, marker: str) -> None:
+def _draw(axes: Axes, place: float, value: Estimate, colour: str, marker: str) -> None:
     if value.low is not None and value.high is not None:
         axes.plot((100 * value.low, 100 * value.high), (place, place), color=colour, linewidth=2.2, alpha=0.5)
-    axes.plot(100 * value.median, place, marker=marker, markersize=6, color=colour, markeredgecolor=PAPER, zorder=3)
+    axes.plot(100 * value.value, place, marker=marker, markersize=6, color=colour, markeredgecolor=PAPER, zorder=3)
 
 
 def _key(figure: Figure, height: float, entries: Sequence[tuple[str, str, str]]) -> None:
@@ -146,10 +100,3 @@ def _key(figure: Figure, height: float, entries: Sequence[tuple[str, str, str]])
         axes.plot(place, 0.5, marker=marker, markersize=7, color=colour, markeredgewidth=1.6 if marker == "|" else 0)
         axes.text(place + 9, 0.5, name, fontsize=TEXT, color=colour, verticalalignment="center_baseline")
         place += len(name) * LETTER + 34
-
-
-def described(result: CostResult) -> str:
-    """What a screen reader says of the first figure."""
-    rows = cheapest_first(result)
-    parts = [f"{row.encoding} {percent(row.alone_share.backward.median)}" for row in rows]
-    return f"Of the time of a layer of attention, each encoding takes alone: {', '.join(parts)}."

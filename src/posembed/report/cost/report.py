@@ -1,25 +1,26 @@
-"""One HTML page about one measurement of cost: the answer, the overheads, the numbers, the evidence."""
+"""The HTML page of one measurement of cost: the answer, the overheads, the numbers, the evidence."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from posembed.lab.cost.results import CostResult, load
-from posembed.report.cost.figures import described, growth_figure, overhead_figure
+from posembed.report.cost.figures import growth_figure, overhead_figure
 from posembed.report.cost.tables import cost_tables
-from posembed.report.cost.words import answer, machine, sizes_in_words
+from posembed.report.cost.words import answer, cheapest_first, machine, percent, sizes_in_words
 from posembed.report.drawing import styles
-from posembed.report.page import Folded, Pairs, Picture, Section, picture, render_page, write_page
+from posembed.report.page import Folded, Pairs, Section, picture, render_page, write_page
+from posembed.statistics import INTERVAL
 
 HOW_TO_READ = (
-    "Of the time of a layer of attention without position, forward and backward. Alone: the encoding's own work. "
-    "Added: the layer with it against the layer without; left of 0 it saves work. Bars are 95% intervals of the "
-    "median."
+    "Relative to the time of an attention layer without position, forward and backward. Alone: the encoding's own "
+    "work. Overhead: the layer with it compared with the layer without; left of 0 it saves work. Bars are "
+    f"{INTERVAL}s of the median."
 )
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write cost.json of a folder as one self-contained HTML file, whole or not at all; returns its path.
+    """Writes the cost.json of a folder as one self-contained HTML file, whole or not at all. Returns its path.
 
     Raises:
         RunFolderError: the folder holds no cost.json that can be read.
@@ -30,44 +31,50 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
 
 
 def render(result: CostResult) -> str:
-    """The page as text: the same for the same result."""
-    rounds = result.attention
-    settings = tuple((name, _plain(value)) for name, value in vars(result.spec).items())
-    sections = [
-        Section("", (_overheads(result),)),
-        Section("The numbers", tuple(cost_tables(result))),
-        Section("Growth with length", _growth(result)),
-        Section(
-            "Evidence",
-            (
-                Folded("Settings", (Pairs(settings),)),
-                Folded("Machine and versions", (Pairs(tuple(sorted(result.environment.items()))),)),
-            ),
-        ),
-    ]
+    """Returns the page as text. The same result gives the same page."""
     return render_page(
         title="What does each position encoding cost?",
-        about=(
-            f"Measured on {machine(result)}, at {sizes_in_words(result)}: every encoding alone and in a layer of "
-            f"attention, taking turns. Medians of {len(rounds.forward.values)} rounds forward and "
-            f"{len(rounds.backward.values)} with backward, with their 95% intervals."
-        ),
+        about=about(result),
         answer=answer(result),
-        sections=[section for section in sections if section.parts],
+        sections=sections(result),
         styles=styles([row.encoding for row in result.rows]),
     )
 
 
-def _overheads(result: CostResult) -> Picture:
-    return picture(overhead_figure(result), name="overhead", described=described(result), caption=HOW_TO_READ)
+def about(result: CostResult) -> str:
+    """Returns how the result was measured, in two sentences."""
+    rounds = result.attention
+    return (
+        f"Measured on {machine(result)}, at {sizes_in_words(result)}: every encoding alone and in an attention layer, "
+        f"taking turns. Medians of {len(rounds.forward.values)} rounds forward and {len(rounds.backward.values)} with "
+        f"backward, with their {INTERVAL}s."
+    )
 
 
-def _growth(result: CostResult) -> tuple[Picture, ...]:
-    if not any(row.writes.all for row in result.rows):
-        return ()
-    caption = "A cross marks the last length that was tried, where the next would not fit."
-    described = "Time by length, a line an encoding."
-    return (picture(growth_figure(result), name="growth", described=described, caption=caption),)
+def sections(result: CostResult) -> list[Section]:
+    """Returns the figures, the tables and the evidence."""
+    shares = [f"{row.encoding} {percent(row.alone_share.backward.value)}" for row in cheapest_first(result)]
+    overheads = picture(
+        overhead_figure(result),
+        name="overhead",
+        described=f"Relative to the time of an attention layer, each encoding alone takes: {', '.join(shares)}.",
+        caption=HOW_TO_READ,
+    )
+    found = [Section("", (overheads,)), Section("The numbers", tuple(cost_tables(result)))]
+    if any(row.writes.all for row in result.rows):
+        growth = picture(
+            growth_figure(result),
+            name="growth",
+            described="Time by length, one line per encoding.",
+            caption="A cross marks the last length that was tried, where the next would not fit.",
+        )
+        found.append(Section("Growth with length", (growth,)))
+    settings = tuple((name, _plain(value)) for name, value in vars(result.settings).items())
+    evidence = (
+        Folded("Settings", (Pairs(settings),)),
+        Folded("Machine and versions", (Pairs(tuple(sorted(result.environment.items()))),)),
+    )
+    return [*found, Section("Evidence", evidence)]
 
 
 def _plain(value: object) -> str:

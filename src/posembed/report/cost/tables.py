@@ -1,13 +1,12 @@
-"""The numbers of a measurement of cost as tables of text, for the page and the terminal."""
+"""The numbers of a measurement of cost as tables, for the page and the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.lab.cost.turns import Spread
 from posembed.report.cost.words import (
     QUOTED_ATTENTION_MS,
     QUOTED_MS,
@@ -22,208 +21,176 @@ from posembed.report.cost.words import (
     yours,
 )
 from posembed.report.page import Cell, Row, Table
+from posembed.statistics import Estimate
 
-NOT_TRIED = "not tried"
+NOT_TRIED = Cell("not tried", kind="muted")
+
+T = TypeVar("T")
+Column = tuple[str | Cell, Callable[[T], str | Cell]]
+"""The head, and the cell of a row."""
 
 
 def cost_tables(result: CostResult) -> list[Table]:
+    """Returns every table that has rows."""
     tables = [time_table(result), inside_table(result), parameter_table(result), memory_table(result)]
-    tables += [quoted_table(result), growth_table(result), not_tried_table(result)]
-    tables.append(size_table([yours(result), *KNOWN]))
+    tables += [quoted_table(result), growth_table(result), size_table([yours(result), *KNOWN]), length_table(result)]
     return [table for table in tables if table.rows]
 
 
+def _table(title: str, says: str, rows: Sequence[T], name: Callable[[T], str], *columns: Column[T]) -> Table:
+    """Returns a table with one line per row."""
+
+    def as_cell(value: str | Cell) -> Cell:
+        return value if isinstance(value, Cell) else Cell(value)
+
+    lines = tuple(Row(name(row), tuple(as_cell(write(row)) for _, write in columns)) for row in rows)
+    return Table(title, says, tuple(as_cell(head) for head, _ in columns), lines)
+
+
+def _name(row: CostRow) -> str:
+    return row.encoding
+
+
 def time_table(result: CostResult) -> Table:
-    layers = result.spec.layers
-    forward, backward = (
-        milliseconds(spread.median) for spread in (result.attention.forward, result.attention.backward)
-    )
+    layers, plain = result.settings.layers, result.attention
 
-    def cells(row: CostRow) -> tuple[Cell, ...]:
-        share = row.alone_share.backward.median
-        in_model = share / layers if once_a_forward(row) else share
-        return (
-            Cell(milliseconds(row.alone.forward.median)),
-            _share(row.alone_share.forward),
-            Cell(milliseconds(row.alone.backward.median)),
-            _share(row.alone_share.backward),
-            Cell(percent(in_model)),
-        )
+    def in_model(row: CostRow) -> str:
+        share = row.alone_share.backward.value
+        return percent(share / layers if once_a_forward(row) else share)
 
-    return Table(
+    return _table(
         "Time of the encoding alone",
-        f"At {sizes_in_words(result)}, beside a layer of attention without position: {forward} ms forward, "
-        f"{backward} ms with backward. What enters at the input or as a bias is computed once for all layers.",
-        (
-            Cell("forward, ms"),
-            Cell("of attention"),
-            Cell("with backward, ms"),
-            Cell("of attention"),
-            Cell(f"of {layers:,} layers"),
-        ),
-        tuple(Row(row.encoding, cells(row)) for row in cheapest_first(result)),
+        f"At {sizes_in_words(result)}, compared with an attention layer without position: "
+        f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. An "
+        "encoding at the input or as a bias is computed once for all layers.",
+        cheapest_first(result),
+        _name,
+        ("forward, ms", lambda row: milliseconds(row.alone.forward.value)),
+        ("of attention", lambda row: _share(row.alone_share.forward)),
+        ("with backward, ms", lambda row: milliseconds(row.alone.backward.value)),
+        ("of attention", lambda row: _share(row.alone_share.backward)),
+        (f"of {layers:,} layers", in_model),
     )
 
 
 def inside_table(result: CostResult) -> Table:
-    return Table(
-        "What it adds to the layer",
-        "The whole layer with the encoding in it against the layer without: a bias keeps attention off its "
-        "fastest path, a window saves work. An interval that holds 0 tells nothing apart; “none” shows the noise.",
-        (
-            Cell("forward, ms"),
-            Cell("added"),
-            Cell("with backward, ms"),
-            Cell("added"),
-        ),
-        tuple(
-            Row(
-                row.encoding,
-                (
-                    Cell(milliseconds(row.attention.forward.median)),
-                    _share(row.overhead.forward),
-                    Cell(milliseconds(row.attention.backward.median)),
-                    _share(row.overhead.backward),
-                ),
-            )
-            for row in cheapest_first(result)
-        ),
+    return _table(
+        "Overhead in the layer",
+        "The whole layer with the encoding compared with the layer without: a bias keeps attention off its fastest "
+        "path, a window saves work. An interval that contains 0 is not significant; “none” shows the noise.",
+        cheapest_first(result),
+        _name,
+        ("forward, ms", lambda row: milliseconds(row.attention.forward.value)),
+        ("overhead", lambda row: _share(row.overhead.forward)),
+        ("with backward, ms", lambda row: milliseconds(row.attention.backward.value)),
+        ("overhead", lambda row: _share(row.overhead.backward)),
     )
 
 
 def parameter_table(result: CostResult) -> Table:
-    return Table(
+    settings = result.settings
+
+    def places(row: CostRow) -> Cell:
+        named = {"input": row.writes.input, "queries and keys": row.writes.queries_keys, "scores": row.writes.scores}
+        return Cell(", ".join(name for name, size in named.items() if size) or "nowhere", kind="words")
+
+    return _table(
         "Parameters",
-        f"Share: of the encoding's and the token table's ({result.spec.vocabulary:,} x {result.spec.width:,}).",
-        (Cell("parameters"), Cell("share"), Cell("window"), Cell("enters at", kind="words")),
-        tuple(
-            Row(
-                row.encoding,
-                (
-                    Cell(f"{row.parameters:,}"),
-                    Cell(percent(row.share_of_embeddings)),
-                    Cell("none" if row.window is None else f"{row.window:,}"),
-                    Cell(", ".join(_places(row.writes)) or "nowhere", kind="words"),
-                ),
-            )
-            for row in cheapest_first(result)
-        ),
+        f"Share: of the position and token parameters ({settings.vocabulary:,} x {settings.width:,} for tokens).",
+        cheapest_first(result),
+        _name,
+        ("parameters", lambda row: f"{row.parameters:,}"),
+        ("share", lambda row: percent(row.share_of_embeddings)),
+        ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
+        (Cell("enters at", kind="words"), places),
     )
 
 
 def memory_table(result: CostResult) -> Table:
-    def cells(row: CostRow) -> tuple[Cell, ...]:
-        least = row.writes.all
-        return (
-            Cell(in_bytes(least)),
-            Cell(in_bytes(row.peak_forward)),
-            Cell(f"{row.peak_forward / least:.1f}" if least else ""),
-            Cell(in_bytes(row.peak_backward)),
-        )
-
-    return Table(
+    return _table(
         "Memory",
-        "Of the encoding alone. By formula: what it hands to the model, 4 B L D bytes at the input, 8 B L D at "
-        "queries and keys, 4 H L L as a bias. Measured: the peak of all tensors made on the way.",
-        (Cell("by formula"), Cell("peak forward"), Cell("times the formula"), Cell("with backward")),
-        tuple(Row(row.encoding, cells(row)) for row in cheapest_first(result)),
+        "The encoding alone. By formula: what it hands to the model, 4 B L D bytes at the input, 8 B L D at queries "
+        "and keys, 4 H L L as a bias. Measured: the peak of all tensors that it creates.",
+        cheapest_first(result),
+        _name,
+        ("by formula", lambda row: in_bytes(row.writes.all)),
+        ("peak forward", lambda row: in_bytes(row.peak_forward)),
+        ("times the formula", lambda row: f"{row.peak_forward / row.writes.all:.1f}" if row.writes.all else ""),
+        ("with backward", lambda row: in_bytes(row.peak_backward)),
     )
 
 
 def growth_table(result: CostResult) -> Table:
-    lengths = sorted({length for row in result.rows for length in row.growth.lengths})
-
-    def cells(row: CostRow) -> tuple[Cell, ...]:
-        at = dict(zip(row.growth.lengths, zip(row.growth.seconds, row.growth.peak, strict=True), strict=True))
-        times = (
-            Cell(milliseconds(at[length][0]), note=in_bytes(at[length][1]))
-            if length in at
-            else Cell(NOT_TRIED, kind="muted")
-            for length in lengths
-        )
-        return (_exponent(row.growth.time_exponent), _exponent(row.growth.memory_exponent), *times)
-
-    return Table(
+    heads = f"{result.growth_heads:,} head{'s' * (result.growth_heads != 1)}"
+    return _table(
         "Growth with length",
-        f"The encoding alone, forward, one sequence, width {result.growth_width}, {_heads(result.growth_heads)}: "
-        "milliseconds, and below them memory at the peak. Exponents by least squares on the logarithms, from "
-        "2,048 tokens on: 1 is linear, 2 quadratic. What would not fit in memory or time was not tried.",
-        (Cell("exponent, time"), Cell("memory"), *(Cell(f"{length:,}") for length in lengths)),
-        tuple(Row(row.encoding, cells(row)) for row in cheapest_first(result)),
+        f"The encoding alone, forward, one sequence, width {result.growth_width}, {heads}. Exponents are fitted by "
+        "least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A length that would not fit "
+        "in memory or time, predicted from the two before, was not tried.",
+        cheapest_first(result),
+        _name,
+        ("exponent of time", lambda row: _exponent(row.growth.time_exponent)),
+        ("of memory", lambda row: _exponent(row.growth.memory_exponent)),
+        ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
+        (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
     )
 
 
-def not_tried_table(result: CostResult) -> Table:
-    stopped = [row for row in cheapest_first(result) if row.growth.stopped is not None]
-    return Table(
-        "Why longer texts were not tried",
-        "Foreseen from the last two lengths.",
-        (Cell("the next length", kind="words"),),
-        tuple(Row(row.encoding, (Cell(row.growth.stopped or "", kind="words"),)) for row in stopped),
-    )
+def length_table(result: CostResult) -> Table:
+    def at(length: int) -> Column[CostRow]:
+        def cell(row: CostRow) -> Cell:
+            growth = row.growth
+            if length not in growth.lengths:
+                return NOT_TRIED
+            place = growth.lengths.index(length)
+            return Cell(milliseconds(growth.seconds[place]), note=in_bytes(growth.peak[place]))
+
+        return Cell(f"{length:,}", rank=1), cell
+
+    lengths = sorted({length for row in result.rows for length in row.growth.lengths})
+    says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."
+    return _table("Time and memory by length", says, cheapest_first(result), _name, *map(at, lengths))
 
 
 def quoted_table(result: CostResult) -> Table:
-    rows = [row for row in cheapest_first(result) if row.encoding in QUOTED_MS]
-    return Table(
-        "Beside figures often quoted",
-        f"Quoted: of {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, on hardware that "
-        "is not named. Shares move with the machine: attention is mostly arithmetic, an encoding mostly memory "
-        "traffic, so it is a larger share where memory is slow beside arithmetic.",
-        (Cell("quoted"), Cell("ours, forward"), Cell("times as much"), Cell("ours, added to the layer")),
-        tuple(
-            Row(
-                row.encoding,
-                (
-                    Cell(percent(quoted_share(row.encoding))),
-                    _share(row.alone_share.forward),
-                    Cell(_times(row.alone_share.forward.median, quoted_share(row.encoding))),
-                    _share(row.overhead.forward),
-                ),
-            )
-            for row in rows
+    return _table(
+        "Compared with published figures",
+        f"Published: relative to {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, on unnamed "
+        "hardware. Shares depend on the machine: attention is mostly arithmetic, an encoding mostly memory traffic, "
+        "so its share is larger where memory is slow compared with arithmetic.",
+        [row for row in cheapest_first(result) if row.encoding in QUOTED_MS],
+        _name,
+        ("published", lambda row: percent(quoted_share(row.encoding))),
+        ("ours, forward", lambda row: _share(row.alone_share.forward)),
+        (
+            "times as much",
+            lambda row: f"{row.alone_share.forward.value / share:.1f}" if (share := quoted_share(row.encoding)) else "",
         ),
+        ("ours, overhead in the layer", lambda row: _share(row.overhead.forward)),
     )
 
 
 def size_table(sizes: Sequence[Size]) -> Table:
-    return Table(
+    return _table(
         "Position tables of known models",
-        "Rows times width. Of the embeddings: of position and token rows together. Of the model: of all "
-        "parameters of the Transformer, heads, poolers and patch projections left out.",
-        (Cell("rows"), Cell("width"), Cell("parameters"), Cell("of the embeddings"), Cell("of the model")),
-        tuple(
-            Row(
-                size.name,
-                (
-                    Cell(f"{size.rows:,}"),
-                    Cell(f"{size.width:,}"),
-                    Cell(f"{size.table:,}"),
-                    Cell("" if size.share_of_embeddings is None else f"{size.share_of_embeddings:.2%}"),
-                    Cell("" if size.share_of_model is None else f"{size.share_of_model:.2%}"),
-                ),
-            )
-            for size in sizes
+        "Rows times width. Of the embeddings: of position and token rows together. Of the model: of all parameters "
+        "of the Transformer, without heads, poolers and patch projections.",
+        sizes,
+        lambda size: size.name,
+        ("rows", lambda size: f"{size.rows:,}"),
+        ("width", lambda size: f"{size.width:,}"),
+        ("parameters", lambda size: f"{size.table:,}"),
+        (
+            "of the embeddings",
+            lambda size: "" if size.share_of_embeddings is None else f"{size.share_of_embeddings:.2%}",
         ),
+        ("of the model", lambda size: "" if size.share_of_model is None else f"{size.share_of_model:.2%}"),
     )
 
 
-def _heads(number: int) -> str:
-    return f"{number:,} head{'s' * (number != 1)}"
+def _share(value: Estimate) -> Cell:
+    return Cell(percent(value.value), note=between(value))
 
 
-def _share(value: Spread) -> Cell:
-    return Cell(percent(value.median), note=between(value))
-
-
-def _times(ours: float, quoted: float | None) -> str:
-    return "" if not quoted else f"{ours / quoted:.1f}"
-
-
-def _exponent(value: float | None) -> Cell:
-    return Cell("" if value is None else f"{value:.2f}")
-
-
-def _places(writes: Writes) -> list[str]:
-    named = {"input": writes.input, "queries and keys": writes.queries_keys, "scores": writes.scores}
-    return [name for name, size in named.items() if size]
+def _exponent(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

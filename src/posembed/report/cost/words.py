@@ -1,4 +1,4 @@
-"""What a measurement of cost says, in sentences made from its numbers; shared by the page and the terminal."""
+"""The answer of a measurement of cost in sentences, and how its numbers are written; for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ from collections.abc import Sequence
 
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import Size
-from posembed.lab.cost.turns import Spread
 from posembed.report.words import called, listed
+from posembed.statistics import Estimate
 
 MINUS = "\N{MINUS SIGN}"
 CHEAP = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of attention's time. Encodings are said to take less than the lowest that the cheapest is below."""
-
+"""Shares of attention's time. The answer names the lowest one that the cheapest encoding is below."""
 FEW = 4
-"""More than so many are not named one by one where the tables do."""
-
+"""The answer lists up to this many encodings by name; the tables list all."""
 QUOTED_ATTENTION_MS = 12.3
 QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
-"""A table that circulates, of batch 32, length 512, width 768: attention, and each encoding beside it."""
+"""Published milliseconds of attention, and of each encoding, at batch 32, length 512, width 768."""
 
 
 def answer(result: CostResult) -> list[str]:
-    """Time alone and inside the layer; parameters; growth."""
+    """Returns what encodings cost: time alone and inside the layer, parameters, growth."""
     texts = [_time(result), _inside(result), _parameters(result), _growth(result)]
     return [text for text in texts if text]
 
 
 def cheapest_first(result: CostResult) -> list[CostRow]:
-    return sorted(result.rows, key=lambda row: row.alone_share.backward.median)
+    return sorted(result.rows, key=lambda row: row.alone_share.backward.value)
 
 
 def quoted_share(encoding: str) -> float | None:
@@ -36,27 +34,30 @@ def quoted_share(encoding: str) -> float | None:
 
 
 def yours(result: CostResult) -> Size:
-    """A learned table at the sizes that were measured."""
-    spec = result.spec
-    return Size("these sizes", spec.length, spec.width, spec.vocabulary, spec.layers)
+    """Returns a learned table at the measured sizes."""
+    settings = result.settings
+    return Size("these sizes", settings.length, settings.width, settings.vocabulary, settings.layers)
 
 
 def sizes_in_words(result: CostResult) -> str:
-    spec = result.spec
-    return f"batch {spec.batch:,}, length {spec.length:,}, width {spec.width:,}, {spec.heads:,} heads"
+    settings = result.settings
+    return (
+        f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, {settings.heads:,} "
+        f"head{'s' * (settings.heads != 1)}"
+    )
 
 
 def machine(result: CostResult) -> str:
-    """ "AMD EPYC, 2 threads"; a GPU by its name."""
+    """ "AMD EPYC, 2 threads", or the name of the GPU."""
     environment = result.environment
-    if result.spec.device != "cpu":
+    if result.settings.device != "cpu":
         return environment["device"]
     threads = environment["threads"]
     return f"{environment['processor']}, {threads} thread{'s' * (threads != '1')}"
 
 
 def percent(share: float | None) -> str:
-    """.0065 -> ".65%", -.12 -> "−12%"; two figures."""
+    """Writes two figures: .0065 as ".65%", -.12 as "−12%"."""
     if share is None:
         return ""
     value = 100 * share
@@ -67,8 +68,8 @@ def percent(share: float | None) -> str:
     return f"{MINUS if value < 0 else ''}{text}%"
 
 
-def between(value: Spread) -> str:
-    """The 95 % interval of a share; empty where none is known."""
+def between(value: Estimate) -> str:
+    """Writes the interval of a share; empty if there is none."""
     if value.low is None or value.high is None:
         return ""
     low, high = percent(value.low), percent(value.high)
@@ -90,7 +91,7 @@ def in_bytes(size: float) -> str:
 
 
 def once_a_forward(row: CostRow) -> bool:
-    """It works before the first layer alone, so the more layers, the smaller its share."""
+    """Returns whether it works only before the first layer, so that more layers make its share smaller."""
     return not row.writes.queries_keys
 
 
@@ -98,17 +99,18 @@ def _names(rows: Sequence[CostRow]) -> str:
     return listed([called(row.encoding) for row in rows])
 
 
-def _verb(rows: Sequence[CostRow], one: str, many: str) -> str:
-    return many if len(rows) > 1 else one
+def _with_verb(rows: Sequence[CostRow], verb: str) -> str:
+    """ "rope adds", "rope and alibi add"."""
+    return f"{_names(rows)} {verb}{'s' * (len(rows) == 1)}"
 
 
 def _range(texts: Sequence[str]) -> str:
-    """ "3.0%", "3.0% to 25%", of texts in their order."""
+    """ "3.0%", or "3.0% to 25%" from the first text to the last."""
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
 
 
 def _with_position(result: CostResult) -> list[CostRow]:
-    """Those that do something; “none” shows what the measuring itself takes."""
+    """Returns the encodings that do something; “none” shows the cost of measuring."""
     return [row for row in cheapest_first(result) if row.writes.all]
 
 
@@ -116,66 +118,58 @@ def _time(result: CostResult) -> str:
     rows = _with_position(result)
     if not rows:
         return ""
-    layer = milliseconds(result.attention.backward.median)
-    lead = f"In training, beside a layer of attention of {layer} ms ({sizes_in_words(result)}),"
-    limit = next((x for x in CHEAP if rows[0].alone_share.backward.median < x), None)
-    cheap = [row for row in rows if limit is not None and row.alone_share.backward.median < limit]
-    dear = rows[len(cheap) :]
-    shares = [f"{called(row.encoding)} {percent(row.alone_share.backward.median)}" for row in dear]
-    others = listed(shares) if len(dear) <= FEW else f"the others from {_from_to(dear)}"
+    shares = [row.alone_share.backward.value for row in rows]
+    layer = milliseconds(result.attention.backward.value)
+    lead = f"In training, compared with an attention layer of {layer} ms ({sizes_in_words(result)}),"
+    limit = next((x for x in CHEAP if shares[0] < x), None)
+    cheap = [row for row, share in zip(rows, shares, strict=True) if limit is not None and share < limit]
+    dear = [(called(row.encoding), percent(share)) for row, share in zip(rows, shares, strict=True)][len(cheap) :]
+    if len(dear) <= FEW:
+        others = listed([f"{name} {share}" for name, share in dear])
+    else:
+        others = f"the others from {' to '.join(f'{share} ({name})' for name, share in (dear[0], dear[-1]))}"
     if limit is None:
-        return f"{lead} the cheapest takes more than all of its time: {others}."
-    takes = f"{_names(cheap)} {_verb(cheap, 'takes', 'take')} less than {limit:.0%} of its time"
-    return f"{lead} {takes}{f'; {others}' if dear else ''}."
-
-
-def _from_to(rows: Sequence[CostRow]) -> str:
-    ends = [f"{percent(row.alone_share.backward.median)} ({called(row.encoding)})" for row in (rows[0], rows[-1])]
-    return " to ".join(ends)
+        return f"{lead} even the cheapest takes more time: {others}."
+    return f"{lead} {_with_verb(cheap, 'take')} less than {limit:.0%} of its time{f'; {others}' if dear else ''}."
 
 
 def _inside(result: CostResult) -> str:
-    """What adds, what saves, each with the likely reason, and what cannot be told from nothing."""
-    rows = sorted(_with_position(result), key=lambda row: row.overhead.backward.median)
-    saving = [row for row in rows if (high := row.overhead.backward.high) is not None and high < 0]
-    adding = [row for row in rows if (low := row.overhead.backward.low) is not None and low > 0]
-    untold = [row for row in rows if row not in adding and row not in saving]
-    plain, biased = ([row for row in adding if bool(row.writes.scores) == bias] for bias in (False, True))
+    """Says which encodings add time and which save it, each with the likely reason, and which are not significant."""
+    rows = sorted(_with_position(result), key=lambda row: row.overhead.backward.value)
+    saving, adding, unclear = (
+        [row for row in rows if row.overhead.backward.side_of(0) == side] for side in ("below", "above", "both")
+    )
     parts = []
-    for group, why in (
-        (plain, ""),
-        (biased, ", since a bias (H, L, L) takes the place of a causal mask"),
-    ):
+    for bias, why in ((False, ""), (True, ", because a bias (H, L, L) replaces the causal mask")):
+        group = [row for row in adding if bool(row.writes.scores) == bias]
         if group:
-            shares = _range([percent(row.overhead.backward.median) for row in group])
-            parts.append(f"{_names(group)} {_verb(group, 'adds', 'add')} {shares}{why}")
+            shares = _range([percent(row.overhead.backward.value) for row in group])
+            parts.append(f"{_with_verb(group, 'add')} {shares}{why}")
     if saving:
-        shares = _range([percent(-row.overhead.backward.median) for row in saving[::-1]])
+        shares = _range([percent(-row.overhead.backward.value) for row in saving[::-1]])
         why = ", by a window" if all(row.window for row in saving) else ""
-        parts.append(f"{_names(saving)} {_verb(saving, 'saves', 'save')} {shares}{why}")
-    if untold and all(row.overhead.backward.low is not None for row in untold):
-        them = _names(untold) if len(untold) <= FEW or not parts else "the others"
-        verb = "add" if len(untold) > 1 else "adds"
-        parts.append(f"what {them} {verb} cannot be told from nothing")
-    return f"Put into the layer, {'; '.join(parts)}." if parts else ""
+        parts.append(f"{_with_verb(saving, 'save')} {shares}{why}")
+    if unclear and len(saving) + len(adding) + len(unclear) == len(rows):
+        of = _names(unclear) if len(unclear) <= FEW or not parts else "the others"
+        parts.append(f"the overhead of {of} is not significant")
+    return f"In the layer, {'; '.join(parts)}." if parts else ""
 
 
 def _parameters(result: CostResult) -> str:
-    size = yours(result)
-    nothing = [row for row in _with_position(result) if not row.parameters]
+    size, rows = yours(result), _with_position(result)
+    nothing = [row for row in rows if not row.parameters]
     others = [row for row in result.rows if row.parameters not in (0, size.table)]
-    share, of_model = percent(size.share_of_embeddings), percent(size.share_of_model)
     text = (
-        f"A learned table of {size.rows:,} x {size.width:,} holds {size.table:,} parameters: {share} of the "
-        f"embeddings with {size.vocabulary:,} tokens, {of_model} of a model of {size.layers:,} layers."
+        f"A learned table of {size.rows:,} x {size.width:,} has {size.table:,} parameters: "
+        f"{percent(size.share_of_embeddings)} of the embeddings with {size.vocabulary:,} tokens, "
+        f"{percent(size.share_of_model)} of a model of {size.layers:,} layers."
     )
-    if others:
-        most = max(others, key=lambda row: row.parameters)
-        counts = [f"{called(row.encoding)} {row.parameters:,}" for row in others]
-        told = listed(counts) if len(counts) <= FEW else f"the others that learn at most {most.parameters:,}"
-        text += f" Beside it, {told}."
+    if len(others) > FEW:
+        text += f" The other learned encodings have at most {max(row.parameters for row in others):,}."
+    elif others:
+        text += f" In comparison, {listed([f'{called(row.encoding)} has {row.parameters:,}' for row in others])}."
     if nothing:
-        text += f" {len(nothing)} of {len(_with_position(result))} encodings hold none."
+        text += f" {len(nothing)} of {len(rows)} encodings have none."
     return text
 
 
@@ -188,11 +182,11 @@ def _growth(result: CostResult) -> str:
     if through:
         them = _names(through) if len(through) <= FEW else f"{len(through)} encodings"
         reached = max(through[0].growth.lengths)
-        parts.append(f"Followed to {reached:,} tokens, the time of {them} grows as length to the {_powers(through)}.")
+        parts.append(f"Up to {reached:,} tokens, the time of {them} grows as length to the {_powers(through)}.")
     if stopped:
         ends = sorted(max(row.growth.lengths) for row in stopped)
         parts.append(
-            f"That of {_names(stopped)} grows as length to the {_powers(stopped)}; the next doubling after "
+            f"The time of {_names(stopped)} grows as length to the {_powers(stopped)}; the next doubling after "
             f"{_range([f'{end:,}' for end in ends])} tokens was not tried, for memory or time."
         )
     return " ".join(parts)

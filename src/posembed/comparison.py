@@ -1,0 +1,187 @@
+"""``posembed.compare``: runs the experiments of a question and returns the answer. The command calls it too."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posembed.errors import ArgumentError
+from posembed.lab.question import Conduct, Question, Reading
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.spec import TrainingSpec, options
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from posembed.lab.runs.plan import PlannedRun
+    from posembed.lab.runs.results import RunFolder, RunResult
+    from posembed.lab.runs.sweep import Watcher
+    from posembed.lab.tasks.task import Task
+    from posembed.report.page import Table
+
+
+def compare(question: str, **chosen: Any) -> Comparison:
+    """Trains the models of a question and summarises them, as ``posembed compare`` does.
+
+    Args:
+        question: "lengths", "inits", "text", "images", or one of the problems: "copy", "reverse", "addition",
+            "sorting", "parity", "passkey".
+        chosen: what the command's options say, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
+            ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be lists.
+
+    Raises:
+        ArgumentError, DataError, RunFolderError: before anything trains.
+
+    Example:
+        >>> answer = compare("lengths", encodings=["rope", "alibi"], preset="quick", out="runs/mine")  # doctest: +SKIP
+        >>> answer.summary.rows[0].same_tokens[512].value  # doctest: +SKIP
+        >>> answer.report()  # doctest: +SKIP
+    """
+    return prepare(question, chosen).run()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything is loaded and checked; nothing is trained yet."""
+
+    question: Question[Any, Any, Any]
+    task: Task[Any, Any]
+    specs: Sequence[TrainingSpec]
+    reading: Reading
+    conduct: Conduct
+    folder: RunFolder[Any, Any]
+    accelerator: Accelerator
+
+    def plan(self) -> list[PlannedRun]:
+        """Returns the runs with their sizes and an estimate of the time."""
+        from posembed.lab.runs.plan import plan
+
+        return plan(self.specs, self.task, self.accelerator)
+
+    def run(self, watcher: Watcher | None = None) -> Comparison:
+        """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
+        from posembed.lab.runs.cluster import sweep_on_ray
+        from posembed.lab.runs.sweep import Silent, sweep
+        from posembed.lab.runs.tracking import Tracked
+
+        conduct, watcher = self.conduct, watcher or Silent()
+        if conduct.on != "here":
+            results = sweep_on_ray(
+                self.specs,
+                self.task,
+                self.folder,
+                address=conduct.on,
+                device=conduct.device,
+                cpus_per_run=conduct.cpus_per_run,
+                watcher=watcher,
+            )
+        elif conduct.track:
+            with closing(Tracked(self.accelerator, conduct.track, self.folder.path, watcher)) as tracked:
+                results = sweep(self.specs, self.task, self.folder, self.accelerator, tracked)
+        else:
+            results = sweep(self.specs, self.task, self.folder, self.accelerator, watcher)
+        if self.accelerator.is_main_process:
+            self.folder.keep_reading(self.reading)
+        return Comparison(self.question, self.folder, results, self.reading)
+
+
+class Comparison:
+    """The answer of a question: ``summary`` with one row per encoding, ``results`` with every run, ``folder``."""
+
+    def __init__(
+        self,
+        question: Question[Any, Any, Any],
+        folder: RunFolder[Any, Any],
+        results: Sequence[RunResult[Any, Any]],
+        reading: Reading,
+    ) -> None:
+        self.question = question
+        self.folder = folder
+        self.results = results
+        self.summary = question.summarise(results, reading)
+        self.reading = reading
+
+    def answer(self) -> list[str]:
+        """Returns the answer in sentences."""
+        from posembed.report.questions import page_of
+
+        return page_of(self.question).answer(self.summary)
+
+    def notes(self) -> list[str]:
+        """Returns what is needed to read the main table."""
+        from posembed.report.questions import page_of
+
+        return page_of(self.question).notes(self.summary)
+
+    def table(self) -> Table:
+        """Returns the main table."""
+        from posembed.report.questions import page_of
+
+        return page_of(self.question).main_table(self.summary)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Writes the HTML page of the run folder and returns its path. Default: report.html in the folder."""
+        from posembed.report.questions import write_report
+
+        return write_report(self.folder.path, out, reading=self.reading)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the summary as plain values that JSON can hold; a perplexity beyond the largest float is None."""
+        values = json.dumps(dataclasses.asdict(self.summary))
+        return json.loads(values, parse_constant=lambda name: None)
+
+    def __repr__(self) -> str:
+        from posembed.report.terminal import as_text
+
+        return as_text([self.table()], self.answer())
+
+    def _repr_html_(self) -> str:
+        from posembed.report.page import render_fragment
+
+        return render_fragment(self.table(), self.answer())
+
+
+def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared:
+    """Loads the data of a question and checks every setting. ``chosen`` is as in ``compare``.
+
+    Raises:
+        ArgumentError, DataError: a setting or data that cannot work.
+    """
+    from posembed.lab.runs.cluster import knock
+    from posembed.lab.runs.environment import make_accelerator
+    from posembed.lab.runs.results import RunFolder
+    from posembed.lab.runs.tracking import check_tracker, tracking_folder
+
+    if name not in QUESTIONS:
+        raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
+    question, given = QUESTIONS[name], dict(chosen)
+    names = given.pop(question.compared, None)
+    preset = given.pop("preset", None)
+    conduct = Conduct(**_taken(given, Conduct))
+    reading = question.ReadingType(**_taken(given, question.ReadingType))
+    if conduct.track:
+        check_tracker(conduct.track)
+        if conduct.on != "here":
+            raise ArgumentError("--track follows runs that train here; leave out --on, or leave out --track")
+    if conduct.on not in ("here", "ray"):
+        knock(conduct.on)
+    names = question.usual if names is None else [names] if isinstance(names, str) else list(names)
+    question.check(names, conduct.seeds, reading)
+    task, shared = question.prepare(question.settings(preset, given))
+    specs = question.specs(shared, names, conduct.seeds)
+    folder = RunFolder(conduct.out or Path("runs") / question.name, question.task_type())
+    accelerator = make_accelerator(
+        shared.precision, conduct.device, track=conduct.track, tracking=tracking_folder(folder.path)
+    )
+    return Prepared(question, task, specs, reading, conduct, folder, accelerator)
+
+
+def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Removes the options of ``kind`` from ``given`` and returns those that are not None."""
+    found = {name: given.pop(name, None) for name in options(kind)}
+    return {name: value for name, value in found.items() if value is not None}

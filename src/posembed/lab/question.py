@@ -1,0 +1,177 @@
+"""A question of the lab: what is compared, with which settings, and how the runs are summarised.
+
+A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` read it; its page is
+``posembed/report/questions/PAGE.py``. To add one, write its task, its summary and its page, and add one line to
+``questions/__init__.py``. No question imports torch before its task is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from posembed.errors import ArgumentError
+from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, options
+
+if TYPE_CHECKING:
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.tasks.task import Task
+
+SummaryT = TypeVar("SummaryT", bound="Summary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How the runs are made, whatever the question. None of it changes a number."""
+
+    out: Path | None = option("The run folder. The same command continues where it stopped.", default=None)
+    seeds: int = option("Runs of each, with different seeds.", default=1)
+    on: str = option(
+        "Where to run: here, ray (RAY_ADDRESS's cluster, or one on this machine) or ray://HOST:PORT.", default="here"
+    )
+    cpus_per_run: int = option("Cores per run, on Ray.", default=1)
+    track: str | None = option("Log the runs to tensorboard or wandb (Weights & Biases).", default=None)
+    device: str | None = option("cpu, cuda or mps. Default: the fastest there is.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How the runs are summarised. It is kept in the run folder, so that the page says what the command said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared(Reading):
+    reference: str | None = option("The run that the others are compared with.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The runs of one encoding (or of one initial table) over their seeds. Each summary adds what it measures."""
+
+    name: str
+    seeds: tuple[int, ...]
+    """The seeds whose runs succeeded."""
+    failures: tuple[str, ...]
+    parameters: int
+    position_parameters: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the runs of a folder say together: one row per name, in the order of the results."""
+
+    rows: tuple[Any, ...]
+    reference: str | None = None
+    """The name that the others are compared with."""
+
+
+class Question(ABC, Generic[SpecT, MeasuredT, SummaryT]):
+    """One question. Subclasses set the attributes and define the four methods at the end."""
+
+    name: str
+    asks: str
+    """The question itself, in one sentence."""
+    page: str
+    """The module of its page in posembed.report.questions."""
+    group: str | None = None
+    """The command above this one: ``posembed compare GROUP NAME``."""
+    Spec: type[SpecT]
+    ReadingType: ClassVar[type[Reading]] = Compared
+    usual: tuple[str, ...]
+    """The names that are compared if none are given."""
+    usual_reference: str | None = None
+    names_help: str = "Encodings to compare, joined by commas. NAME+window applies a causal window."
+    presets: Mapping[str, Mapping[str, Any]]
+    """Settings that go together, by name; the one called ``preset`` is the default."""
+    preset: str = "default"
+    presets_help: str | None = None
+
+    @property
+    def compared(self) -> str:
+        """The option that names what is compared: "encodings" or "inits"."""
+        return f"{self.Spec.COMPARED}s"
+
+    def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the preset's settings, replaced by the given ones that are not None.
+
+        Raises:
+            ArgumentError: an unknown preset or setting.
+        """
+        if (preset or self.preset) not in self.presets:
+            raise ArgumentError(f"unknown preset {preset!r}; known are {', '.join(self.presets)}")
+        known = options(self.Spec)
+        unknown = given.keys() - known.keys()
+        if unknown:
+            raise ArgumentError(
+                f"unknown option {', '.join(sorted(unknown))} of {self.name}; known are {', '.join(known)}"
+            )
+        return merged(self.presets[preset or self.preset], given)
+
+    def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
+        """Checks what is compared, before any data is loaded.
+
+        Raises:
+            ArgumentError: no name, no seed, an unknown name, or a reference that is not among the names.
+        """
+        if not names or seeds < 1:
+            what = self.Spec.COMPARED
+            raise ArgumentError(f"expected at least one {what} and one seed, got {list(names)} and {seeds}")
+        for name in names:
+            self.check_name(name)
+        wanted = getattr(reading, "reference", None)
+        if wanted not in (None, *names):
+            raise ArgumentError(f"the reference {wanted!r} is not among {', '.join(names)}; add it to them")
+        self.check_reading(reading)
+
+    def specs(self, shared: SpecT, names: Sequence[str], seeds: int) -> list[SpecT]:
+        """Returns one run per name and seed; all names of a seed come before the next seed."""
+        return [
+            dataclasses.replace(shared, seed=seed, **{shared.COMPARED: name})  # type: ignore[arg-type]
+            for seed in range(seeds)
+            for name in dict.fromkeys(names)
+        ]
+
+    def reference(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Reading) -> str | None:
+        """Returns the name that the others are compared with: the one asked for, else the usual one, else the first.
+
+        Raises:
+            ArgumentError: no run is finished, or none of the reference.
+        """
+        names = list(dict.fromkeys(result.spec.compared for result in results))
+        if not names:
+            raise ArgumentError("no run is finished yet; there is nothing to summarise")
+        wanted = getattr(reading, "reference", None)
+        if wanted not in (None, *names):
+            raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
+        return wanted or (self.usual_reference if self.usual_reference in names else names[0])
+
+    def check_reading(self, reading: Reading) -> None:
+        """Raises ArgumentError for a reading that no summary can have."""
+
+    @abstractmethod
+    def check_name(self, name: str) -> None:
+        """Raises ArgumentError for a name that this question cannot compare."""
+
+    @abstractmethod
+    def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
+        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty.
+
+        Raises:
+            ArgumentError, DataError: settings that no run can have, or data that cannot be read.
+        """
+
+    @abstractmethod
+    def task_type(self) -> type[Task[SpecT, MeasuredT]]:
+        """Returns the class of its task, which reads the results of a run folder."""
+
+    @abstractmethod
+    def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
+        """Summarises runs that share all settings but their name and seed.
+
+        Raises:
+            ArgumentError: no run is finished, or none of the reference.
+        """

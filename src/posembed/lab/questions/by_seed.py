@@ -1,0 +1,109 @@
+"""The runs of one name by their seeds: means over them, and differences paired by seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from posembed.lab.runs.results import RunResult
+from posembed.statistics import Estimate, estimate, paired_difference, shares
+
+MeasuredT = TypeVar("MeasuredT")
+
+FEWEST_ALIKE = 6
+"""With fewer documents that all differ by the same amount, the interval is unknown: n equal signs have a chance of
+2^(1 - n)."""
+
+
+class BySeed(Generic[MeasuredT]):
+    """The runs of one name. ``measured`` holds the measurements of those that succeeded, by seed."""
+
+    def __init__(self, results: Sequence[RunResult[Any, MeasuredT]]) -> None:
+        self.results = results
+        there = {r.spec.seed: r.measurements for r in results if r.measurements is not None}
+        self.measured = {seed: there[seed] for seed in sorted(there)}
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The fields of ``Row``."""
+        first = self.results[0]
+        return {
+            "name": first.spec.compared,
+            "seeds": tuple(self.measured),
+            "failures": tuple(f"seed {r.spec.seed}: {r.failure}" for r in self.results if r.failure is not None),
+            "parameters": first.parameters,
+            "position_parameters": first.position_parameters,
+        }
+
+    def values(self, read: Callable[[MeasuredT], float | None]) -> dict[int, float]:
+        """Returns what ``read`` finds, by seed, without None."""
+        found = {seed: read(measurements) for seed, measurements in self.measured.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def mean(self, read: Callable[[MeasuredT], float | None]) -> Estimate | None:
+        values = self.values(read)
+        return estimate(list(values.values())) if values else None
+
+    def less(
+        self,
+        other: BySeed[MeasuredT] | None,
+        read: Callable[[MeasuredT], float | None],
+        read_other: Callable[[MeasuredT], float | None] | None = None,
+    ) -> Estimate | None:
+        """Returns the difference to another name's value, paired by seed; None without a shared seed."""
+        return None if other is None else paired_difference(self.values(read), other.values(read_other or read))
+
+
+def by_name(results: Sequence[RunResult[Any, MeasuredT]]) -> dict[str, BySeed[MeasuredT]]:
+    """Groups results by name, in the order of the results."""
+    names = dict.fromkeys(result.spec.compared for result in results)
+    return {name: BySeed([r for r in results if r.spec.compared == name]) for name in names}
+
+
+@dataclass(frozen=True)
+class Correct:
+    """The correct answers of one run, by held-out document: how many, and of how many examples."""
+
+    right: tuple[int, ...]
+    examples: tuple[int, ...]
+
+    @property
+    def accuracy(self) -> float:
+        return sum(self.right) / sum(self.examples)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An accuracy minus the reference's, on the same seeds and the same held-out examples. A share, not percent."""
+
+    over_seeds: Estimate
+    """Paired by seed: would it be the same with other seeds?"""
+    over_documents: Estimate
+    """The mean over seeds, paired by document: would it be the same on other documents? Without ``values``."""
+
+    @property
+    def significant(self) -> bool:
+        """Whether both intervals are known and exclude 0."""
+        return {self.over_seeds.side_of(0), self.over_documents.side_of(0)} <= {"below", "above"}
+
+
+def accuracy_difference(
+    ours: BySeed[MeasuredT], theirs: BySeed[MeasuredT] | None, read: Callable[[MeasuredT], Correct]
+) -> Difference | None:
+    """Compares accuracies over the seeds that both have; None if they share none."""
+    over_seeds = ours.less(theirs, lambda measured: read(measured).accuracy)
+    if over_seeds is None or theirs is None:
+        return None
+    shared = sorted(ours.measured.keys() & theirs.measured.keys())
+    a, b = ({seed: read(side.measured[seed]) for seed in shared} for side in (ours, theirs))
+    examples = a[shared[0]].examples
+    gained = [
+        math.fsum(a[seed].right[i] - b[seed].right[i] for seed in shared) / len(shared) for i in range(len(examples))
+    ]
+    over_documents = dataclasses.replace(estimate(shares(gained, examples)), values=())
+    if over_documents.low == over_documents.high and len(examples) < FEWEST_ALIKE:
+        over_documents = dataclasses.replace(over_documents, low=None, high=None)
+    return Difference(over_seeds, over_documents)

@@ -1,0 +1,165 @@
+"""Which encoding solves problems larger than those it was trained on?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from posembed.lab.question import Question, Reading, Row, Summary
+from posembed.lab.questions.by_seed import BySeed, by_name
+from posembed.lab.runs.spec import (
+    MODEL,
+    TRAINING,
+    TrainingSpec,
+    ascending,
+    option,
+    require_trainable,
+    with_default_window,
+)
+from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
+from posembed.statistics import Estimate
+
+if TYPE_CHECKING:
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.tasks.problems import ProblemSolving, Solved
+
+SOLVED = 0.95
+"""A size is solved if this share of its problems, over all seeds, is answered without a mistake."""
+
+BySize: TypeAlias = dict[int, Estimate | None]
+"""None: the encoding has no position at that size."""
+
+COMMON = {
+    "layers": 2,  # to look up what followed the same characters, tokens must know their neighbour: one layer more
+    "width": 128,
+    "heads": 2,  # a head must distinguish as many rows as the table has: with half the heads, half the steps suffice
+    "dropout": 0.0,
+    "steps": 4000,
+    "batch": 32,
+    "learning_rate": 3e-3,
+    "warmup": 100,
+    "weight_decay": 0.01,
+    "clip": 1.0,
+    "precision": "no",
+    "train_size": 20,
+    "test_sizes": (10, 20, 21, 25, 30, 40),
+    "test_problems": 200,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "addition": {"layers": 1, "train_size": 10, "test_sizes": (5, 10, 11, 12, 15, 20, 25, 30)},
+    "passkey": {"train_size": 64, "test_sizes": (32, 64, 128, 256, 512), "steps": 2000},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSpec(TrainingSpec):
+    problem: str
+    train_size: int = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
+    test_sizes: tuple[int, ...] = option("Sizes to measure at, joined by commas.", MODEL)
+    """Ascending."""
+    test_problems: int = option("Problems per size to measure on.", TRAINING)
+    window: int = option("Causal window of the encodings that use one.", MODEL)
+    ring: int = option("Rows of the rolling table; at least the window.", MODEL)
+
+    @property
+    def longest(self) -> int:
+        return tokens_read(self.problem, max(self.train_size, *self.test_sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemRow(Row):
+    exact_match: BySize
+    token_accuracy: BySize
+    solves: int | None
+    """The largest size such that it and all smaller tested sizes are solved; None if the smallest is not."""
+    solves_by_seed: tuple[int | None, ...]
+    """The same for each seed alone, in the order of ``seeds``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSummary(Summary):
+    problem: str
+    unit: str
+    train_size: int
+    test_sizes: tuple[int, ...]
+    test_problems: int
+    rows: tuple[ProblemRow, ...]
+
+
+class Problem(Question["ProblemSpec", "Solved", ProblemSummary]):
+    """One problem of PROBLEMS."""
+
+    page = "problems"
+    group = "tasks"
+    Spec = ProblemSpec
+    ReadingType = Reading
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asks = f"Which encoding can {PROBLEMS[name].line}, past the sizes it was trained on?"
+        self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
+        ids = " and ".join(PROBLEMS[name].ids)
+        self.names_help = f"Encodings to compare, joined by commas{f'; {ids} ids apply too' if ids else ''}."
+        self.presets = {"default": COMMON | OWN.get(name, {})}
+
+    def check_name(self, name: str) -> None:
+        from posembed.lab.tasks.problems import check_encoding
+
+        check_encoding(name, self.name)
+
+    def prepare(self, chosen: dict[str, Any]) -> tuple[ProblemSolving, ProblemSpec]:
+        from posembed.lab.tasks.problems import ProblemSolving
+
+        require_trainable(chosen, "train_size", "test_problems")
+        ascending(chosen, "test_sizes", lowest=1, unit=PROBLEMS[self.name].unit)
+        chosen["train_length"] = tokens_read(self.name, chosen["train_size"])
+        chosen = with_default_window(chosen)
+        return ProblemSolving(self.name), ProblemSpec(
+            question=self.name, problem=self.name, encoding="", seed=0, **chosen
+        )
+
+    def task_type(self) -> type[ProblemSolving]:
+        from posembed.lab.tasks.problems import ProblemSolving
+
+        return ProblemSolving
+
+    def summarise(
+        self, results: Sequence[RunResult[ProblemSpec, Solved]], reading: Reading | None = None
+    ) -> ProblemSummary:
+        self.reference(results, Reading())  # refuses a folder without results
+        spec = results[0].spec
+        return ProblemSummary(
+            problem=spec.problem,
+            unit=PROBLEMS[spec.problem].unit,
+            train_size=spec.train_size,
+            test_sizes=spec.test_sizes,
+            test_problems=spec.test_problems,
+            rows=tuple(problem_row(runs, spec.test_sizes) for runs in by_name(results).values()),
+        )
+
+
+def problem_row(runs: BySeed[Solved], sizes: Sequence[int]) -> ProblemRow:
+    exact = {n: runs.mean(lambda m, n=n: m.exact_match[n]) for n in sizes}  # type: ignore[misc]
+    return ProblemRow(
+        **runs.row,
+        exact_match=exact,
+        token_accuracy={n: runs.mean(lambda m, n=n: m.token_accuracy[n]) for n in sizes},  # type: ignore[misc]
+        solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
+        solves_by_seed=tuple(solves(measured.exact_match) for measured in runs.measured.values()),
+    )
+
+
+def is_solved(share: float) -> bool:
+    """Returns whether a share of exact matches counts as solved; rounding in the mean must not decide."""
+    return share > SOLVED - 1e-9
+
+
+def solves(exact_match: dict[int, float | None]) -> int | None:
+    """Returns the largest size that is solved together with all smaller ones."""
+    largest = None
+    for size, share in sorted(exact_match.items()):
+        if share is None or not is_solved(share):
+            break
+        largest = size
+    return largest

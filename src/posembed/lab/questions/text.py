@@ -1,0 +1,147 @@
+"""Does the position encoding matter for classifying texts?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from posembed.errors import ArgumentError
+from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
+from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
+from posembed.statistics import Estimate
+
+if TYPE_CHECKING:
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.tasks.text import Classified, TextClassification
+
+UNEVEN = 1.5
+"""Classes are uneven if the largest has more than this many times the examples of the smallest."""
+
+
+DEFAULTS = {
+    "data": "stdlib",
+    "tokenizer": "bpe:2000",
+    "pooling": "cls",
+    "train_length": 128,
+    "layers": 2,
+    "width": 64,
+    "heads": 4,
+    "dropout": 0.1,
+    "steps": 300,
+    "batch": 32,
+    "learning_rate": 3e-3,
+    "warmup": 30,
+    "weight_decay": 0.1,
+    "clip": 1.0,
+    "precision": "no",
+}
+PRESETS = {"default": DEFAULTS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSpec(TrainingSpec):
+    data: str = option("stdlib (classify source by package), a .csv, .tsv or .jsonl file, or hf:NAME.", compare=False)
+    data_sha256: str
+    """Hash of the examples, their split, and the tokenizer."""
+    text_column: str | None = option(
+        "Column of the text; several, joined by commas, are concatenated. Default: a column with an obvious name.",
+        default=None,
+        compare=False,
+    )
+    label_column: str | None = option(
+        "Column of the label. Default: a column with an obvious name.", default=None, compare=False
+    )
+    tokenizer: str = option(
+        "bytes, bpe:N (N merges learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
+    train_length: int = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
+    pooling: str = option("cls (a token in front) or mean.", MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRow(Row):
+    accuracy: Estimate | None
+    macro_f1: Estimate | None
+    difference: Difference | None
+    """The accuracy minus the reference's; None for the reference itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSummary(Summary):
+    classes: dict[str, int]
+    """Held-out examples by class."""
+    documents: int
+    rows: tuple[TextRow, ...]
+
+    @property
+    def examples(self) -> int:
+        return sum(self.classes.values())
+
+    @property
+    def most_frequent(self) -> float:
+        """The accuracy of always answering the most frequent class of the held-out examples."""
+        return max(self.classes.values(), default=0) / max(self.examples, 1)
+
+    @property
+    def uneven(self) -> bool:
+        return max(self.classes.values(), default=0) > UNEVEN * min(self.classes.values(), default=0)
+
+
+class Text(Question["TextSpec", "Classified", TextSummary]):
+    name = page = "text"
+    group = "tasks"
+    asks = "Does the position encoding matter for classifying texts?"
+    Spec = TextSpec
+    usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
+    usual_reference = "sinusoidal"
+    names_help = "Encodings to compare, joined by commas."
+    presets = PRESETS
+
+    def check_name(self, name: str) -> None:
+        from posembed.lab.encodings import split_name
+
+        split_name(name, "encoder")
+
+    def prepare(self, chosen: dict[str, Any]) -> tuple[TextClassification, TextSpec]:
+        from posembed.lab.data.readers import load_labelled
+        from posembed.lab.tasks.text import TextClassification
+
+        require_trainable(chosen)
+        if chosen["train_length"] < 2:
+            raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")
+        columns = {name: chosen.get(name) for name in ("text_column", "label_column")}
+        task = TextClassification(load_labelled(chosen["data"], **columns), chosen["tokenizer"])
+        return task, TextSpec(question=self.name, encoding="", seed=0, data_sha256=task.sha256, **chosen)
+
+    def task_type(self) -> type[TextClassification]:
+        from posembed.lab.tasks.text import TextClassification
+
+        return TextClassification
+
+    def summarise(
+        self, results: Sequence[RunResult[TextSpec, Classified]], reading: Compared | None = None
+    ) -> TextSummary:
+        reference, groups = self.reference(results, reading or Compared()), by_name(results)
+        measured = next((r.measurements for r in results if r.measurements is not None), None)
+        return TextSummary(
+            reference=reference,
+            classes={} if measured is None else measured.classes,
+            documents=0 if measured is None else len(measured.examples),
+            rows=tuple(
+                text_row(runs, None if name == reference else groups[reference or ""]) for name, runs in groups.items()
+            ),
+        )
+
+
+def text_row(runs: BySeed[Classified], reference: BySeed[Classified] | None) -> TextRow:
+    def correct(measured: Classified) -> Correct:
+        return Correct(measured.right, measured.examples)
+
+    return TextRow(
+        **runs.row,
+        accuracy=runs.mean(lambda m: correct(m).accuracy),
+        macro_f1=runs.mean(lambda m: m.macro_f1),
+        difference=accuracy_difference(runs, reference, correct),
+    )

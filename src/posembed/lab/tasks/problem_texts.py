@@ -1,0 +1,101 @@
+"""Problems as text: a question and its only answer. One character is one token.
+
+``^`` starts a text, ``$`` ends it, and ``_`` pads it to the longest of its batch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+DIGITS = "0123456789"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+START, END, PADDING, EQUALS = "^", "$", "_", "="
+ALPHABET = PADDING + START + END + DIGITS + LETTERS + " +=#"
+"""The vocabulary: a character's token is its index here."""
+
+FILLER = "the grass is green the sky is blue the sun is yellow here we go there and back again "
+"""The filler of Mohtashami and Jaggi 2023 (arXiv:2305.16300), in which the key is hidden."""
+KEY_DIGITS = 5
+
+Write: TypeAlias = Callable[[int, random.Random], tuple[str, str]]
+"""Maps a size and a random generator to a question and its answer. The size decides both lengths."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    write: Write
+    line: str
+    """The task, as an infinitive."""
+    unit: str
+    """The unit of the size."""
+    ids: tuple[str, ...] = ()
+    """The position ids that pair characters of the question with characters of the answer."""
+
+
+def copy(size: int, draw: random.Random) -> tuple[str, str]:
+    symbols = "".join(draw.choices(DIGITS, k=size))
+    return f"{START}{symbols}{EQUALS}", f"{symbols}{END}"
+
+
+def reverse(size: int, draw: random.Random) -> tuple[str, str]:
+    symbols = "".join(draw.choices(DIGITS, k=size))
+    return f"{START}{symbols}{EQUALS}", f"{symbols[::-1]}{END}"
+
+
+def sorting(size: int, draw: random.Random) -> tuple[str, str]:
+    letters = draw.choices(LETTERS, k=size)
+    return f"{START}{''.join(letters)}{EQUALS}", f"{''.join(sorted(letters))}{END}"
+
+
+def parity(size: int, draw: random.Random) -> tuple[str, str]:
+    bits = "".join(draw.choices("01", k=size))
+    return f"{START}{bits}{EQUALS}", f"{bits.count('1') % 2}{END}"
+
+
+def passkey(size: int, draw: random.Random) -> tuple[str, str]:
+    """Writes five digits somewhere in ``size`` characters of text."""
+    first = draw.randrange(len(FILLER))
+    text = (FILLER * (size // len(FILLER) + 2))[first : first + size]
+    hidden = draw.randint(0, size)
+    key = "".join(draw.choices(DIGITS, k=KEY_DIGITS))
+    return f"{START}{text[:hidden]}#{key}#{text[hidden:]}{EQUALS}", f"{key}{END}"
+
+
+def addition(size: int, draw: random.Random) -> tuple[str, str]:
+    """Writes two numbers of ``size`` digits and their sum, each with a leading zero, least significant digit first."""
+    first, second = numbers(size, draw)
+    return f"{START}{first[::-1]}+{second[::-1]}{EQUALS}", total(first, second)
+
+
+def addition_written_forwards(size: int, draw: random.Random) -> tuple[str, str]:
+    """Writes the same with the operands, but not the sum, most significant digit first."""
+    first, second = numbers(size, draw)
+    return f"{START}{first}+{second}{EQUALS}", total(first, second)
+
+
+def numbers(size: int, draw: random.Random) -> tuple[str, str]:
+    """Draws two numbers of ``size`` digits, written with a leading zero."""
+    lowest = 10 ** (size - 1) if size > 1 else 0
+    return f"0{draw.randrange(lowest, 10**size)}", f"0{draw.randrange(lowest, 10**size)}"
+
+
+def total(first: str, second: str) -> str:
+    return f"{int(first) + int(second):0{len(first)}d}"[::-1] + END
+
+
+PROBLEMS: dict[str, Problem] = {
+    "copy": Problem(copy, "repeat the digits", "digits", ids=("abacus",)),
+    "reverse": Problem(reverse, "repeat the digits in reverse order", "digits", ids=("coupled",)),
+    "addition": Problem(addition, "add two numbers of the same number of digits", "digits", ids=("abacus", "coupled")),
+    "sorting": Problem(sorting, "sort letters", "letters"),
+    "parity": Problem(parity, "decide whether the number of ones is even or odd", "bits"),
+    "passkey": Problem(passkey, f"find {KEY_DIGITS} digits in a text", "characters of text"),
+}
+
+
+def tokens_read(problem: str, size: int) -> int:
+    """Returns how many tokens a model reads to write the whole answer: all but the last one."""
+    return len("".join(PROBLEMS[problem].write(size, random.Random(0)))) - 1

@@ -1,0 +1,194 @@
+"""Pages about run folders: one module per question, and what they share.
+
+A page is found by the name that its question gives (``Question.page``). It turns a summary into an answer, tables and
+figures; everything below them is the same for every question.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic
+
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.question import Question, Reading, SummaryT
+from posembed.lab.question import Row as SummaryRow
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.results import RunFolder, RunResult, read_settings
+from posembed.report.drawing import styles
+from posembed.report.evidence import evidence_section, training_section
+from posembed.report.learned.attention_by_distance import attention_section
+from posembed.report.learned.tables import table_pictures
+from posembed.report.page import Cell, Picture, Row, Section, Table, render_page, write_page
+from posembed.report.words import interval, number
+from posembed.statistics import INTERVAL, Estimate
+
+NO_POSITION = "no position"
+
+
+class QuestionPage(ABC, Generic[SummaryT]):
+    """The page of one question."""
+
+    first = "encoding"
+    """The head above the names."""
+    loss_unit = "per token"
+    """What a training loss is the mean of."""
+    loss_note = ""
+    tables_note = ""
+    """A sentence below the heading of the learned tables."""
+
+    @abstractmethod
+    def title(self, summary: SummaryT) -> str: ...
+
+    @abstractmethod
+    def about(self, spec: Any, summary: SummaryT) -> str:
+        """Returns what was trained and measured, in a sentence or two."""
+
+    @abstractmethod
+    def answer(self, summary: SummaryT) -> list[str]:
+        """Returns the answer in paragraphs. It claims no more than the intervals allow."""
+
+    @abstractmethod
+    def main_table(self, summary: SummaryT) -> Table:
+        """Returns the table that the terminal shows too, best first."""
+
+    def notes(self, summary: SummaryT) -> list[str]:
+        """Returns what a reader of the terminal must know to read the main table."""
+        return [seeds_note(summary.rows, self.first)]
+
+    @abstractmethod
+    def tables(self, summary: SummaryT) -> list[Table]:
+        """Returns the other tables."""
+
+    @abstractmethod
+    def figures(self, summary: SummaryT) -> Iterable[Picture]: ...
+
+    @abstractmethod
+    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+        """Returns every measured value of every run."""
+
+    def learned(self, folder: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+        """Returns pictures of what the learned tables became."""
+        return table_pictures(folder, results)
+
+    def render(self, folder: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], summary: SummaryT) -> str:
+        """Returns the page as text, the same for the same runs."""
+        tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
+        sections = [
+            Section("", tuple(self.figures(summary))),
+            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.first)),
+            Section("What the tables learned", tuple(self.learned(folder, results)), says=self.tables_note),
+            attention_section(folder, results),
+            training_section(results, unit=self.loss_unit, note=self.loss_note),
+            evidence_section(results, self.values(results)),
+        ]
+        return render_page(
+            title=self.title(summary),
+            about=self.about(results[0].spec, summary),
+            answer=self.answer(summary),
+            sections=sections,
+            styles=styles([row.name for row in summary.rows]),
+        )
+
+
+def page_of(question: Question[Any, Any, Any]) -> QuestionPage[Any]:
+    return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
+
+
+def write_report(
+    folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    reference: str | None = None,
+    reading: Reading | None = None,
+) -> Path:
+    """Writes the finished runs of a folder as one self-contained HTML file, whole or not at all; returns its path.
+
+    Args:
+        folder: a folder written by ``posembed compare``. Runs may still be missing.
+        out: the file to write. Default: report.html in the folder.
+        reference: the name that the others are compared with. Default: that of the last command.
+        reading: how to summarise the runs. Default: as the last command did.
+
+    Raises:
+        ArgumentError: no run is finished, or none of the reference, or the page cannot be written.
+        RunFolderError: the folder cannot be read.
+    """
+    name = read_settings(Path(folder))["question"]
+    if name not in QUESTIONS:
+        raise RunFolderError(f"{folder} holds runs of the question {name!r}; this version has no page for it")
+    question = QUESTIONS[name]
+    runs = RunFolder(folder, question.task_type())
+    reading = reading or runs.reading(question.ReadingType)
+    if reference is not None:
+        if not hasattr(reading, "reference"):
+            raise ArgumentError(f"--reference is for questions that compare with one; {folder} holds runs of {name}")
+        reading = type(reading)(**vars(reading) | {"reference": reference})
+    results = runs.results()
+    page = page_of(question).render(runs, results, question.summarise(results, reading))
+    return write_page(runs.path / "report.html" if out is None else Path(out), page, option="--out")
+
+
+def estimate_cell(
+    estimate: Estimate | None,
+    write: Callable[[float], str] = number,
+    *,
+    missing: str = NO_POSITION,
+    write_interval: Callable[[Estimate], str] | None = None,
+    kind: str = "",
+) -> Cell:
+    """Returns a mean with its interval below."""
+    if estimate is None:
+        return Cell(missing, kind="muted")
+    note = interval(estimate, write) if write_interval is None else write_interval(estimate)
+    return Cell(write(estimate.value), note=note, kind=kind)
+
+
+def trained_table(
+    rows: Sequence[SummaryRow], first: str, extra: Mapping[Cell, Callable[[Any], str]] | None = None
+) -> Table:
+    """Returns the parameters and the number of runs of each name; ``extra`` adds columns."""
+    extra = extra or {}
+
+    def cells(row: SummaryRow) -> tuple[Cell, ...]:
+        return (
+            Cell(f"{row.parameters:,}"),
+            Cell(f"{row.position_parameters:,}"),
+            Cell(f"{len(row.seeds)}", note=f"{len(row.failures)} failed" if row.failures else ""),
+            *(Cell(read(row), kind=head.kind) for head, read in extra.items()),
+        )
+
+    return Table(
+        "What was trained",
+        "The models differ only in their positions.",
+        (Cell("parameters"), Cell("of positions"), Cell("runs"), *extra),
+        tuple(Row(row.name, cells(row)) for row in rows),
+        first=first,
+    )
+
+
+def values_table(
+    title: str,
+    says: str,
+    results: Sequence[RunResult[Any, Any]],
+    read: Callable[[Any], Mapping[Any, Any]],
+    write: Callable[[Any], str] = "{:.5f}".format,
+) -> Table:
+    """Returns a table of the measured values of every run; ``read`` maps measurements to values by column."""
+    measured = [(result.spec.name, read(result.measurements)) for result in results if result.measurements is not None]
+    head = tuple(Cell(f"{key:,}" if isinstance(key, int) else key) for key in (measured[0][1] if measured else ()))
+
+    def cell(value: Any) -> Cell:
+        return Cell(NO_POSITION, kind="muted") if value is None else Cell(write(value))
+
+    rows = tuple(Row(name, tuple(map(cell, values.values()))) for name, values in measured)
+    return Table(title, says, head, rows, first="run")
+
+
+def seeds_note(rows: Sequence[SummaryRow], first: str) -> str:
+    """Returns how certain the numbers are."""
+    if all(len(row.seeds) < 2 for row in rows):
+        return f"There is one run per {first}, so there are no intervals; small differences may be chance."
+    return f"Below each mean is its {INTERVAL} over seeds (Student's t); differences and ratios are paired by seed."

@@ -1,0 +1,188 @@
+"""The page of ``compare tasks images``: the answer, accuracy by grid, the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from posembed.lab.encodings import ENCODINGS
+from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
+from posembed.lab.runs.results import RunResult
+from posembed.report.line_chart import Line, line_chart
+from posembed.report.page import Cell, Picture, Row, Table, picture
+from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
+from posembed.report.questions.accuracy import compared, difference_cell, in_short, percent, share_interval
+from posembed.report.words import called, capitalised, failures, listed, model_size, runs_per
+from posembed.statistics import INTERVAL
+
+TWINS = {"learned-1d", "learned-2d"}
+"""Both have one row per patch with the same initial values: they are the same model until the grid changes."""
+IN_FULL = ("learned-2d", "none")
+"""The encodings whose differences the answer gives in full."""
+
+
+class ImagesPage(QuestionPage[ImageSummary]):
+    loss_unit = "per image"
+    tables_note = "Row 0 belongs to the class token, if there is one; the patches follow row by row."
+
+    def title(self, summary: ImageSummary) -> str:
+        return "Which positions do images want, and which still work on another grid?"
+
+    def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
+        side = spec.train_size // spec.patch
+        return (
+            f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} images of "
+            f"{spec.data}, {spec.train_size} pixels wide and high, in {side} x {side} patches. Only the positions "
+            f"differ. Tested on {summary.examples:,} held-out images, at that size and resized to others "
+            "(bilinearly): patches keep their size in pixels, so there are more or fewer of them. "
+            f"{capitalised(runs_per(summary.rows))}."
+        )
+
+    def answer(self, summary: ImageSummary) -> list[str]:
+        """Returns two paragraphs: the training grid, and the grid farthest from it."""
+        sizes = dict.fromkeys((summary.train_size, summary.farthest))
+        paragraphs = [f"{shares(summary, size)} {differences(summary, size)}".strip() for size in sizes]
+        paragraphs[-1] = " ".join([paragraphs[-1], *failures(summary.rows)]).strip()
+        return [text for text in paragraphs if text]
+
+    def main_table(self, summary: ImageSummary) -> Table:
+        ends = (summary.train_size, summary.farthest)
+        head = [
+            Cell(cell.text, cell.note, rank=1 if size in ends else 3)
+            for size, cell in zip(summary.test_sizes, heads(summary), strict=True)
+        ]
+        far = summary.farthest
+        head.append(Cell(f"at {far:,}, minus {summary.reference}", rank=2))
+
+        def cells(row: ImageRow) -> tuple[Cell, ...]:
+            if not row.accuracy:
+                return (Cell("failed", kind="bad"), *[Cell("")] * (len(head) - 1))
+            found = [estimate_cell(e, percent, write_interval=share_interval) for e in row.accuracy.values()]
+            return (*found, difference_cell(row.difference[far]) if far in row.difference else Cell(""))
+
+        return Table(
+            "Accuracy on held-out images in percent, by the side of the images in pixels",
+            "",
+            tuple(head),
+            tuple(Row(row.name, cells(row)) for row in best_first(summary)),
+            first=self.first,
+        )
+
+    def tables(self, summary: ImageSummary) -> list[Table]:
+        rows = best_first(summary)
+
+        def compare(row: ImageRow) -> tuple[Cell, ...]:
+            return tuple(
+                Cell("the same", kind="muted")
+                if are_twins(row, summary, size)
+                else difference_cell(row.difference[size])
+                for size in summary.test_sizes
+            )
+
+        return [
+            Table(
+                f"Minus {summary.reference}, in percentage points",
+                f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
+                "over images; a difference is green or red if it is significant: if neither contains 0.",
+                heads(summary),
+                tuple(Row(row.name, compare(row)) for row in rows if row.difference),
+                first=self.first,
+            ),
+            trained_table(
+                rows,
+                self.first,
+                {
+                    Cell("what it is", kind="words"): lambda row: ENCODINGS[row.name].line,
+                    Cell("on another grid", kind="words"): lambda row: ENCODINGS[row.name].regridded,
+                },
+            ),
+        ]
+
+    def figures(self, summary: ImageSummary) -> Iterable[Picture]:
+        several = any(len(row.seeds) > 1 for row in summary.rows)
+        failed = [row.name for row in summary.rows if not row.accuracy]
+        yield picture(
+            line_chart(
+                [Line(row.name, row.accuracy) for row in summary.rows],
+                names=[row.name for row in summary.rows],
+                title="accuracy on held-out images, percent",
+                below="side of the images in pixels",
+                ticks=summary.test_sizes,
+                trained=summary.train_size,
+            ),
+            name="accuracy",
+            described=" ".join(self.answer(summary)),
+            caption="The dotted line: the training size. At other sizes, tables are resized to the new grid, and "
+            f"nothing is trained again.{f' Shaded: {INTERVAL}s over seeds.' if several else ''}"
+            + (f" Not drawn, since training failed: {listed(failed)}." if failed else ""),
+        )
+
+    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+        return [
+            values_table(
+                "Correct held-out images", "", results, lambda m: m.right, lambda text: f"{text.count('1'):,}"
+            ),
+            values_table("Loss on held-out images", "In nats.", results, lambda m: m.loss),
+        ]
+
+
+def heads(summary: ImageSummary) -> tuple[Cell, ...]:
+    def note(size: int) -> str:
+        side = size // summary.patch
+        return f"{side} x {side} patches{', trained' if size == summary.train_size else ''}"
+
+    return tuple(Cell(f"{size:,}", note=note(size)) for size in summary.test_sizes)
+
+
+def best_first(summary: ImageSummary) -> list[ImageRow]:
+    """Sorts by accuracy at the training size, then at the farthest; failed rows come last."""
+    sizes = (summary.train_size, summary.farthest)
+    return sorted(summary.rows, key=lambda row: [-row.accuracy[n].value if row.accuracy else 1.0 for n in sizes])
+
+
+def are_twins(row: ImageRow, summary: ImageSummary, size: int) -> bool:
+    """Returns whether a difference is between a model and itself."""
+    if size != summary.train_size or {row.name, summary.reference} != TWINS or size not in row.difference:
+        return False
+    return set(row.difference[size].over_seeds.values) == {0.0}
+
+
+def shares(summary: ImageSummary, size: int) -> str:
+    rows = sorted((row for row in summary.rows if row.accuracy), key=lambda row: -row.accuracy[size].value)
+    if not rows:
+        return ""
+    first, *rest = [f"{percent(row.accuracy[size].value)}% with {called(row.name)}" for row in rows]
+    side = size // summary.patch
+    grid = f"{side}\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}{side} patches"
+    if size == summary.train_size:
+        first = first.replace("%", f"% of {summary.examples:,} held-out images", 1)
+        return (
+            f"On its training grid of {grid}, a small ViT classifies {listed([first, *rest])} correctly "
+            f"({runs_per(rows)})."
+        )
+    return (
+        f"On the same images resized to {size} x {size} pixels, a grid of {grid}, with the tables resized and nothing "
+        f"trained again, it classifies {listed([first, *rest])} correctly."
+    )
+
+
+def differences(summary: ImageSummary, size: int) -> str:
+    """Returns sentences: full text for IN_FULL, one line for the rest."""
+    there = [row for row in best_first(summary) if size in row.difference]
+    in_full = [row for name in IN_FULL for row in there if row.name == name]
+    sentences, reference = [], summary.reference or ""
+    for row in in_full:
+        if are_twins(row, summary, size):
+            sentences.append(
+                f"{capitalised(called(row.name))} and {called(reference)} are the same model until the grid changes, "
+                "and gave the same answers."
+            )
+        else:
+            sentences.append(capitalised(compared(row.name, row.difference[size], reference, "images")))
+    others = {row.name: row.difference[size] for row in there if row not in in_full}
+    if others:
+        sentences += in_short(others, reference)
+    return " ".join(sentences)
+
+
+PAGE = ImagesPage()

@@ -1,0 +1,83 @@
+"""A page's tables on a terminal: the same cells, with notes below the values."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from posembed.report.page import Cell, Table
+
+BETWEEN = 2
+"""Spaces between columns."""
+STYLES = {
+    "good": "green",
+    "holds": "green",
+    "worse": "yellow",
+    "bad": "yellow",
+    "ends": "cyan",
+    "failed": "red",
+    "muted": "dim",
+}
+"""How cells of a kind look."""
+
+
+def print_tables(console: Console, tables: Sequence[Table]) -> None:
+    """Prints each table with its title. Columns that do not fit are left out and named; no number is cut."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    for table in tables:
+        columns = fitting_columns(table, console.width)
+        shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))
+        shown.add_column(table.first, no_wrap=True, vertical="bottom")
+        for column in columns:
+            cell = table.head[column]
+            side: Literal["left", "right"] = "left" if cell.kind == "words" else "right"
+            shown.add_column(Text(_lines(cell)), justify=side, no_wrap=cell.rank > 0, vertical="bottom")
+        for row in table.rows:
+            cells = [row.cells[column] for column in columns]
+            shown.add_row(Text(row.name), *(Text(_lines(cell), style=STYLES.get(cell.kind, "")) for cell in cells))
+        for part in (Text(table.title, style="bold"), "", shown, ""):
+            console.print(part)
+        hidden = [" ".join(cell.text.split()) for i, cell in enumerate(table.head) if i not in columns]
+        if hidden:
+            console.print(Text(f"No space to show these columns: {', '.join(hidden)}."))
+
+
+def fitting_columns(table: Table, width: int) -> list[int]:
+    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first."""
+    names = max(len(table.first), *(len(row.name) for row in table.rows)) if table.rows else len(table.first)
+    widths = [_width([cell, *(row.cells[i] for row in table.rows)]) for i, cell in enumerate(table.head)]
+    shown = list(range(len(widths)))
+    while names + sum(widths[i] + BETWEEN for i in shown) > width:
+        removable = [i for i in shown if table.head[i].rank > 0]
+        if not removable:
+            break
+        shown.remove(max(removable, key=lambda i: table.head[i].rank))
+    return shown
+
+
+def as_text(tables: Sequence[Table], paragraphs: Sequence[str], width: int = 100) -> str:
+    """Returns tables and paragraphs as plain text."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False)
+    print_tables(console, tables)
+    for paragraph in paragraphs:
+        console.print(Text(paragraph))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().rstrip()
+
+
+def _lines(cell: Cell) -> str:
+    return f"{cell.text}\n{cell.note}" if cell.note else cell.text
+
+
+def _width(cells: Sequence[Cell]) -> int:
+    return max(len(line) for cell in cells for line in _lines(cell).split("\n"))

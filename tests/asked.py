@@ -1,0 +1,31 @@
+"""The questions of the lab as tests ask them: settings without data, runs, summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from posembed.lab.question import Summary
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import TrainingSpec
+
+
+def shared(name: str, preset: str | None = None, **given: Any) -> Any:
+    """Returns the settings that the runs of a question share. For "lengths" and "inits", give small text as data."""
+    question = QUESTIONS[name]
+    return question.prepare(question.settings(preset, given))[1]
+
+
+def runs_of(settings: TrainingSpec, names: Sequence[str], seeds: int, **reading: Any) -> list[Any]:
+    """Returns the runs that a question makes of these settings, checked."""
+    question = QUESTIONS[settings.question]
+    question.check(names, seeds, question.ReadingType(**reading))
+    return question.specs(settings, names, seeds)
+
+
+def summarise(results: Sequence[RunResult[Any, Any]], **reading: Any) -> Any:
+    """Returns the summary of results, of whatever question they are. Empty results count as lengths."""
+    question = QUESTIONS[results[0].spec.question if results else "lengths"]
+    summary: Summary = question.summarise(results, question.ReadingType(**reading))
+    return summary

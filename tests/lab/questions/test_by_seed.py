@@ -1,0 +1,35 @@
+"""Few documents and few seeds tell little, and a share lies between 0 and 1."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from made_up_classes import finished
+from posembed.lab.questions.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
+from posembed.lab.questions.text import DEFAULTS, TextSpec
+from posembed.report.questions.accuracy import accuracy, compared
+from posembed.statistics import estimate
+
+
+def of(correct: Correct, seeds: int) -> BySeed[Correct]:
+    specs = [TextSpec(question="text", encoding="a", seed=seed, data_sha256="", **DEFAULTS) for seed in range(seeds)]
+    return BySeed([finished(spec, correct, None, 0) for spec in specs])
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(documents=st.integers(2, 12), examples=st.integers(1, 9), seeds=st.integers(2, 5))
+def test_a_few_documents_that_agree_are_not_significant(documents: int, examples: int, seeds: int) -> None:
+    all_right = Correct((examples,) * documents, (examples,) * documents)
+    none_right = Correct((0,) * documents, (examples,) * documents)
+    found = accuracy_difference(of(all_right, seeds), of(none_right, seeds), lambda correct: correct)
+    assert found is not None
+    assert found.significant == (documents >= FEWEST_ALIKE)
+    assert ("unknown over documents" in compared("a", found, "b", "documents")) == (documents < FEWEST_ALIKE)
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=5))
+def test_the_interval_of_a_share_is_of_a_share(values: list[float]) -> None:
+    ends = accuracy(estimate(values)).partition("(")[2].rstrip(")").replace("\N{EN DASH}", " to ").split(" to ")
+    assert all(0 <= float(end) <= 100 for end in ends)

@@ -1,0 +1,139 @@
+"""The token streams: what is asked is what is written, and the answer is Python's own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posembed.lab.tasks.position_ids import IDS, ids_of, latest_start, moved, table_for
+from posembed.lab.tasks.problem_texts import (
+    ALPHABET,
+    FILLER,
+    PROBLEMS,
+    addition_written_forwards,
+)
+from posembed.lab.tasks.problems import encode
+
+drawn = given(size=st.integers(1, 45), seed=st.integers(0, 2**32))
+
+
+def texts(name: str, size: int, seed: int) -> tuple[str, str]:
+    """What stands between the start and the equals sign, and what before the end."""
+    question, answer = PROBLEMS[name].write(size, random.Random(seed))
+    assert (question[0], question[-1], answer[-1]) == ("^", "=", "$")
+    assert set(question + answer) <= set(ALPHABET) - {"_"}
+    return question[1:-1], answer[:-1]
+
+
+@drawn
+def test_addition_is_pythons_sum(size: int, seed: int) -> None:
+    question, answer = texts("addition", size, seed)
+    first, second = (number[::-1] for number in question.split("+"))
+    assert len(str(int(first))) <= size
+    assert (len(first), len(second), len(answer)) == (size + 1, size + 1, size + 1)
+    assert first[0] == second[0] == "0"  # before each number, so that the sum has no digit of its own
+    assert int(answer[::-1]) == int(first) + int(second)
+    forwards = addition_written_forwards(size, random.Random(seed))
+    assert forwards == (f"^{first}+{second}=", answer + "$")
+
+
+@drawn
+def test_copy_reverse_sorting_and_parity_are_pythons(size: int, seed: int) -> None:
+    for name, solve in (
+        ("copy", lambda asked: asked),
+        ("reverse", lambda asked: asked[::-1]),
+        ("sorting", lambda asked: "".join(sorted(asked))),
+        ("parity", lambda asked: str(sum(map(int, asked)) % 2)),
+    ):
+        question, answer = texts(name, size, seed)
+        assert len(question) == size
+        assert answer == solve(question)
+
+
+@drawn
+def test_the_passkey_stands_once_in_its_text(size: int, seed: int) -> None:
+    question, answer = texts("passkey", size, seed)
+    before, key, after = question.split("#")
+    assert key == answer
+    assert len(key) == 5
+    assert key.isdigit()
+    assert len(before + after) == size
+    assert before + after in FILLER * (size // len(FILLER) + 2)
+
+
+def test_every_place_of_the_text_may_hide_the_key() -> None:
+    places = {texts("passkey", 3, seed)[0].index("#") for seed in range(100)}
+    assert places == {0, 1, 2, 3}
+
+
+@given(seed=st.integers(0, 2**32), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_what_is_encoded_can_be_decoded(seed: int, sizes: list[int]) -> None:
+    draw = random.Random(seed)
+    problems = [PROBLEMS["addition"].write(size, draw) for size in sizes]
+    ids, answers = encode(problems, 40)
+    assert ids.shape == (len(sizes), 40)
+    for row, counted, (question, answer) in zip(ids, answers, problems, strict=True):
+        assert "".join(ALPHABET[token] for token in row) == (question + answer).ljust(40, "_")
+        assert "".join(ALPHABET[token] for token in row[1:][counted == 1]) == answer
+
+
+def tokens(text: str) -> torch.Tensor:
+    return torch.tensor([[ALPHABET.index(character) for character in text]])
+
+
+def test_abacus_ids_count_from_a_numbers_first_digit() -> None:
+    # Figure 2 of arXiv:2405.17399 restarts at each number.
+    assert ids_of("abacus", tokens("^356+94=405$")).tolist() == [[0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 0]]
+
+
+def test_coupled_ids_are_those_of_the_paper() -> None:
+    # The example of arXiv:2405.20671, whose ids go the other way; but the start, there 0, is one digit more.
+    ids = ids_of("coupled", tokens("^653+049=2070$"))
+    assert ids.tolist() == [[5, 4, 3, 2, 1, 4, 3, 2, 1, 2, 3, 4, 5, 0]]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_table_has_a_row_for_every_id_drawn_and_every_id_tested(name: str) -> None:
+    trained, tested = 4, 9
+    table = table_for(trained, tested, 8, 0.0)
+    write = addition_written_forwards if name == "coupled" else PROBLEMS["addition"].write
+    longest = ids_of(name, tokens("".join(write(trained, random.Random(0)))))
+    generator = torch.Generator().manual_seed(0)
+    seen: set[int] = set()
+    for _ in range(500):
+        seen |= set(moved(longest, latest_start(tested), generator)[0].flatten().tolist())
+    assert max(seen) < table.max_len
+    asked = ids_of(name, tokens("".join(write(tested, random.Random(0)))))
+    assert set(asked.flatten().tolist()) <= seen
+
+
+@given(seed=st.integers(0, 2**32), size=st.integers(1, 12), latest=st.integers(0, 30))
+def test_ids_are_moved_in_two_parts_with_one_gap_between(seed: int, size: int, latest: int) -> None:
+    question, answer = addition_written_forwards(size, random.Random(seed))
+    ids = ids_of("coupled", tokens(question + answer)).repeat(6, 1)
+    drawn, before_gap = moved(ids, latest, torch.Generator().manual_seed(seed))
+    for old, new, gap in zip(ids.tolist(), drawn.tolist(), before_gap.tolist(), strict=True):
+        by = {before: after - before for before, after in zip(old, new, strict=True) if before}
+        assert all(after == 0 for before, after in zip(old, new, strict=True) if not before)
+        assert all(after == before + by[before] for before, after in zip(old, new, strict=True) if before)
+        shifts = [by[place] for place in sorted(by)]
+        assert shifts == sorted(shifts)
+        assert len(set(shifts)) <= 2
+        assert 0 <= shifts[0] <= shifts[-1] <= latest
+        # In the answer, which goes up by one, the token before the gap is the one whose next is moved by more.
+        first = question.index("=")
+        for place in range(first, len(old) - 2):
+            assert gap[place] or new[place + 1] == new[place] + 1
+
+
+def test_digits_that_belong_together_share_an_id() -> None:
+    question, answer = PROBLEMS["reverse"].write(6, random.Random(1))
+    ids = ids_of("coupled", tokens(question + answer))[0].tolist()
+    assert ids[1:7] == ids[8:14][::-1]
+    question, answer = PROBLEMS["copy"].write(6, random.Random(1))
+    ids = ids_of("abacus", tokens(question + answer))[0].tolist()
+    assert ids[1:7] == ids[8:14]

@@ -1,0 +1,178 @@
+"""Training on problems: what counts, what one pass tells of greedy decoding, and that a run can be cut off."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.nn import functional as F
+
+from asked import runs_of, shared
+from posembed.comparison import prepare
+from posembed.errors import ArgumentError
+from posembed.lab.questions.problems import ProblemSpec
+from posembed.lab.runs.plan import plan
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.runs.sweep import sweep
+from posembed.lab.runs.train import Progress, run
+from posembed.lab.tasks.position_ids import ids_of
+from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
+from posembed.lab.tasks.problems import ProblemSolving, check_encoding, right_tokens, written_for
+
+TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 2, "test_problems": 8}
+
+
+def tiny(problem: str = "addition", encoding: str = "coupled", **others: object) -> ProblemSpec:
+    given = {**TINY, "train_size": 3, "test_sizes": (2, 5), **others}
+    return dataclasses.replace(shared(problem, **given), encoding=encoding)
+
+
+@pytest.mark.parametrize("encoding", ["alibi", "coupled"])
+def test_only_the_answers_count_and_all_their_tokens_alike(encoding: str) -> None:
+    spec, task = tiny(encoding=encoding), ProblemSolving("addition")
+    model = task.build(spec)
+    ids, position_ids, weights = task.draw(spec, model, 0)
+    assert ids.shape == (6, spec.train_length + 1)
+    assert weights.shape == (6, spec.train_length)
+    assert position_ids.shape == ((6, spec.train_length) if encoding == "coupled" else (spec.train_length,))
+    losses = []
+    logits = model(ids[:, :-1], position_ids)
+    for row, text in enumerate("".join(ALPHABET[token] for token in tokens) for tokens in ids):
+        for place in range(text.index("=") + 1, text.index("$") + 1):
+            if encoding == "coupled" and place < text.index("$"):
+                before, at = position_ids[row, place - 1 : place + 1].tolist()
+                if at > before + 1:  # the gap, past which nothing could be looked up
+                    continue
+            losses.append(F.cross_entropy(logits[row, place - 1], ids[row, place]))
+    assert len(losses) < 6 * 5
+    torch.testing.assert_close(task.loss(model, ids, position_ids, weights), torch.stack(losses).mean())
+
+
+@pytest.mark.parametrize("encoding", ["coupled", "abacus", "alibi"])
+def test_shares_of_a_batch_have_its_loss_between_them(encoding: str) -> None:
+    spec, task = tiny(encoding=encoding), ProblemSolving("addition")
+    model = task.build(spec)
+    whole = task.loss(model, *task.draw(spec, model, 3))
+    parts = [task.loss(model, *task.draw(spec, model, 3, slice(start, start + 2))) for start in (0, 2, 4)]
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+
+
+def test_every_encoding_learns_from_the_same_problems() -> None:
+    def drawn(encoding: str, step: int) -> torch.Tensor:
+        spec, task = tiny(encoding=encoding), ProblemSolving("addition")
+        return task.draw(spec, task.build(spec), step)[0]
+
+    assert torch.equal(drawn("abacus", 1), drawn("alibi", 1))
+    assert not torch.equal(drawn("alibi", 1), drawn("alibi", 2))
+
+
+@pytest.mark.parametrize(("problem", "encoding"), [("reverse", "coupled"), ("addition", "abacus"), ("copy", "none")])
+def test_one_pass_tells_what_greedy_decoding_would_write(problem: str, encoding: str, accelerator: Accelerator) -> None:
+    # Trained a little, so that answers begin well and go wrong somewhere.
+    spec = tiny(problem, encoding, steps=40, batch=16, learning_rate=1e-2, test_problems=20, test_sizes=(2,))
+    model = trained(spec, accelerator)
+    right = right_tokens(spec, model, 2, torch.device("cpu"))
+    assert right is not None
+    assert right.any()
+    write, draw = written_for(spec), random.Random(f"{problem} 2")
+    for row, (question, answer) in zip(right.tolist(), [write(2, draw) for _ in right], strict=True):
+        written = ""
+        while len(written) < len(answer):
+            ids = torch.tensor([[ALPHABET.index(character) for character in question + written]])
+            positions = None if encoding == "none" else ids_of(encoding, ids)
+            with torch.no_grad():
+                written += ALPHABET[model(ids, positions)[0, -1].argmax()]
+        assert (written == answer) == all(row)
+        rightly = [*row, False].index(False)  # so many before the first mistake
+        assert written[:rightly] == answer[:rightly]
+        assert written[rightly : rightly + 1] != answer[rightly : rightly + 1] or all(row)
+
+
+def trained(spec: ProblemSpec, accelerator: Accelerator) -> torch.nn.Module:
+    task = ProblemSolving(spec.problem)
+    model = task.build(spec)
+    optimizer = torch.optim.Adam(model.parameters(), lr=spec.learning_rate)
+    for step in range(spec.steps):
+        optimizer.zero_grad()
+        task.loss(model, *task.draw(spec, model, step)).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def test_a_toy_copy_is_learned_in_seconds(accelerator: Accelerator) -> None:
+    toy = {"steps": 300, "batch": 32, "width": 32, "learning_rate": 1e-2, "train_size": 2, "test_sizes": (1, 2)}
+    measured = run(tiny("copy", "learned", **toy), ProblemSolving("copy"), accelerator).measurements
+    assert measured is not None
+    assert measured.exact_match == {1: 1.0, 2: 1.0}
+    assert measured.token_accuracy == {1: 1.0, 2: 1.0}
+
+
+def test_a_table_of_the_training_length_has_no_position_beyond(accelerator: Accelerator) -> None:
+    measured = run(tiny(encoding="learned"), ProblemSolving("addition"), accelerator).measurements
+    assert measured is not None
+    assert measured.exact_match[2] is not None
+    assert measured.exact_match[5] is measured.token_accuracy[5] is None
+
+
+def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_path: Path) -> None:
+    task, spec = ProblemSolving("reverse"), tiny("reverse", "coupled", dropout=0.1)
+
+    def stop(progress: Progress) -> None:
+        if progress.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    folder = RunFolder(tmp_path, ProblemSolving)
+    folder.prepare(spec)
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, task, accelerator, folder, stop)
+    resumed = run(spec, task, accelerator, folder)
+    whole = run(spec, task, accelerator)
+    assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
+    folder.add(resumed)
+    assert folder.results() == [resumed]
+
+
+def test_a_folder_is_of_one_problem(accelerator: Accelerator, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, ProblemSolving)
+    sweep(runs_of(tiny("copy"), ["abacus"], 1), ProblemSolving("copy"), folder, accelerator)
+    with pytest.raises(Exception, match="problem: copy there, parity now"):
+        sweep(runs_of(tiny("parity"), ["rope"], 1), ProblemSolving("parity"), folder, accelerator)
+
+
+def test_the_plan_counts_the_rows_of_the_ids(accelerator: Accelerator) -> None:
+    (planned,) = plan([tiny()], ProblemSolving("addition"), accelerator)
+    assert planned.position_parameters == (5 + 3 + 4) * 16
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_trains_and_is_measured(problem: str, accelerator: Accelerator) -> None:
+    spec = tiny(problem, "rolling", steps=1, warmup=1)
+    measured = run(spec, ProblemSolving(problem), accelerator).measurements
+    assert measured is not None
+    assert list(measured.exact_match) == [2, 5]
+    assert spec.train_length == tokens_read(problem, 3)
+
+
+def test_bad_input_is_said_before_anything_trains() -> None:
+    with pytest.raises(ArgumentError, match=r"abacus ids do not apply to parity.* they apply to copy and addition"):
+        check_encoding("abacus", "parity")
+    with pytest.raises(ArgumentError, match=r"unknown encoding 'roap' for copy; known are learned, .*, abacus"):
+        check_encoding("roap", "copy")
+    with pytest.raises(ArgumentError, match=r"unknown question .division.; known are .*copy"):
+        prepare("division", {})
+    with pytest.raises(ArgumentError, match="test sizes must be 1 or more, in digits; got 0, 5"):
+        shared("addition", test_sizes=(5, 0))
+    with pytest.raises(ArgumentError, match=r"test sizes .* got none"):
+        shared("addition", test_sizes=())
+    with pytest.raises(ArgumentError, match="train_size must be at least 1, got 0"):
+        shared("addition", train_size=0)
+    with pytest.raises(ArgumentError, match="learning rate above 0"):
+        shared("addition", learning_rate=-1.0)
+    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+        runs_of(shared("addition"), ["rope"], 0)
