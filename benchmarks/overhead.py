@@ -51,7 +51,7 @@ Contestants = dict[tuple[str, str], PositionEncoding]
 class CopyOfInput(PositionEncoding):
     """What whatever returns a new input must at least do."""
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return Copy.apply(x)
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from posembed import cli
-from posembed.lab.encodings import ENCODINGS
+from posembed.nn.encodings import ENCODINGS, names_for
 
 
 def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
@@ -41,9 +41,12 @@ def test_every_encoding_with_what_it_learns(monkeypatch: pytest.MonkeyPatch, cap
         "fire": 2 * 32 + 32 * 4 + 4 + 2,
         "pope": 4 * 16,
         "rope-yarn": 0,
+        "learned-1d": (1 + 14 * 14) * 64,
+        "factorized": (1 + 14 + 14) * 64,
         "none": 0,
     }
     assert {name: rows[name]["parameters"] for name in learned} == learned
+    assert {name for name, row in rows.items() if "encoder" in row["models"]} == set(names_for("encoder"))
 
 
 def test_the_table_shows_all_of_it(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from posembed.lab.runs.spec import TrainingSpec
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import ENCODINGS as ENCODINGS
@@ -33,9 +31,3 @@ def build_encoding(
         dropout=spec.dropout,
     )
     return encoding_by_name(spec.encoding, sizes)
-
-
-def position_parameters(spec: TrainingSpec, use: Use = "decoder", *, grid: tuple[int, int] | None = None) -> int:
-    """Counts the learned numbers of the encoding that a spec names, without drawing any."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in build_encoding(spec, use, grid=grid).parameters())
