@@ -102,6 +102,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.zeros(2, 6)), "nothing but padding"),
     (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
     (lambda: Attention(8, 2)(X, torch.arange(6), positions=Positions(Alibi(2), X)), "positions hold the position_ids"),
+    (lambda: Attention(8, 2, causal=False)(X, positions=Positions(Alibi(2), X)), "causal=False and the positions"),
     (lambda: Encoder(8, 2, layers=1, encoding="rope").new_cache(2, 9), "a cache is for causal attention"),
     (lambda: decoded(X, offset=1), "leave offset out"),
     (lambda: decoded(torch.randn(2, 10, 8)), r"keys \(2, 2, 10, 4\)"),

@@ -14,21 +14,7 @@ from posembed.nn.positions import KeyValueCache, Positions, add_rows
 
 
 class Positioned(nn.Module):
-    """The base of the modules that read tokens at positions. Subclasses define ``read``.
-
-    Args:
-        dim: width D, a multiple of heads.
-        heads: H.
-        encoding: the encoding, or its name in ``posembed.nn.ENCODINGS`` (``"rope"``). None if the caller passes
-            ``positions`` in each call: so layers share one encoding, and its bias is computed once.
-        max_len: the training length in tokens, for names that need it (``"learned"``). Names that need more, such
-            as a window or a grid, are built by ``encoding_by_name``.
-        causal: token i sees the tokens up to i. False means all see all.
-        dropout: the probability of dropout.
-
-    Raises:
-        ArgumentError: heads that do not divide the width, or an encoding that is unknown or does not fit.
-    """
+    """The base of the modules that read tokens at positions. Subclasses define ``read``; arguments as in Attention."""
 
     def __init__(
         self,
@@ -87,8 +73,14 @@ class Positioned(nn.Module):
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
         if positions is not None:
             if any(given is not None for given in (position_ids, mask, text_length, cache)) or not _is_zero(offset):
-                raise ArgumentError("positions hold the position_ids, offset, mask, text_length and cache: pass these "
-                                    "to posembed.nn.Positions")  # fmt: skip
+                raise ArgumentError(
+                    "positions hold the position_ids, offset, mask, text_length and cache: pass these to Positions"
+                )
+            if positions.causal != self.causal:
+                raise ArgumentError(
+                    f"this {type(self).__name__} has causal={self.causal} and the positions causal={positions.causal}; "
+                    "build one of them with the other's"
+                )
             return self.read(x, positions)
         if self.encoding is None:
             raise ArgumentError(
@@ -118,16 +110,27 @@ class Positioned(nn.Module):
             raise ArgumentError(f"a cache is for causal attention, and {type(self).__name__} sees all tokens both ways")
         weight = next(self.parameters())
         layers = sum(isinstance(module, Attention) for module in self.modules())
-        return KeyValueCache(
-            layers, batch, self.heads, max_len, self.dim // self.heads,
-            dtype=dtype or weight.dtype, device=device or weight.device,
-        )  # fmt: skip
+        shape = (layers, batch, self.heads, max_len, self.dim // self.heads)
+        return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
 
 
 class Attention(Positioned):
     """Attention that applies an encoding at each of its places: rows, rotation, bias, window, log-length scale.
 
-    Projections have no biases. Dropout applies to the output. Arguments are those of ``Positioned``.
+    Projections have no biases. Dropout applies to the output.
+
+    Args:
+        dim: width D, a multiple of heads.
+        heads: H.
+        encoding: the encoding, or its name in ``posembed.nn.ENCODINGS`` (``"rope"``). None if the caller passes
+            ``positions`` in each call: so layers share one encoding, and its bias is computed once.
+        max_len: the training length in tokens, for names that need it (``"learned"``). Names that need more, such
+            as a window or a grid, are built by ``encoding_by_name``.
+        causal: token i sees the tokens up to i. False means all see all.
+        dropout: the probability of dropout.
+
+    Raises:
+        ArgumentError: heads that do not divide the width, or an encoding that is unknown or does not fit.
     """
 
     def __init__(

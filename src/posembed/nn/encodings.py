@@ -25,14 +25,7 @@ from posembed.layers.pope import PolarEmbedding
 from posembed.layers.relative import T5Bias
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
-from posembed.layers.rotary_scaling import (
-    LinearScaling,
-    Llama3Scaling,
-    LongRopeScaling,
-    NTKScaling,
-    RotaryScaling,
-    YarnScaling,
-)
+from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
 from posembed.layers.sinusoidal_grid import SinusoidalGridEmbedding
@@ -104,7 +97,7 @@ class Entry:
     regridded: str = ""
 
 
-def rope(scaling: Callable[[Sizes], RotaryScaling]) -> Callable[[Sizes], PositionEncoding]:
+def rope(scaling: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]:
     return lambda s: RotaryEmbedding(s.head_dim, scaling=scaling(s))
 
 

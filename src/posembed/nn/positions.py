@@ -20,24 +20,13 @@ Project = Callable[[Tensor], Tensor]
 class KeyValueCache:
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, H, max_len, D/H).
 
-    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one. Keys are stored before they are turned
-    by position, so that encodings whose turns depend on the length of the text decode correctly too. It holds no
-    gradients: decode under ``torch.no_grad()``.
+    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one from a tensor for the keys. Keys are
+    stored before they are turned by position, so that encodings whose turns depend on the length of the text
+    decode correctly too. A cache holds no gradients: decode under ``torch.no_grad()``.
     """
 
-    def __init__(
-        self,
-        layers: int,
-        batch: int,
-        heads: int,
-        max_len: int,
-        head_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        self.keys = torch.empty(layers, batch, heads, max_len, head_dim, dtype=dtype, device=device)
-        self.values = torch.empty_like(self.keys)
+    def __init__(self, keys: Tensor) -> None:
+        self.keys, self.values = keys, torch.empty_like(keys)
         self.length = 0
         """The number of tokens read."""
         self.position_ids: Tensor | None = None

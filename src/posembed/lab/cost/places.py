@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,8 +42,7 @@ class Writes:
         return self.input + self.queries_keys + self.scores
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """What an encoding made at its places; empty where it does nothing."""
 
     input: tuple[Tensor, ...]
@@ -54,8 +54,8 @@ class Made:
         return self.input + self.queries_keys + self.scores
 
 
-class Places:
-    """An encoding among the tensors of one layer, laid out as in ``Attention``. Calling it is one step.
+class _Step:
+    """The tensors of one layer and an encoding. Calling it is one step.
 
     Args:
         training: a step includes its backward pass, and reads the positions that the encoding trains on.
@@ -69,16 +69,48 @@ class Places:
         training: bool = False,
         device: torch.device | None = None,
     ) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.encoding, self.shape, self.training = encoding.to(device), shape, training
-        self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
-        self.qkv = _random(shape.batch, shape.length, 3 * shape.width, generator=generator, device=device)
-        # Stands for W_q and W_k, which project a ring's rows.
-        self.projection = _random(shape.width, 2 * shape.width, generator=generator, device=device)
+        self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
+        self.generator = torch.Generator().manual_seed(0)
+        self.x = self.random(shape.batch, shape.length, shape.width)
+        ids = torch.arange(shape.length)
+        if training:
+            ids = encoding.training_positions(shape.batch, shape.length, self.generator)
+        self.position_ids = ids.to(device)
+
+    def random(self, *shape: int) -> Tensor:
+        """Draws values at the scale of token rows, which require gradients, as what a layer reads does."""
+        return torch.randn(*shape, generator=self.generator).mul_(0.02).to(self.device).requires_grad_()
+
+    def results(self) -> Sequence[Tensor]:
+        raise NotImplementedError
+
+    def leaves(self) -> list[Tensor]:
+        raise NotImplementedError
 
     def __call__(self) -> object:
-        leaves = [self.x, self.qkv, self.projection, *self.encoding.parameters()]
-        return _step(lambda: self.made().all, leaves, training=self.training)
+        """Runs forward, and in training computes the leaves' gradients, with the results as gradients from above."""
+        with torch.set_grad_enabled(self.training):
+            made = [tensor for tensor in self.results() if tensor.requires_grad]
+        leaves = [tensor for tensor in (*self.leaves(), *self.encoding.parameters()) if tensor.requires_grad]
+        if not made:
+            return None
+        return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
+
+
+class Places(_Step):
+    """An encoding among the tensors of one layer, laid out as in ``Attention``."""
+
+    def __init__(self, encoding: PositionEncoding, shape: Shape, **settings: Any) -> None:
+        super().__init__(encoding, shape, **settings)
+        self.qkv = self.random(shape.batch, shape.length, 3 * shape.width)
+        # Stands for W_q and W_k, which project a ring's rows.
+        self.projection = self.random(shape.width, 2 * shape.width)
+
+    def leaves(self) -> list[Tensor]:
+        return [self.x, self.qkv, self.projection]
+
+    def results(self) -> Sequence[Tensor]:
+        return self.made().all
 
     def made(self) -> Made:
         positions = Positions(self.encoding, self.x, self.position_ids, text_length=self.shape.length)
@@ -96,25 +128,18 @@ class Places:
         return rows @ self.projection
 
 
-class AttentionWith:
-    """One layer of attention with an encoding in it: projections, scores, output. Calling it is one step."""
+class AttentionWith(_Step):
+    """One layer of attention with an encoding in it: projections, scores, output."""
 
-    def __init__(
-        self,
-        encoding: PositionEncoding,
-        attention: Attention,
-        shape: Shape,
-        *,
-        training: bool = False,
-        device: torch.device | None = None,
-    ) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.encoding, self.attention, self.training = encoding.to(device), attention.to(device), training
-        self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
+    def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
+        super().__init__(encoding, shape, **settings)
+        self.attention = attention.to(self.device)
 
-    def __call__(self) -> object:
-        leaves = [self.x, *self.attention.parameters(), *self.encoding.parameters()]
-        return _step(lambda: (self.output(),), leaves, training=self.training)
+    def leaves(self) -> list[Tensor]:
+        return [self.x, *self.attention.parameters()]
+
+    def results(self) -> Sequence[Tensor]:
+        return (self.output(),)
 
     def output(self) -> Tensor:
         positions = Positions(self.encoding, self.x, self.position_ids)
@@ -140,31 +165,3 @@ def _numel(made: tuple[Tensor, ...]) -> int:
 
 def parameters(encoding: PositionEncoding) -> int:
     return sum(parameter.numel() for parameter in encoding.parameters())
-
-
-def _step(forward: Callable[[], Sequence[Tensor]], leaves: Sequence[Tensor], *, training: bool) -> object:
-    """Forward, and in training the gradients of the leaves; what is made stands for the gradients from above."""
-    with torch.set_grad_enabled(training):
-        made = forward()
-    made = [tensor for tensor in made if tensor.requires_grad]
-    leaves = [tensor for tensor in leaves if tensor.requires_grad]
-    if not made:
-        return None
-    return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
-
-
-def _inputs(
-    encoding: PositionEncoding,
-    shape: Shape,
-    training: bool,
-    generator: torch.Generator,
-    device: torch.device | None,
-) -> tuple[Tensor, Tensor]:
-    x = _random(shape.batch, shape.length, shape.width, generator=generator, device=device)
-    ids = encoding.training_positions(shape.batch, shape.length, generator) if training else torch.arange(shape.length)
-    return x, ids.to(device)
-
-
-def _random(*shape: int, generator: torch.Generator, device: torch.device | None) -> Tensor:
-    """At the scale of token rows, with a gradient to compute, as what a layer reads has."""
-    return torch.randn(*shape, generator=generator).mul_(0.02).to(device).requires_grad_()
