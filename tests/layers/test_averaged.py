@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from posembed import ArgumentError, AveragedPositionalEmbedding, NoPosition, PositionEncoding
 from posembed.lab.model.decoder import Decoder
@@ -95,6 +97,15 @@ def test_where_a_text_stands_is_not_seen_and_the_order_is() -> None:
     assert not torch.allclose(model(ids)[:, -1], model(swapped)[:, -1])
 
 
+class Called(nn.Module):
+    def __init__(self, layer: AveragedPositionalEmbedding) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, project: Callable[[Tensor], Tensor], length: int) -> Tensor:
+        return self.layer.in_layer(project)(length)
+
+
 def test_the_table_is_trained_through_every_layer() -> None:
     model = decoder().train()
     model(torch.randint(11, (2, 20))).square().mean().backward()
@@ -105,7 +116,7 @@ def test_the_table_is_trained_through_every_layer() -> None:
     torch.nn.init.normal_(layer.weight)
     weight = torch.randn(8, 4, dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda w, p: torch.func.functional_call(layer, {"weight": w}, (lambda rows: rows @ p.T, 13)),
+        lambda w, p: torch.func.functional_call(Called(layer), {"layer.weight": w}, (lambda rows: rows @ p.T, 13)),
         (layer.weight, weight.requires_grad_()),
     )
 
@@ -142,8 +153,9 @@ def test_state_and_drawing_anew() -> None:
     layer.weight.data.zero_()
     layer.reset_parameters()
     assert torch.equal(layer.weight, start)
-    assert layer(lambda rows: rows.repeat(1, 2), 3, 20).shape == (2, 3, 20)
-    assert not layer(lambda rows: rows.repeat(1, 2), 20)[-1].any()
+    bias = layer.in_layer(lambda rows: rows.repeat(1, 2))
+    assert bias(3, 20).shape == (2, 3, 20)
+    assert not bias(20)[-1].any()
     assert "heads_without=1" in repr(layer)
 
 

@@ -48,6 +48,7 @@ def line_chart(
     target: float | None = None,
     shade_trained: bool = False,
     past_end: str = "no position past",
+    baselines: Sequence[str] = (),
 ) -> Figure:
     """Draws the lines.
 
@@ -56,9 +57,10 @@ def line_chart(
         trained: the x of training, marked by a dotted line, or by a shade from 0 up to it; None marks nothing.
         logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
         target: a share marked by a horizontal line.
-        past_end: what it writes next to lines with an end, before the x.
+        past_end: what it writes next to lines with an end, before the x. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
+    drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
     last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
     whole = [line for line in lines if line.points and line.end is None]
     top = logarithmic[1] if logarithmic else math.inf
@@ -90,7 +92,8 @@ def line_chart(
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
     label_line_ends(axes, [(value, text, drawn[line.name].colour) for value, text, line in ends])
-    _name_ends(axes, lines, drawn, at=0.03 if logarithmic else 0.42, text=past_end)
+    at = 0.03 if logarithmic or axes.get_ylim()[0] > 0 else 0.42
+    _name_ends(axes, lines, drawn, at=at, text=past_end)
     return figure
 
 

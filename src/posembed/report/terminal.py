@@ -34,14 +34,16 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
     for table in tables:
         columns = fitting_columns(table, console.width)
         shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))
-        shown.add_column(table.first, no_wrap=True, vertical="bottom")
+        shown.add_column(table.first, overflow="fold", vertical="bottom")
         for column in columns:
             cell = table.head[column]
             side: Literal["left", "right"] = "left" if cell.kind == "words" else "right"
             shown.add_column(Text(_lines(cell)), justify=side, no_wrap=cell.rank > 0, vertical="bottom")
         for row in table.rows:
             cells = [row.cells[column] for column in columns]
-            shown.add_row(Text(row.name), *(Text(_lines(cell), style=STYLES.get(cell.kind, "")) for cell in cells))
+            end = "\n" if any(cell.note for cell in cells) else ""  # values stand on one line, notes on the next
+            texts = (Text(cell.text + end + cell.note, style=STYLES.get(cell.kind, "")) for cell in cells)
+            shown.add_row(Text(row.name + end), *texts)
         for part in (Text(table.title, style="bold"), "", shown, ""):
             console.print(part)
         hidden = [" ".join(cell.text.split()) for i, cell in enumerate(table.head) if i not in columns]
@@ -50,8 +52,12 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first."""
+    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first.
+
+    Names longer than half of the width, such as paths, are folded.
+    """
     names = max(len(table.first), *(len(row.name) for row in table.rows)) if table.rows else len(table.first)
+    names = min(names, width // 2)
     widths = [_width([cell, *(row.cells[i] for row in table.rows)]) for i, cell in enumerate(table.head)]
     shown = list(range(len(widths)))
     while names + sum(widths[i] + BETWEEN for i in shown) > width:

@@ -62,7 +62,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
 
         return Table(
             "Accuracy on held-out images in percent, by the side of the images in pixels",
-            "",
+            "Below each side is its grid of patches.",
             tuple(head),
             tuple(Row(row.name, cells(row)) for row in best_first(summary)),
             first=self.first,
@@ -129,7 +129,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
 def heads(summary: ImageSummary) -> tuple[Cell, ...]:
     def note(size: int) -> str:
         side = size // summary.patch
-        return f"{side} x {side} patches{', trained' if size == summary.train_size else ''}"
+        return f"{side} x {side}{', trained' if size == summary.train_size else ''}"
 
     return tuple(Cell(f"{size:,}", note=note(size)) for size in summary.test_sizes)
 

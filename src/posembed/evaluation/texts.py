@@ -1,4 +1,4 @@
-"""Text to evaluate on: files and folders -> documents, and documents -> samples of one size in tokens."""
+"""Texts to evaluate on: files and folders -> documents, and documents -> samples of one size in tokens."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ BLANK_LINES = re.compile(r"\n[ \t\r]*\n\s*")
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Texts of one size. ids (N, W), int64: W is the longest length less the special tokens around each text.
+    """Texts of one size. ids: (N, W) int64, where W is the longest length minus the special tokens of each text.
 
-    before, after: the special tokens that the tokenizer puts around a text. mask: the one that hides a token.
+    before, after: the special tokens that the tokenizer puts around a text. mask: the mask token, if there is one.
     """
 
     ids: Tensor
@@ -45,33 +45,29 @@ class Sample:
 
 
 def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
-    """The documents of one path or several, in their order.
+    """The documents of one path or several, in order.
 
-    A file with WikiText's titles is split at them, any other at its blank lines. Of a folder, each file below it
-    is one document, unless it has such titles.
+    A file with WikiText titles is split at them, any other file at its blank lines. In a folder, each file at any
+    depth is one document unless it has such titles.
 
     Raises:
-        DataError: nothing there, or nothing that is UTF-8 text.
+        DataError: a path cannot be read, is not UTF-8, or has no text.
     """
     documents: list[str] = []
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.is_file())
-            documents += [part for file in files for part in split_document(read_text(file), at_blank_lines=False)]
-        else:
-            documents += split_document(read_text(path), at_blank_lines=True)
+        try:
+            is_folder = path.is_dir()
+            files = sorted(file for file in path.rglob("*") if file.is_file()) if is_folder else [path]
+            for file in files:
+                documents += split_document(file.read_text(encoding="utf-8"), at_blank_lines=not is_folder)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file}: not UTF-8 text (byte {error.start}); convert it, or leave it out") from error
+        except (OSError, ValueError) as error:
+            where, why = getattr(error, "filename", None) or path, getattr(error, "strerror", None) or error
+            raise DataError(f"{where}: expected a text file or a folder of them; {why}") from error
     if not documents:
-        raise DataError(f"no text in {text}: expected a file of UTF-8 text, several, or a folder of them")
+        raise DataError(f"no text in {text}: expected a UTF-8 text file, several, or a folder of them")
     return documents
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: expected a text file or a folder of them: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text (byte {error.start}); convert it, or leave it out") from error
 
 
 def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
@@ -87,12 +83,12 @@ def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
 def draw_sample(
     tokenizer: Any, documents: Iterable[str], *, length: int, most: int, fewest: int, one_each: bool
 ) -> Sample:
-    """The first texts of ``length`` tokens, special ones included, that the documents hold.
+    """The first texts of ``length`` tokens, including special tokens, that the documents hold.
 
-    one_each: take only the beginning of each document; otherwise every whole window of it, one after the other.
+    one_each: take only the beginning of each document, instead of all its non-overlapping windows.
 
     Raises:
-        DataError: fewer texts than ``fewest``.
+        DataError: there are fewer than ``fewest`` texts, or the tokenizer does not know most of the tokens.
     """
     before, after = special_tokens(tokenizer)
     width = length - len(before) - len(after)
@@ -107,9 +103,9 @@ def draw_sample(
             break
     if len(rows) < fewest:
         raise DataError(
-            f"expected {fewest} texts or more of {length:,} tokens, found {len(rows)}: of {seen} documents the "
-            f"longest has {longest:,}; give more or longer text, or smaller lengths (a file is split into "
-            "documents at its blank lines; of a folder, each file is one)"
+            f"expected at least {fewest} texts of {length:,} tokens; found {len(rows)}, and the longest of {seen} "
+            f"documents has {longest:,}; give more or longer text, or smaller lengths (a file is split into documents "
+            "at its blank lines; in a folder, each file is one document)"
         )
     sampled = torch.tensor(rows[:most])
     unknown = tokenizer.unk_token_id
@@ -123,10 +119,13 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the tokenizer puts before and after a text."""
+    """The tokens that the tokenizer adds before and after a text."""
     text = "a text"
     bare, whole = encode(tokenizer, text), list(tokenizer(text)["input_ids"])
     for start in range(len(whole) - len(bare) + 1):
         if bare and whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-    raise CheckpointError(f"the tokenizer makes {whole} of {text!r}; expected its tokens {bare} with others around")
+    raise CheckpointError(
+        f"the tokenizer encodes {text!r} as {whole}; expected {bare} with special tokens only before and after; such a "
+        "tokenizer cannot be evaluated"
+    )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from posembed import inputs
+from posembed import LearnedPositionalEmbedding, TableLayout, inputs
 from posembed.errors import ArgumentError, PositionError
-from posembed.inputs.embed import TokenEmbedding
+from posembed.inputs.text import TokenEmbedding
 from posembed.positions import from_cu_seqlens, from_mask
 
 MAX_LEN, PAD = 24, 1
@@ -236,6 +239,52 @@ def test_types_that_do_not_fit() -> None:
         LAYERS["bert"]()(IDS, token_type_ids=torch.zeros(4, dtype=torch.int64))
     with pytest.raises(ArgumentError, match="token_type_ids must be integers"):
         LAYERS["bert"]()(IDS, token_type_ids=torch.zeros(2, 4))
+
+
+@every_layer
+def test_one_signature(name: str) -> None:
+    layer = LAYERS[name]()
+    assert type(layer).forward is inputs.TextInput.forward
+    if layer.declaration.types is None:
+        with pytest.raises(ArgumentError, match="no token types"):
+            layer(IDS, token_type_ids=torch.zeros_like(IDS))
+
+
+def test_a_side_of_a_model_that_has_one(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="side='decoder'"):
+        inputs.GPT2Input.from_checkpoint(tmp_path, side="decoder")
+
+
+class NewModelInput(inputs.TextInput):
+    """What a model that joins declares."""
+
+    declaration = inputs.Declaration(
+        families=("new",),
+        prefix="decoder.",
+        tokens="tok",
+        positions="pos",
+        norm="ln",
+        layout=TableLayout.BART,
+        settings={"pad_id": ("pad_token_id",)},
+    )
+
+    def __init__(self, vocab_size: int, max_len: int, dim: int, *, pad_id: int | None = 1) -> None:
+        super().__init__()
+        self.tok = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
+        self.pos = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
+        self.ln = nn.LayerNorm(dim)
+
+
+def test_a_new_model_is_one_declaration(tmp_path: Path) -> None:
+    tensors = {"tok.weight": (50, 8), "pos.weight": (MAX_LEN + 2, 8), "ln.weight": (8,), "ln.bias": (8,)}
+    stored = {name: torch.randn(shape) for name, shape in tensors.items()}
+    save_file({f"model.decoder.{name}": t for name, t in stored.items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "new", "pad_token_id": 3}))
+    layer = NewModelInput.from_checkpoint(tmp_path)
+    assert (layer.pos.max_len, layer.tok.padding_idx, layer.training) == (MAX_LEN, 3, False)
+    rows = stored["tok.weight"][IDS] + stored["pos.weight"][2:6]
+    expected = nn.functional.layer_norm(rows, (8,), stored["ln.weight"], stored["ln.bias"])
+    torch.testing.assert_close(layer(IDS), expected)
 
 
 @pytest.mark.parametrize(

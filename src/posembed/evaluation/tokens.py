@@ -1,6 +1,6 @@
-"""How well a language model predicts the tokens of a text, fed in pieces of one length.
+"""How well a language model predicts the tokens of a text that is fed in chunks of one length.
 
-Pieces are counted from the end of each text, so that the last tokens always have one whole piece as their context.
+Chunks are counted from the end of each text, so that the last tokens always have a whole chunk as their context.
 All lengths are measured on the same tokens of the same texts.
 """
 
@@ -12,25 +12,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.checkpoints.texts import Sample
 from posembed.errors import CheckpointError
+from posembed.evaluation.texts import Sample
 
 Tick = Callable[[int], None]
-"""Told the number of tokens after each batch."""
+"""Called after each batch with its number of tokens."""
 
 MASKED_SHARE = 0.15
-TOKENS_A_BATCH = 4096
+TOKENS_PER_BATCH = 4096
 
 
 def causal_counts(
     model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
 ) -> dict[str, Tensor]:
-    """Losses in nats and numbers of tokens, summed over each text, and over its last tokens: (N,) each.
+    """Losses in nats and numbers of predicted tokens, summed over each text and over its last tokens, (N,) each.
 
     Args:
-        model: gives logits (B, L, V) for ids (B, L).
-        length: how many tokens it is fed at once, special ones included.
-        last: how many tokens of each text the second sums are over. They see nearly ``length`` tokens each.
+        model: returns logits (B, L, V) for ids (B, L).
+        length: tokens per chunk, including special tokens.
+        last: how many tokens of each text the second sums cover. Their context has nearly ``length`` tokens.
     """
     losses, predicted = causal_losses(model, sample, length=length, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
@@ -45,9 +45,9 @@ def causal_counts(
 def causal_losses(
     model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
 ) -> tuple[Tensor, Tensor]:
-    """Losses (N, W) in nats, float32, on the CPU, and which of them there are, (N, W) bool.
+    """Losses (N, W) in nats, float32, on the CPU, and which tokens were predicted, (N, W) bool.
 
-    The first token of a piece has none where the tokenizer puts no special token before it.
+    The first token of a chunk is not predicted if the tokenizer puts no special token before it.
     """
     losses = torch.zeros(sample.ids.shape)
     predicted = torch.zeros(sample.ids.shape, dtype=torch.bool)
@@ -56,33 +56,34 @@ def causal_losses(
     for rows, columns in batches(sample.ids, length - begin):
         ids = surrounded(sample.ids[rows, columns], sample.before).to(device_of(model))
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
-        lost = F.cross_entropy(logits[:, first - 1 : -1].float().transpose(1, 2), ids[:, first:], reduction="none")
-        losses[rows, columns][:, first - begin :] = lost.cpu()
+        loss = F.cross_entropy(logits[:, first - 1 : -1].float().transpose(1, 2), ids[:, first:], reduction="none")
+        losses[rows, columns][:, first - begin :] = loss.cpu()
         predicted[rows, columns][:, first - begin :] = True
         tick(sample.ids[rows, columns].numel())
     return losses, predicted
 
 
 def masked_counts(
-    model: nn.Module,
-    sample: Sample,
-    *,
-    length: int,
-    seed: int,
-    tick: Tick = lambda tokens: None,
+    model: nn.Module, sample: Sample, *, length: int, seed: int, tick: Tick = lambda tokens: None
 ) -> dict[str, Tensor]:
-    """Three results per text, (N,) each: hidden tokens, hidden tokens found, and the sum of their losses.
+    """Numbers of masked tokens, of correct predictions, and the sums of the losses in nats, (N,) each.
 
-    A seeded 15 % of the tokens are replaced by the mask token, all at once and the same at every length. (Salazar
-    et al., 1910.14659, hide one token at a time, which takes a run of the model for each.)
+    A seeded 15% of the tokens are masked, all at once and the same tokens at every length. (Salazar et al.,
+    arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
+
+    Raises:
+        CheckpointError: the tokenizer has no mask token.
     """
     if sample.mask is None:
-        raise CheckpointError("the tokenizer has no mask token; expected one beside a masked language model")
-    hidden = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
+        raise CheckpointError(
+            "the tokenizer has no mask token, and a masked language model needs one; save the model's own tokenizer "
+            "next to it"
+        )
+    masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
-    found = torch.zeros(sample.ids.shape, dtype=torch.bool)
+    correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
     for rows, columns in batches(sample.ids, length - sample.specials):
-        answers, chosen = sample.ids[rows, columns], hidden[rows, columns]
+        answers, chosen = sample.ids[rows, columns], masked[rows, columns]
         ids = surrounded(answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
         ids = ids.to(device_of(model))
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
@@ -90,23 +91,23 @@ def masked_counts(
         predicted = logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
         expected = answers[chosen].to(ids.device)
         losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
-        found[rows, columns][chosen] = (predicted.argmax(-1) == expected).cpu()
+        correct[rows, columns][chosen] = (predicted.argmax(-1) == expected).cpu()
         tick(answers.numel())
-    return {"hidden": hidden.sum(dim=1), "found": found.sum(dim=1), "loss": losses.sum(dim=1)}
+    return {"masked": masked.sum(dim=1), "correct": correct.sum(dim=1), "loss": losses.sum(dim=1)}
 
 
-def batches(ids: Tensor, piece: int) -> Iterator[tuple[slice, slice]]:
-    """(rows, columns) that cover ids (N, W) once, each of at most ``piece`` columns, counted from the last."""
+def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
+    """Yields (rows, columns) that cover ids (N, W) once, at most ``chunk`` columns each, counted from the end."""
     texts, width = ids.shape
-    for stop in range(width % piece or min(piece, width), width + 1, piece):
-        columns = slice(max(0, stop - piece), stop)
-        number = max(1, TOKENS_A_BATCH // (columns.stop - columns.start))
+    for stop in range(width % chunk or min(chunk, width), width + 1, chunk):
+        columns = slice(max(0, stop - chunk), stop)
+        number = max(1, TOKENS_PER_BATCH // (columns.stop - columns.start))
         for start in range(0, texts, number):
             yield slice(start, start + number), columns
 
 
 def surrounded(ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> Tensor:
-    """ids (B, L) with special tokens around each row."""
+    """ids (B, L) with special tokens before and after each row."""
     front, back = (torch.tensor(tokens, dtype=ids.dtype).expand(len(ids), -1) for tokens in (before, after))
     return torch.cat([front, ids, back], dim=1)
 

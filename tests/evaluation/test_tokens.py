@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_causal, save_masked
-from posembed.checkpoints import evaluate_tokens
-from posembed.checkpoints.evaluate_tokens import batches, causal_counts, causal_losses, masked_counts
-from posembed.checkpoints.texts import Sample
 from posembed.errors import CheckpointError
+from posembed.evaluation import tokens
+from posembed.evaluation.texts import Sample
+from posembed.evaluation.tokens import batches, causal_counts, causal_losses, masked_counts
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -22,25 +22,25 @@ def some_ids(texts: int, width: int) -> Tensor:
 
 
 def test_batches_cover_every_token_once_and_end_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_tokens, "TOKENS_A_BATCH", 12)
-    for texts, width, piece in ((5, 20, 6), (4, 18, 6), (1, 3, 6), (2, 13, 13), (3, 7, 1)):
+    monkeypatch.setattr(tokens, "TOKENS_PER_BATCH", 12)
+    for texts, width, chunk in ((5, 20, 6), (4, 18, 6), (1, 3, 6), (2, 13, 13), (3, 7, 1)):
         seen = torch.zeros(texts, width, dtype=torch.long)
-        for rows, columns in batches(seen, piece):
-            assert seen[rows, columns].numel() <= max(12, piece)
+        for rows, columns in batches(seen, chunk):
+            assert seen[rows, columns].numel() <= max(12, chunk)
             seen[rows, columns] += 1
         assert (seen == 1).all()
-        assert columns == slice(max(0, width - piece), width)
+        assert columns == slice(max(0, width - chunk), width)
 
 
 @pytest.mark.parametrize("before", [(), (CLS,)])
-def test_causal_losses_are_those_of_each_token_after_its_piece(tmp_path: Path, before: tuple[int, ...]) -> None:
+def test_causal_losses_are_those_of_each_token_in_its_chunk(tmp_path: Path, before: tuple[int, ...]) -> None:
     model = save_causal(tmp_path).double()
     ids, length = some_ids(3, 22), 9
     with torch.inference_mode():
         losses, predicted = causal_losses(model, Sample(ids, before), length=length)
-        piece = length - len(before)
+        chunk = length - len(before)
         for column in range(22):
-            start = 22 - piece * ((22 - column - 1) // piece + 1)  # pieces are counted from the end
+            start = 22 - chunk * ((22 - column - 1) // chunk + 1)  # chunks are counted from the end
             context = [*before, *ids[0, max(start, 0) : column].tolist()]
             assert predicted[0, column] == bool(context)
             if context:
@@ -64,24 +64,24 @@ def test_a_model_that_knows_the_text_has_no_loss(tmp_path: Path) -> None:
         assert causal_counts(model, Sample(ids), length=8, last=4)["loss"].tolist() == pytest.approx([0, 0])
 
 
-def test_masked_counts_hide_the_same_tokens_at_every_length(tmp_path: Path) -> None:
+def test_the_same_tokens_are_masked_at_every_length(tmp_path: Path) -> None:
     model = save_masked(tmp_path).double()
     ids = some_ids(4, 40)
     sample = Sample(ids, (CLS,), (SEP,), MASK)
-    hidden = torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.15
-    assert 10 < hidden.sum() < 40
+    masked = torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.15
+    assert 10 < masked.sum() < 40
     with torch.inference_mode():
-        for length, piece in ((42, 40), (22, 20)):
+        for length, chunk in ((42, 40), (22, 20)):
             losses, hits = [0.0] * 4, [0] * 4
-            for text, start in ((t, s) for t in range(4) for s in range(0, 40, piece)):
-                answers, chosen = ids[text, start : start + piece], hidden[text, start : start + piece]
+            for text, start in ((t, s) for t in range(4) for s in range(0, 40, chunk)):
+                answers, chosen = ids[text, start : start + chunk], masked[text, start : start + chunk]
                 fed = [CLS, *(MASK if c else a for a, c in zip(answers.tolist(), chosen, strict=True)), SEP]
                 logits = model(input_ids=torch.tensor([fed])).logits[0, 1:-1]
-                losses[text] += (-logits.log_softmax(-1)[range(piece), answers])[chosen].sum().item()
+                losses[text] += (-logits.log_softmax(-1)[range(chunk), answers])[chosen].sum().item()
                 hits[text] += (logits.argmax(-1) == answers)[chosen].sum().item()
             counts = masked_counts(model, sample, length=length, seed=3)
-            assert counts["hidden"].tolist() == hidden.sum(dim=1).tolist()
-            assert counts["found"].tolist() == hits
+            assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
+            assert counts["correct"].tolist() == hits
             assert counts["loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Figures over texts: SciPy's and a bootstrap's intervals, and what is said of differences."""
+"""Values over texts: SciPy's and a bootstrap's intervals, and the verdicts on differences."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from posembed.checkpoints.evaluation import MEASURES, Evaluation, Row, measures_by_text, told
+from posembed.evaluation.measures import MEASUREMENTS, MEASURES, ByText
+from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.results_file import Counts
+from posembed.evaluation.runnable import Kind
 
 RANKS = {"beginning": [1, 1, 4, 1], "middle": [1, 2, 4, 1], "end": [2, 1, 1, 1]}
+
+
+def measured(kind: Kind, counts: Counts) -> dict[str, ByText]:
+    return {measure.name: measure.by_text(counts) for measure in MEASUREMENTS[kind].measures}
 
 
 def row(name: str, values: list[float], *, measure: str = "recall at 1", baseline: str = "", texts: str = "") -> Row:
@@ -19,19 +26,17 @@ def row(name: str, values: list[float], *, measure: str = "recall at 1", baselin
 
 
 def test_the_passages_of_a_text_count_together() -> None:
-    measures = measures_by_text("sentences", RANKS)
-    assert tuple(measures) == MEASURES["sentences"]
+    measures = measured("sentences", RANKS)
     assert measures["recall at 1"] == pytest.approx((2 / 3, 2 / 3, 1 / 3, 1))
     assert measures["mean reciprocal rank"] == pytest.approx((2.5 / 3, 2.5 / 3, 0.5, 1))
-    assert measures["recall at 1, passages of the end"] == (0, 1, 1, 1)
+    assert measures["recall at 1, passages from the end"] == (0, 1, 1, 1)
 
 
 def test_figures_of_texts_with_other_counts_are_those_of_all_tokens() -> None:
-    counted = {"loss": [10.0, 30.0, 8.0], "found": [3, 1, 2], "hidden": [5, 10, 3]}
-    measures = measures_by_text("masked", counted)
-    assert tuple(measures) == MEASURES["masked"]
+    counted = {"loss": [10.0, 30.0, 8.0], "correct": [3, 1, 2], "masked": [5, 10, 3]}
+    measures = measured("masked", counted)
     found = Row("a", "", None, "", {name: {64: values} for name, values in measures.items()})
-    accuracy, perplexity = (found.estimate(name, 64) for name in MEASURES["masked"])
+    accuracy, perplexity = (found.estimate(name, 64) for name in measures)
     assert accuracy is not None
     assert perplexity is not None
     assert accuracy.mean == pytest.approx(6 / 18)
@@ -42,7 +47,7 @@ def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_texts() -> None:
     draw = np.random.default_rng(0)
     hidden = draw.integers(20, 120, 80)
     found = draw.binomial(hidden, draw.beta(4, 6, 80))
-    values = measures_by_text("masked", {"loss": [1.0] * 80, "found": found.tolist(), "hidden": hidden.tolist()})
+    values = measured("masked", {"loss": [1.0] * 80, "correct": found.tolist(), "masked": hidden.tolist()})
     ours = Row("a", "", None, "", {"masked-token accuracy": {64: values["masked-token accuracy"]}})
     estimate = ours.estimate("masked-token accuracy", 64)
     assert estimate is not None
@@ -55,7 +60,7 @@ def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_texts() -> None:
 
 
 def test_what_is_not_finite_has_no_figure() -> None:
-    measures = measures_by_text("masked", {"loss": [1.0, None], "found": [1, 1], "hidden": [2, 2]})
+    measures = measured("masked", {"loss": [1.0, None], "correct": [1, 1], "masked": [2, 2]})
     assert measures["pseudo-perplexity"] is None
     assert measures["masked-token accuracy"] is not None
 
@@ -67,10 +72,11 @@ def test_differences_are_paired_by_text() -> None:
     assert versus is not None
     expected = scipy.stats.ttest_rel([0.2, 0.6, 1.01], [0.1, 0.5, 0.9]).confidence_interval()
     assert (versus.low, versus.high) == pytest.approx((expected.low, expected.high))
-    assert told("recall at 1", versus) == "better"
-    assert told("recall at 1", theirs.versus(ours, "recall at 1", 64)) == "worse"
-    assert told("recall at 1", ours.versus(ours, "recall at 1", 64)) == "equal"
-    assert told("recall at 1", row("odd", [0.5, 0.1, 0.9]).versus(theirs, "recall at 1", 64)) == "untold"
+    verdict = MEASURES["recall at 1"].verdict
+    assert verdict(versus) == "better"
+    assert verdict(theirs.versus(ours, "recall at 1", 64)) == "worse"
+    assert verdict(ours.versus(ours, "recall at 1", 64)) == "equal"
+    assert verdict(row("odd", [0.5, 0.1, 0.9]).versus(theirs, "recall at 1", 64)) == "not significant"
     assert ours.versus(row("others", [1.0, 1.0, 1.0], texts="others"), "recall at 1", 64) is None
     assert ours.versus(theirs, "recall at 1", 128) is None
 
@@ -80,24 +86,24 @@ def test_perplexities_are_compared_by_their_ratio_and_lower_is_better() -> None:
     versus = ours.versus(theirs, "perplexity", 64)
     assert versus is not None
     assert versus.mean == pytest.approx(math.exp(-0.995))
-    assert told("perplexity", versus) == "better"
+    assert MEASURES["perplexity"].verdict(versus) == "better"
     evaluation = Evaluation("causal", ("perplexity",), (64, 128), 2, (theirs, ours), ())
     assert evaluation.best("perplexity", 64) is ours
     assert evaluation.best("perplexity", 128) is None
     assert evaluation.reference is theirs
 
 
-def test_the_reference_is_chopping_and_json_holds_plain_numbers() -> None:
+def test_the_reference_is_chunking_and_json_holds_plain_numbers() -> None:
     rows = (
         row("new", [1, 1, 1]),
-        row("old", [1, 0, 1], baseline="cut"),
-        row("old", [1, 1, 1], baseline="chopped"),
+        row("old", [1, 0, 1], baseline="truncated"),
+        row("old", [1, 1, 1], baseline="chunked"),
     )
     evaluation = Evaluation("sentences", ("recall at 1",), (64, 128), 3, rows, ("a note",))
     assert evaluation.reference is rows[2]
     printed = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
-    assert printed["reference"] == "old, chopped"
-    figure = printed["rows"][1]["figures"]["recall at 1"]["64"]
+    assert printed["reference"] == "old, chunked"
+    figure = printed["rows"][1]["values"]["recall at 1"]["64"]
     assert figure["value"] == pytest.approx(2 / 3)
     assert figure["versus_reference"]["low"] < figure["versus_reference"]["value"] < 0
-    assert printed["rows"][1]["figures"]["recall at 1"]["128"] is None
+    assert printed["rows"][1]["values"]["recall at 1"]["128"] is None

@@ -10,34 +10,35 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_encoder
-from posembed.checkpoints.evaluate_sentences import (
-    PLACES,
+from posembed.evaluation.sentences import (
+    FITS,
+    PASSAGES,
     embed_texts,
     encoder,
     passages,
     ranks_of_own,
     retrieval_ranks,
 )
-from posembed.checkpoints.texts import Sample
+from posembed.evaluation.texts import Sample
 
 
 def bag_of_words(ids: Tensor) -> Tensor:
     return F.one_hot(ids, len(VOCABULARY)).float().mean(dim=1)
 
 
-def test_texts_of_words_of_their_own_are_found_wherever_the_passage_is_from() -> None:
+def test_texts_without_shared_words_are_found_by_every_passage() -> None:
     texts = torch.arange(60).reshape(6, 10)
-    ranks = retrieval_ranks(bag_of_words, texts, piece=10, passage=3)
-    assert {name: ranks_of.tolist() for name, ranks_of in ranks.items()} == dict.fromkeys(PLACES, [1] * 6)
+    ranks = retrieval_ranks(bag_of_words, texts, fit="whole", limit=10, passage=3)
+    assert {name: ranks_of.tolist() for name, ranks_of in ranks.items()} == dict.fromkeys(PASSAGES, [1] * 6)
 
 
-def test_what_is_cut_off_is_not_found_and_what_is_chopped_is() -> None:
+def test_chunked_texts_are_found_and_truncated_ones_are_not() -> None:
     texts = torch.arange(90).reshape(3, 30)
     texts[:, :10] = torch.arange(10)  # all begin alike
-    cut = retrieval_ranks(bag_of_words, texts, piece=10, passage=4, cut=True)
-    assert [ranks.tolist() for ranks in cut.values()] == [[3, 3, 3]] * 3
-    chopped = retrieval_ranks(bag_of_words, texts, piece=10, passage=4)
-    assert chopped["end"].tolist() == [1, 1, 1]
+    truncated = retrieval_ranks(bag_of_words, texts, fit="truncated", limit=10, passage=4)
+    assert [ranks.tolist() for ranks in truncated.values()] == [[3, 3, 3]] * 3
+    chunked = retrieval_ranks(bag_of_words, texts, fit="chunked", limit=10, passage=4)
+    assert chunked["end"].tolist() == [1, 1, 1]
 
 
 def test_ranks_against_a_loop() -> None:
@@ -51,11 +52,11 @@ def test_ranks_against_a_loop() -> None:
     assert ranks_of_own(queries, answers)[3] == 20
 
 
-def test_a_chopped_text_is_the_mean_of_its_pieces_by_their_tokens() -> None:
+def test_a_chunked_text_is_the_mean_of_its_chunks_by_their_tokens() -> None:
     texts = torch.randint(0, 90, (4, 25))
-    pieces = [F.normalize(bag_of_words(texts[:, start : start + 10]), dim=1) for start in (0, 10, 20)]
-    expected = F.normalize((10 * pieces[0] + 10 * pieces[1] + 5 * pieces[2]) / 25, dim=1)
-    torch.testing.assert_close(embed_texts(bag_of_words, texts, piece=10), expected)
+    chunks = [F.normalize(bag_of_words(texts[:, start : start + 10]), dim=1) for start in (0, 10, 20)]
+    expected = F.normalize((10 * chunks[0] + 10 * chunks[1] + 5 * chunks[2]) / 25, dim=1)
+    torch.testing.assert_close(embed_texts(bag_of_words, FITS["chunked"](texts, 10)), expected)
 
 
 def test_passages_lie_inside() -> None:

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from posembed.lab.cost.results import CostResult, CostRow
-from posembed.report.cost.words import cheapest_first, quoted_share
 from posembed.report.drawing import INK, LETTER, MUTED, PAPER, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
 from posembed.report.line_chart import Line, line_chart
+from posembed.report.questions.cost_words import cheapest_first, quoted_share
 from posembed.statistics import Estimate
 
 ALONE, ADDED = SERIES[0], SERIES[1]

@@ -8,8 +8,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from evaluated_models import save_tokenizer
-from posembed.checkpoints.texts import draw_sample, read_documents, split_document
 from posembed.errors import DataError
+from posembed.evaluation.texts import draw_sample, read_documents, split_document
 
 
 def test_wikitext_is_split_at_its_titles() -> None:
@@ -28,12 +28,15 @@ def test_other_files_are_split_at_blank_lines_and_files_of_a_folder_are_not(tmp_
     assert read_documents(tmp_path) == ["three", "one\nline\n \n\ntwo"]
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_files_without_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="not UTF-8"):
         read_documents(tmp_path / "bytes")
     with pytest.raises(DataError, match="expected a text file"):
         read_documents(tmp_path / "nothing")
+    for path in ("a" * 300, "a\0b", tmp_path / "bytes" / "below"):
+        with pytest.raises(DataError, match="expected a text file"):
+            read_documents(path)
     (tmp_path / "blank").write_text(" \n\n ")
     with pytest.raises(DataError, match="no text"):
         read_documents(tmp_path / "blank")
@@ -57,7 +60,7 @@ def test_samples(tmp_path: Path, specials: bool) -> None:
     assert windows.ids.tolist() == [ids(1, start) for start in range(0, 25 - width + 1, width)] + [
         ids(2, start) for start in range(0, (4 - 25 // width) * width, width)
     ]
-    with pytest.raises(DataError, match="of 3 documents the longest has 30; give more or longer text"):
+    with pytest.raises(DataError, match="the longest of 3 documents has 30; give more or longer text"):
         draw_sample(tokenizer, documents, length=40, most=9, fewest=1, one_each=True)
 
 

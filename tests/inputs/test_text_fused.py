@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed import inputs
-from posembed.inputs import embed
+from posembed.inputs import text
 from posembed.kernels import pieces
 
 PAD = 1
@@ -36,8 +36,8 @@ CALLS = {
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One element for each lookup from now on."""
     seen: list[None] = []
-    lookup = embed.lookup
-    monkeypatch.setattr(embed, "lookup", lambda *args, **kwargs: (seen.append(None), lookup(*args, **kwargs))[1])
+    lookup = text.lookup
+    monkeypatch.setattr(text, "lookup", lambda *args, **kwargs: (seen.append(None), lookup(*args, **kwargs))[1])
     monkeypatch.setattr(pieces, "PIECE", 8)
     return seen
 
