@@ -1,5 +1,6 @@
 from . import inputs as inputs
 from . import kernels as kernels
+from . import nn as nn
 from . import positions as positions
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
