@@ -221,5 +221,6 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
 def refuse_unknown(question: Question, left: Mapping[str, Any], *settings: type[Any]) -> None:
     """Raises ArgumentError if options are left that none of the settings has."""
     if left:
-        known = ", ".join(name for kind in settings for name in options(kind))
+        own = [question.compared, "preset"] if isinstance(question, TrainedQuestion) else ["out"]
+        known = ", ".join([*own, *(name for kind in settings for name in options(kind))])
         raise ArgumentError(f"unknown option {', '.join(sorted(left))} of {question.name}; known are {known}")

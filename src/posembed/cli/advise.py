@@ -130,13 +130,11 @@ def _existing(checkpoint: str | None, table: int | None, grid: Grid | None) -> E
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if not checkpoint:
         return None
+    from posembed.checkpoints.found import PositionTable
     from posembed.checkpoints.inspect import inspect_checkpoint
 
-    report = inspect_checkpoint(checkpoint)
-    tables = [found for found in report.tables if found.table.kind == "learned" and found.table.layout is not None]
-    if not tables:
-        return Existing(None, source=checkpoint)
-    first = tables[0]
-    assert first.table.layout is not None
-    findings = tuple(str(finding) for finding in first.findings)
-    return Existing(first.table.length, first.table.layout.grid, checkpoint, findings)
+    for report in inspect_checkpoint(checkpoint).tables:
+        if isinstance(report.table, PositionTable) and report.table.kind == "learned":
+            findings = tuple(map(str, report.findings))
+            return Existing(report.table.length, report.table.layout.grid, checkpoint, findings)
+    return Existing(None, source=checkpoint)

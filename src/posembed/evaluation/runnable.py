@@ -13,13 +13,14 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from posembed.checkpoints.files import Checkpoint, is_plain_name, open_checkpoint
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.json_files import read_json
 from posembed.checkpoints.rebuild import first_line, quiet
-from posembed.checkpoints.resize import RECORD
 from posembed.checkpoints.settings import SENTENCE_SETTINGS
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.names import is_plain_name
 
 Kind = Literal["causal", "masked", "sentences"]
 KINDS: dict[Kind, str] = {
@@ -148,10 +149,10 @@ def open_runnable(source: str | Path) -> Runnable:
     else:
         kind = language_model(source, config)
     found = find_tables(config, checkpoint.tensors)
-    lengths = [table.length for table in found.tables if table.layout is not None and table.layout.grid is None]
-    rows = least(*lengths)
+    rows = least(*(table.length for table in found.understood if table.layout.grid is None))
     fed = fed_length(checkpoint) if kind == "sentences" else None
-    claimed = getattr(found.known, "max_position_embeddings", None) if rows is None else rows
+    known = found.built.config if found.built else None
+    claimed = getattr(known, "max_position_embeddings", None) if rows is None else rows
     old = least(length_before(checkpoint), claimed, fed)
     return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)
 

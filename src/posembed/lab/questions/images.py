@@ -1,4 +1,4 @@
-"""Which positions do images want, and which still work on another grid?"""
+"""Which position encodings suit images, and which still work on another grid?"""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ImageSummary(Summary):
 class Images(TrainedQuestion["ImageSpec", "Recognised", ImageSummary]):
     name = page = "images"
     group = "tasks"
-    asks = "Which positions do images want, and which still work on another grid?"
+    asks = "Which position encodings suit images, and which still work on another grid?"
     Spec = ImageSpec
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
