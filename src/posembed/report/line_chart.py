@@ -176,8 +176,8 @@ def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> f
     across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
     runs = [np.array(taken)]
     for line in axes.get_lines():
-        places = to_axes.transform(line.get_xydata())
-        runs.append(np.interp(across, *places.T, left=math.nan, right=math.nan))
+        places = to_axes.transform(np.column_stack(line.get_data()))
+        runs.append(np.interp(across, places[:, 0], places[:, 1], left=math.nan, right=math.nan))
     there = np.concatenate(runs)
     there = there[np.isfinite(there)]
     heights = np.linspace(0.04, 0.9, 44)
