@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from posembed.lab.encodings import ENCODINGS
+from posembed.nn.encodings import ENCODINGS, names_for
 
 
 def test_every_encoding_with_what_it_learns(posembed) -> None:
@@ -26,9 +26,12 @@ def test_every_encoding_with_what_it_learns(posembed) -> None:
         "fire": 2 * 32 + 32 * 4 + 4 + 2,
         "pope": 4 * 16,
         "rope-yarn": 0,
+        "learned-1d": (1 + 14 * 14) * 64,
+        "factorized": (1 + 14 + 14) * 64,
         "none": 0,
     }
     assert {name: rows[name]["parameters"] for name in learned} == learned
+    assert {name for name, row in rows.items() if "encoder" in row["models"]} == set(names_for("encoder"))
 
 
 def test_the_table_shows_all_of_it(posembed) -> None:

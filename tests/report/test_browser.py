@@ -18,8 +18,8 @@ import pytest
 from transformers import ViTConfig, ViTModel
 
 from made_up_runs import run, runs, save
-from posembed.checkpoints.evaluation import Evaluation, Row
 from posembed.checkpoints.inspect import inspect_checkpoint
+from posembed.evaluation.results import Evaluation, Row
 from posembed.report.checkpoint.report import write_checkpoint_page
 from posembed.report.evaluation.report import write_evaluation_page
 from posembed.report.questions import write_report
@@ -121,7 +121,7 @@ def test_pages_about_checkpoints(tmp_path: Path) -> None:
         fits(look_at(page, tmp_path, 400), figures)
     values = {"recall at 1": {512: (1.0, 0.0, 1.0), 2048: (1.0, 0.0, 0.5)}}
     rows = [Row(f"a-checkpoint-{n}", "", None, "", values) for n in range(9)]
-    rows.append(Row("a-checkpoint-1", "chopped at 512", None, "", values))
+    rows.append(Row("a-checkpoint-1", "chunked at 512", None, "", values))
     evaluation = Evaluation("sentences", ("recall at 1",), (512, 2048), 3, tuple(rows), ())
     fits(look_at(write_evaluation_page(evaluation, tmp_path / "evaluation.html"), tmp_path, 400), 1)
 

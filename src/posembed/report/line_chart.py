@@ -54,6 +54,7 @@ def line_chart(
     target: float | None = None,
     shade_trained: bool = False,
     past_end: str = "no position past",
+    baselines: Sequence[str] = (),
 ) -> Figure:
     """Draws the lines.
 
@@ -62,9 +63,10 @@ def line_chart(
         trained: the x of training, marked by a dotted line, or by a shade from 0 up to it; None marks nothing.
         logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
         target: a share marked by a horizontal line.
-        past_end: what it writes next to lines with an end, before the x.
+        past_end: what it writes next to lines with an end, before the x. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
+    drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
     last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
     whole = [line for line in lines if line.points and line.end is None]
     top = logarithmic[1] if logarithmic else math.inf
@@ -176,7 +178,7 @@ def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> f
     across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
     runs = [np.array(taken)]
     for line in axes.get_lines():
-        places = to_axes.transform(np.column_stack(line.get_data()))
+        places = to_axes.transform(np.asarray(line.get_xydata()))
         runs.append(np.interp(across, places[:, 0], places[:, 1], left=math.nan, right=math.nan))
     there = np.concatenate(runs)
     there = there[np.isfinite(there)]

@@ -44,7 +44,9 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
             shown.add_column(Text(_at_foot(_lines(cell), lines)), justify=side, overflow="fold")
         for row in table.rows:
             cells = [row.cells[column] for column in columns]
-            shown.add_row(Text(row.name), *(Text(_lines(cell), style=STYLES.get(cell.kind, "")) for cell in cells))
+            end = "\n" if any(cell.note for cell in cells) else ""  # values stand on one line, notes on the next
+            texts = (Text(cell.text + end + cell.note, style=STYLES.get(cell.kind, "")) for cell in cells)
+            shown.add_row(Text(row.name + end), *texts)
         for part in (Text(table.title, style="bold"), "", shown, ""):
             console.print(part)
         hidden = [" ".join(cell.text.split()) for i, cell in enumerate(table.head) if i not in columns]
@@ -53,8 +55,11 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first."""
-    names = _width([Cell(table.first), *(Cell(row.name) for row in table.rows)])
+    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first.
+
+    Names longer than half of the width, such as paths, are folded.
+    """
+    names = min(_width([Cell(table.first), *(Cell(row.name) for row in table.rows)]), width // 2)
     widths = [_width([cell, *(row.cells[i] for row in table.rows)]) for i, cell in enumerate(table.head)]
     shown = list(range(len(widths)))
     while names + sum(widths[i] + BETWEEN for i in shown) > width:

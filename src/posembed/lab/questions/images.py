@@ -93,9 +93,9 @@ class Images(TrainedQuestion["ImageSpec", "Recognised", ImageSummary]):
     presets = PRESETS
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.image_encodings import require_image_encoding
+        from posembed.lab.encodings import split_name
 
-        require_image_encoding(name)
+        split_name(name, "images")
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[ImageClassification, ImageSpec]:
         from posembed.lab.data.images import load_images

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.image_encodings import IMAGE_ENCODINGS
+from posembed.lab.encodings import ENCODINGS
 from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
 from posembed.report.line_chart import Line, line_chart
@@ -92,8 +92,8 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 rows,
                 self.first,
                 {
-                    Cell("what it is", kind="words"): lambda row: IMAGE_ENCODINGS[row.name].line,
-                    Cell("on another grid", kind="words"): lambda row: IMAGE_ENCODINGS[row.name].regridded,
+                    Cell("what it is", kind="words"): lambda row: ENCODINGS[row.name].line,
+                    Cell("on another grid", kind="words"): lambda row: ENCODINGS[row.name].regridded,
                 },
             ),
         ]
