@@ -21,9 +21,8 @@ from posembed.cli.compare.progress import ProgressBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.lengths import LengthSummary
+from posembed.lab.questions.lengths import LengthSpec, LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.encodings import ENCODINGS, Entry
 from posembed.statistics import Estimate
@@ -89,7 +88,7 @@ def main() -> None:
 
 
 def folder_of(study: str) -> RunFolder:
-    return RunFolder(Path("runs") / "learned-full-attention" / study, LanguageModelling)
+    return RunFolder(Path("runs") / "learned-full-attention" / study, LengthSpec)
 
 
 def write_page(corpus: Corpus) -> Path:

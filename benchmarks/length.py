@@ -19,9 +19,8 @@ from posembed.cli.compare.progress import ProgressBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.lengths import LengthSummary
+from posembed.lab.questions.lengths import LengthSpec, LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.nn.encodings import ENCODINGS, Entry, Sizes
@@ -91,7 +90,7 @@ def main() -> None:
 
 
 def folder_of(text: str, study: str) -> RunFolder:
-    return RunFolder(Path("runs") / f"length-{text}" / study, LanguageModelling)
+    return RunFolder(Path("runs") / f"length-{text}" / study, LengthSpec)
 
 
 def write_page(text: str, corpus: Corpus) -> Path:

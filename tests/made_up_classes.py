@@ -13,8 +13,8 @@ from posembed.lab.questions.images import ImageSpec
 from posembed.lab.questions.text import DEFAULTS as TEXT_DEFAULTS
 from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.images import ImageClassification, Recognised
-from posembed.lab.tasks.text import Classified, TextClassification
+from posembed.lab.tasks.images import Recognised
+from posembed.lab.tasks.text import Classified
 
 DOCUMENTS, PIECES = 60, 10
 TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}
@@ -85,7 +85,7 @@ def image_runs(seeds: int = 3, names: tuple[str, ...] = tuple(IMAGE_ACCURACY)) -
 def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, and tables for the encodings that have one."""
     texts = isinstance(results[0].spec, TextSpec)
-    there = RunFolder(folder, TextClassification if texts else ImageClassification)
+    there = RunFolder(folder, TextSpec if texts else ImageSpec)
     there.prepare(results[0].spec)
     for result in results:
         there.add(result)

@@ -12,7 +12,7 @@ from made_up_runs import spec
 from posembed.lab.questions.inits import InitSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements, initial_table
+from posembed.lab.tasks.initial_values import InitMeasurements, initial_table
 
 TYPICAL = {
     "normal-0.02": 1.400,
@@ -75,7 +75,7 @@ def typical(seeds: int) -> list[RunResult]:
 
 def save_inits(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, and tables that end alike."""
-    there = RunFolder(folder, InitialValues)
+    there = RunFolder(folder, InitSpec)
     there.prepare(results[0].spec)
     end = torch.randn(64, 96, generator=torch.Generator().manual_seed(0)).cumsum(dim=0) * 0.02
     for result in results:

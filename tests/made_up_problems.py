@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from posembed.lab.questions.problems import Problem
+from posembed.lab.questions.problems import Problem, ProblemSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.problems import ProblemSolving, Solved
+from posembed.lab.tasks.problems import Solved
 
 SIZES = (5, 10, 30)
 
@@ -59,7 +59,7 @@ def runs(seeds: int) -> list[RunResult]:
 
 def save_problems(folder: Path, results: list[RunResult]) -> RunFolder:
     """Returns a run folder with these results."""
-    there = RunFolder(folder, ProblemSolving)
+    there = RunFolder(folder, ProblemSpec)
     there.prepare(results[0].spec)
     for each in results:
         there.add(each)

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.measure import Measurements
 from posembed.lab.model.looking import save_attention
-from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.tasks.language import LanguageModelling
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)
@@ -103,7 +101,7 @@ def runs(seeds: int = 1, names: tuple[str, ...] = tuple(TYPICAL)) -> list[RunRes
 
 def save(folder: Path, results: list[RunResult]) -> RunFolder:
     """A run folder with these results, tables for the encodings that have one, and where the heads look."""
-    there = RunFolder(folder, LanguageModelling)
+    there = RunFolder(folder, LengthSpec)
     there.prepare(results[0].spec)
     generator = torch.Generator().manual_seed(0)
     for result in results:

@@ -75,7 +75,7 @@ class Prepared:
     specs: Sequence[TrainingSpec]
     reading: Reading
     conduct: Conduct
-    folder: RunFolder[Any, Any]
+    folder: RunFolder[Any]
     accelerator: Accelerator
 
     def plan(self) -> list[PlannedRun]:
@@ -212,7 +212,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     question.check(names, conduct.seeds, reading)
     task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
-    folder = RunFolder(conduct.out or Path("runs") / question.name, question.task_type())
+    folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec)
     tracking = tracking_folder(folder.path)
     accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)

@@ -82,7 +82,7 @@ def texts_of(name: str, folder: Path) -> dict[Path, str]:
     FOLDERS[name](folder)
     page = page_text(write_report(folder).read_text(encoding="utf-8"))
     question: Any = QUESTIONS[name]
-    summary = question.summarise(RunFolder(folder, question.task_type()).results())
+    summary = question.summarise(RunFolder(folder, question.Spec).results())
     page_maker = page_of(question)
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80

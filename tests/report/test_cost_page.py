@@ -13,8 +13,8 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, prepare, save
 from posembed.lab.cost.settings import CostSettings
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.tasks.language import LanguageModelling
 from posembed.report.questions import write_report
 from posembed.report.questions.cost import render
 from posembed.report.questions.cost_tables import cost_tables
@@ -191,9 +191,9 @@ def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
 def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
     save(RESULT, tmp_path / "cost")
     with pytest.raises(RunFolderError, match="keeps a result of posembed compare cost"):
-        RunFolder(tmp_path / "cost", LanguageModelling).prepare(spec("rope"))
+        RunFolder(tmp_path / "cost", LengthSpec).prepare(spec("rope"))
     assert [path.name for path in (tmp_path / "cost").iterdir()] == [FILE]
-    RunFolder(tmp_path / "runs", LanguageModelling).prepare(spec("rope"))
+    RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
     with pytest.raises(RunFolderError, match="keeps runs of another question"):
         prepare(tmp_path / "runs", RESULT.settings)
 

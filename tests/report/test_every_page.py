@@ -64,8 +64,8 @@ class Tags(HTMLParser):
         self.found.append(tag)
 
 
-def folder_of(path: Path, results: list[RunResult]) -> RunFolder[Any, Any]:
-    folder = RunFolder(path, QUESTIONS[results[0].spec.question].task_type())
+def folder_of(path: Path, results: list[RunResult]) -> RunFolder[Any]:
+    folder = RunFolder(path, QUESTIONS[results[0].spec.question].Spec)
     folder.prepare(results[0].spec)
     for result in results:
         folder.add(result)
@@ -101,7 +101,7 @@ def test_a_page_is_whole_whatever_became_of_the_runs(name: str, state: str, tmp_
 @pytest.mark.parametrize("name", MADE)
 def test_a_folder_in_which_nothing_has_finished(name: str, tmp_path: Path) -> None:
     question = QUESTIONS[name]
-    folder = RunFolder(tmp_path, question.task_type())
+    folder = RunFolder(tmp_path, question.Spec)
     folder.prepare(MADE[name](1)[0].spec)
     with pytest.raises(ArgumentError, match="no run is finished yet"):
         write_report(tmp_path)

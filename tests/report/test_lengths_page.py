@@ -12,8 +12,8 @@ from made_up_runs import TYPICAL, run, runs, save, spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.question import Compared
 from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.tasks.language import LanguageModelling
 from posembed.report.page import Table
 from posembed.report.questions import write_report
 from posembed.report.questions.lengths import PAGE
@@ -154,7 +154,7 @@ def test_text_is_escaped(tmp_path: Path) -> None:
 
 def save_as_it_is(path: Path, results: list) -> RunFolder:
     """A folder that somebody else wrote."""
-    folder = RunFolder(path, LanguageModelling)
+    folder = RunFolder(path, LengthSpec)
     folder.prepare(results[0].spec)
     for result in results:
         folder.add(result)
@@ -184,7 +184,7 @@ def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
         write_report(folder.path, tmp_path / "nowhere" / "report.html")
     with pytest.raises(RunFolderError, match="is not a run folder"):
         write_report(tmp_path / "nowhere")
-    empty = RunFolder(tmp_path / "empty", LanguageModelling)
+    empty = RunFolder(tmp_path / "empty", LengthSpec)
     empty.prepare(spec("rope"))
     with pytest.raises(ArgumentError, match="no run is finished yet"):
         write_report(empty.path)

@@ -10,39 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import DataError, PositionError
+from posembed.lab.questions.lengths import Measurements
 
 TOKENS_AT_ONCE = 16384
 PROBES = 64
 
 LossOfTokens = Callable[[Tensor], Tensor]
 """Maps token ids (N, c + 1) to the losses (N, c) of all tokens but the first, given those before them."""
-
-
-@dataclass(frozen=True)
-class Measurements:
-    """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
-
-    nonoverlapping: over non-overlapping windows of each length, as the ALiBi paper reports perplexity.
-    same_tokens: of the same tokens, the last of every longest window, with that many tokens of context.
-    chunked: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
-    chunked_same_tokens: of the tokens of ``same_tokens``, fed in chunks too.
-    repeat_gain: by the gap in tokens, how much lower the loss of a passage is at its repetition.
-    bytes_per_token: of the tokens of ``nonoverlapping``; None if the tokenizer loses text.
-    """
-
-    nonoverlapping: dict[int, float | None]
-    same_tokens: dict[int, float | None]
-    chunked: dict[int, float]
-    chunked_same_tokens: dict[int, float]
-    repeat_gain: dict[int, float | None]
-    bytes_per_token: dict[int, float | None]
 
 
 def everything(

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option
+from posembed.lab.by_seed import BySeed, by_name
+from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, require_trainable
 
 if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
     from posembed.lab.tasks.task import Task
+    from posembed.nn.encodings import Use
 
 SummaryT = TypeVar("SummaryT", bound="Summary")
 
@@ -82,18 +84,22 @@ class Question:
 
 
 class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
-    """A question that trains models. Subclasses set the attributes and define the five methods at the end."""
+    """A question that trains models. Subclasses set the attributes and define ``load`` and ``summary``."""
 
     Spec: type[SpecT]
     ReadingType: ClassVar[type[Reading]] = Compared
+    use: Use = "decoder"
+    """What its encodings are for."""
     usual: tuple[str, ...]
     """The names that are compared if none are given."""
     usual_reference: str | None = None
-    names_help: str = "Encodings to compare, joined by commas. NAME+window applies a causal window."
+    names_help: str = "Encodings to compare, joined by commas."
     presets: Mapping[str, Mapping[str, Any]]
     """Settings that go together, by name; the one called ``preset`` is the default."""
     preset: str = "default"
     presets_help: str | None = None
+    counts: tuple[str, ...] = ()
+    """Its own settings that must be at least 1."""
 
     @property
     def compared(self) -> str:
@@ -126,6 +132,25 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"the reference {wanted!r} is not among {', '.join(names)}; add it to them")
         self.check_reading(reading)
 
+    def check_name(self, name: str) -> None:
+        """Raises ArgumentError for a name that this question cannot compare."""
+        from posembed.lab.encodings import split_name
+
+        split_name(name, self.use)
+
+    def check_reading(self, reading: Any) -> None:
+        """Raises ArgumentError for a reading that no summary can have."""
+
+    def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
+        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty.
+
+        Raises:
+            ArgumentError, DataError: settings that no run can have, or data that cannot be read.
+        """
+        require_trainable(chosen, *self.counts)
+        task, found = self.load(chosen)
+        return task, self.Spec(question=self.name, **chosen, **found)
+
     def specs(self, shared: SpecT, names: Sequence[str], seeds: int) -> list[SpecT]:
         """Returns one run per name and seed; all names of a seed come before the next seed."""
         return [
@@ -134,43 +159,30 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             for name in dict.fromkeys(names)
         ]
 
-    def reference(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Reading) -> str | None:
-        """Returns the name that the others are compared with: the one asked for, else the usual one, else the first.
+    def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
+        """Summarises runs that share all settings but their name and seed.
+
+        The others are compared with the name that the reading asks for, else the usual one, else the first.
 
         Raises:
             ArgumentError: no run is finished, or none of the reference.
         """
+        reading = reading or self.ReadingType()
         names = list(dict.fromkeys(result.spec.compared for result in results))
         if not names:
             raise ArgumentError("no run is finished yet; there is nothing to summarise")
         wanted = getattr(reading, "reference", None)
         if wanted not in (None, *names):
             raise ArgumentError(f"the reference {wanted!r} was not run; the finished runs are {', '.join(names)}")
-        return wanted or (self.usual_reference if self.usual_reference in names else names[0])
-
-    def check_reading(self, reading: Reading) -> None:
-        """Raises ArgumentError for a reading that no summary can have."""
-
-    @abstractmethod
-    def check_name(self, name: str) -> None:
-        """Raises ArgumentError for a name that this question cannot compare."""
+        usual = self.usual_reference if self.usual_reference in names else names[0]
+        reference = (wanted or usual) if isinstance(reading, Compared) else None
+        summary = self.summary(by_name(results, reference), results[0].spec, reading)
+        return dataclasses.replace(summary, reference=reference)
 
     @abstractmethod
-    def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
-        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty.
-
-        Raises:
-            ArgumentError, DataError: settings that no run can have, or data that cannot be read.
-        """
+    def load(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], dict[str, Any]]:
+        """Checks and completes the settings in ``chosen``. Returns the task, and the settings that its data decide."""
 
     @abstractmethod
-    def task_type(self) -> type[Task[SpecT, MeasuredT]]:
-        """Returns the class of its task, which reads the results of a run folder."""
-
-    @abstractmethod
-    def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
-        """Summarises runs that share all settings but their name and seed.
-
-        Raises:
-            ArgumentError: no run is finished, or none of the reference.
-        """
+    def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
+        """Summarises the runs of each name. spec: any of theirs, for the settings that they share."""

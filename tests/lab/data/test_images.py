@@ -136,7 +136,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 ) -> None:
     spec = dataclasses.replace(image_spec, encoding="factorized")
     whole = train.run(spec, image_task, accelerator)
-    folder = RunFolder(tmp_path, ImageClassification)
+    folder = RunFolder(tmp_path, ImageSpec)
     folder.prepare(spec)
 
     def press_ctrl_c(progress: train.Progress) -> None:

@@ -88,7 +88,7 @@ def test_a_run_measures_the_loss_and_what_became_of_the_table(
         assert measured.moved > 0
         assert (measured.cosine is None) == (spec.init == "zero")
         assert (measured.moved_times is None) == (spec.init == "zero")
-        assert result_from_json(result.to_json(), InitialValues) == result
+        assert result_from_json(result.to_json(), InitSpec) == result
 
 
 def test_measures_of_a_table() -> None:

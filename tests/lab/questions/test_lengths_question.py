@@ -7,8 +7,7 @@ import pytest
 
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError
-from posembed.lab.measure import Measurements
-from posembed.lab.questions.lengths import PRESETS, LengthSpec
+from posembed.lab.questions.lengths import PRESETS, LengthSpec, Measurements
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import default_window
 

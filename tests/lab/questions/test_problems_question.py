@@ -10,9 +10,8 @@ from asked import runs_of, shared, summarise
 from made_up_problems import result, runs
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.problems import solves
+from posembed.lab.questions.problems import ProblemSpec, solves
 from posembed.lab.runs.results import result_from_json
-from posembed.lab.tasks.problems import ProblemSolving
 from posembed.report.questions.problems_words import answer, ends_at, percent, share_interval, solves_in_words
 from posembed.statistics import estimate
 
@@ -63,7 +62,7 @@ def test_the_summary_is_arithmetic_over_seeds() -> None:
 
 def test_a_result_survives_its_line_of_json() -> None:
     made = result("abacus", (1.0, 0.5, None))
-    assert result_from_json(made.to_json(), ProblemSolving) == made
+    assert result_from_json(made.to_json(), ProblemSpec) == made
 
 
 def test_the_answer_says_who_goes_how_far() -> None:

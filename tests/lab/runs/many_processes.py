@@ -16,11 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from posembed.lab.measure import Measurements
-from posembed.lab.questions.lengths import PRESETS, LengthSpec
+from posembed.lab.questions.lengths import PRESETS, LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.language import LanguageModelling
 
 KILLS = 25
 SETTINGS = LengthSpec(
@@ -32,7 +30,7 @@ LOSSES = tuple((step, 2.5) for step in range(100))
 
 
 def work(path: Path, seeds: range, done: int) -> None:
-    folder = RunFolder(path, LanguageModelling)
+    folder = RunFolder(path, LengthSpec)
     specs = [dataclasses.replace(SETTINGS, seed=seed) for seed in seeds]
     folder.prepare(specs[0])
     there = {result.spec for result in folder.results()}

@@ -97,8 +97,8 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     one_thread: None,
 ) -> None:
     specs = Lengths().specs(spec, ["learned", "rope", "alibi"], 1)
-    alone = sweep(specs, task, RunFolder(tmp_path / "alone", LanguageModelling), accelerator)
-    folder = RunFolder(tmp_path / "ray", Fatal)
+    alone = sweep(specs, task, RunFolder(tmp_path / "alone", LengthSpec), accelerator)
+    folder = RunFolder(tmp_path / "ray", LengthSpec)
     diary = Diary()
     fatal = Fatal(task, tmp_path / "killed")
     together = sweep_on_ray(specs, fatal, folder, address="ray", device="cpu", watcher=diary)
@@ -107,7 +107,7 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     assert sorted(diary.finished_) == sorted(spec.name for spec in specs)
     assert {step for _, step in diary.steps} <= {10}
     learned = folder.table(specs[0])
-    assert learned.read_bytes() == RunFolder(tmp_path / "alone", LanguageModelling).table(specs[0]).read_bytes()
+    assert learned.read_bytes() == RunFolder(tmp_path / "alone", LengthSpec).table(specs[0]).read_bytes()
     # The same folder goes on, there or here.
     again = Diary()
     more = Lengths().specs(spec, ["learned", "rope", "alibi", "none"], 1)
@@ -122,7 +122,7 @@ def test_a_mistake_is_said_before_anything_is_sent(
 ) -> None:
     far = dataclasses.replace(spec, encoding="rope", test_lengths=(16, 99_999))
     with pytest.raises(DataError, match="99,999"):
-        sweep_on_ray([far], task, RunFolder(tmp_path / "run", LanguageModelling), address="ray")
+        sweep_on_ray([far], task, RunFolder(tmp_path / "run", LengthSpec), address="ray")
     assert not (tmp_path / "run").exists()
 
 

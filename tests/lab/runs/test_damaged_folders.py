@@ -106,7 +106,7 @@ def test_a_folder_that_goes_away(
     tmp_path: Path, task: LanguageModelling, spec: LengthSpec, accelerator: Accelerator
 ) -> None:
     specs = [dataclasses.replace(spec, encoding="learned")]
-    folder = RunFolder(tmp_path / "runs", LanguageModelling)
+    folder = RunFolder(tmp_path / "runs", LengthSpec)
     for what in (
         lambda: shutil.rmtree(folder.path),
         lambda: folder.path.rename(tmp_path / "moved"),
@@ -156,7 +156,7 @@ def test_a_signal_in_a_step_that_fails_is_not_lost(
     accelerator: Accelerator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder, steps = RunFolder(tmp_path, LanguageModelling), iter(range(99))
+    folder, steps = RunFolder(tmp_path, LengthSpec), iter(range(99))
 
     def loss(*arguments: Any) -> torch.Tensor:
         if next(steps) == step:
@@ -174,7 +174,7 @@ def test_no_checkpoint_of_a_finished_run_stays(
     tmp_path: Path, task: LanguageModelling, spec: LengthSpec, accelerator: Accelerator
 ) -> None:
     """A kill between the result and the removal of its checkpoint."""
-    folder = RunFolder(tmp_path, LanguageModelling)
+    folder = RunFolder(tmp_path, LengthSpec)
     specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi")]
     sweep(specs[:1], task, folder, accelerator)
     for one in specs:

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.tasks.language import LanguageModelling
 
 ENCODINGS = ("rope", "alibi", "none", "learned", "sinusoidal", "t5")
 SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 600 --batch 2 --test-tokens 200"
@@ -65,4 +65,4 @@ def test_a_ray_process_that_is_killed_ends_the_command_with_a_word(tmp_path: Pat
     assert process.returncode != 0
     assert "posembed: error: this command was ended from outside, as Ray does" in said
     assert f"the finished runs are kept in {out}, and the same command continues from them" in said
-    assert 1 <= len(RunFolder(out, LanguageModelling).results()) < len(ENCODINGS)
+    assert 1 <= len(RunFolder(out, LengthSpec).results()) < len(ENCODINGS)

@@ -13,8 +13,8 @@ import pytest
 
 from posembed import files
 from posembed.files import remove_leftovers, write_text, written_whole
+from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.tasks.language import LanguageModelling
 
 PROCESSES, RESULTS = 4, 200
 
@@ -26,7 +26,7 @@ def test_no_result_is_lost_though_processes_are_killed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (killed,) = re.findall(r"killed (\d+)", done.stderr)
     assert int(killed) >= 20
-    results = RunFolder(tmp_path, LanguageModelling).results()
+    results = RunFolder(tmp_path, LengthSpec).results()
     assert sorted(result.spec.seed for result in results) == list(range(PROCESSES * RESULTS))
     added = done.stdout.split()
     assert len(added) == len(set(added))  # a result that was added is not made again

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from posembed import RunFolderError
-from posembed.lab.measure import Measurements
-from posembed.lab.questions.lengths import LengthSpec
+from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult, read_settings, result_from_json
-from posembed.lab.tasks.language import LanguageModelling
 
 
 def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
@@ -28,9 +26,9 @@ def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
 
 def test_there_and_back(spec: LengthSpec) -> None:
     done = result(dataclasses.replace(spec, encoding="rope"), loss=0.1 + 0.2)
-    assert result_from_json(done.to_json(), LanguageModelling) == done
+    assert result_from_json(done.to_json(), LengthSpec) == done
     failed = dataclasses.replace(done, measurements=None, failure="the loss was nan at step 3")
-    assert result_from_json(failed.to_json(), LanguageModelling) == failed
+    assert result_from_json(failed.to_json(), LengthSpec) == failed
 
 
 def test_the_path_of_the_data_decides_nothing(spec: LengthSpec) -> None:
@@ -52,7 +50,7 @@ def test_keys_tell_specs_apart(spec: LengthSpec) -> None:
 
 
 def test_results_come_back_in_order(tmp_path: Path, spec: LengthSpec) -> None:
-    folder = RunFolder(tmp_path / "new" / "run", LanguageModelling)
+    folder = RunFolder(tmp_path / "new" / "run", LengthSpec)
     folder.prepare(spec)
     assert folder.results() == []
     done = [result(dataclasses.replace(spec, encoding=name)) for name in ("rope", "alibi")]
@@ -65,7 +63,7 @@ def test_results_come_back_in_order(tmp_path: Path, spec: LengthSpec) -> None:
 
 
 def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSpec) -> None:
-    folder = RunFolder(tmp_path, LanguageModelling)
+    folder = RunFolder(tmp_path, LengthSpec)
     folder.prepare(spec)
     specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi", "none")]
     for one in specs:
@@ -82,7 +80,7 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
 
 
 def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) -> None:
-    folder = RunFolder(tmp_path, LanguageModelling)
+    folder = RunFolder(tmp_path, LengthSpec)
     folder.prepare(spec)
     folder.prepare(dataclasses.replace(spec, encoding="alibi", seed=7))  # these may differ
     folder.prepare(dataclasses.replace(spec, data="/another/path", tokenizer="bytes/"))  # the hash decides
@@ -97,9 +95,9 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) 
 def test_folders_that_cannot_be_used(tmp_path: Path, spec: LengthSpec) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match=r"cannot be written.*another --out"):
-        RunFolder(tmp_path / "file" / "run", LanguageModelling).prepare(spec)
+        RunFolder(tmp_path / "file" / "run", LengthSpec).prepare(spec)
     with pytest.raises(RunFolderError, match=r"is not a run folder.*posembed compare lengths"):
         read_settings(tmp_path)
     (tmp_path / "settings.json").write_text("{")
     with pytest.raises(RunFolderError, match="is damaged"):
-        RunFolder(tmp_path, LanguageModelling).prepare(spec)
+        RunFolder(tmp_path, LengthSpec).prepare(spec)

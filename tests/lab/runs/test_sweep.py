@@ -43,8 +43,8 @@ def test_a_sweep_cut_off_goes_on_where_it_stopped(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     specs = runs_of(spec, ["learned", "rope", "alibi"], 1)
-    whole = sweep(specs, task, RunFolder(tmp_path / "whole", LanguageModelling), accelerator)
-    folder = RunFolder(tmp_path / "cut", LanguageModelling)
+    whole = sweep(specs, task, RunFolder(tmp_path / "whole", LengthSpec), accelerator)
+    folder = RunFolder(tmp_path / "cut", LengthSpec)
     with pytest.raises(KeyboardInterrupt):
         sweep(specs, task, folder, accelerator, Diary(stop_in="rope"))
     assert [r.spec.encoding for r in folder.results()] == ["learned"]
@@ -61,15 +61,15 @@ def test_more_seeds_and_encodings_join_a_folder(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     spec = dataclasses.replace(spec, steps=2)
-    sweep(runs_of(spec, ["rope"], 1), task, RunFolder(tmp_path, LanguageModelling), accelerator)
+    sweep(runs_of(spec, ["rope"], 1), task, RunFolder(tmp_path, LengthSpec), accelerator)
     diary = Diary()
-    sweep(runs_of(spec, ["rope", "none"], 2), task, RunFolder(tmp_path, LanguageModelling), accelerator, diary)
+    sweep(runs_of(spec, ["rope", "none"], 2), task, RunFolder(tmp_path, LengthSpec), accelerator, diary)
     assert diary.trained == ["none", "rope", "none"]
     with pytest.raises(RunFolderError, match="steps: 2 there, 3 now"):
         sweep(
             runs_of(dataclasses.replace(spec, steps=3), ["rope"], 1),
             task,
-            RunFolder(tmp_path, LanguageModelling),
+            RunFolder(tmp_path, LengthSpec),
             accelerator,
         )
 
@@ -91,10 +91,10 @@ def test_one_failed_run_does_not_stop_the_others(
 
     monkeypatch.setattr(task, "build", poisoned)
     specs = runs_of(dataclasses.replace(spec, steps=2), ["rope", "alibi"], 1)
-    results = sweep(specs, task, RunFolder(tmp_path, LanguageModelling), accelerator)
+    results = sweep(specs, task, RunFolder(tmp_path, LengthSpec), accelerator)
     assert "at step 1 of 2" in (results[0].failure or "")
     assert results[1].failure is None
-    assert RunFolder(tmp_path, LanguageModelling).results() == results
+    assert RunFolder(tmp_path, LengthSpec).results() == results
     row = summarise(results).rows[0]
     assert row.failures == ("seed 0: " + (results[0].failure or ""),)
     assert set(row.perplexity.values()) == {None}
@@ -106,7 +106,7 @@ def test_a_mistake_in_any_run_is_said_before_the_first_trains(
     diary = Diary()
     specs = runs_of(dataclasses.replace(spec, window=8, ring=4), ["rope", "rolling"], 1)
     with pytest.raises(ArgumentError, match="ring=4"):
-        sweep(specs, task, RunFolder(tmp_path / "run", LanguageModelling), accelerator, diary)
+        sweep(specs, task, RunFolder(tmp_path / "run", LengthSpec), accelerator, diary)
     assert diary.trained == []
     assert not (tmp_path / "run").exists()
 

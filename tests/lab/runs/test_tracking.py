@@ -45,7 +45,7 @@ def test_every_step_and_the_measurements_are_in_tensorboards_files(
     )
     watcher = Recorder()
     tracked = tracking.Tracked(accelerator, "tensorboard", tmp_path / "runs", watcher)
-    results = sweep(specs, task, RunFolder(tmp_path / "runs", LanguageModelling), accelerator, tracked)
+    results = sweep(specs, task, RunFolder(tmp_path / "runs", LengthSpec), accelerator, tracked)
     assert [told for told in watcher.told if not isinstance(told, float)] == [
         specs[0], results[0], specs[1], results[1],
     ]  # fmt: skip

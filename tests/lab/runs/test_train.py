@@ -38,7 +38,7 @@ def side_files(folder: RunFolder, spec: LengthSpec) -> dict[str, bytes]:
 
 @pytest.fixture
 def folder(tmp_path: Path, spec: LengthSpec) -> RunFolder:
-    folder = RunFolder(tmp_path, LanguageModelling)
+    folder = RunFolder(tmp_path, LengthSpec)
     folder.prepare(spec)
     return folder
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, spec: LengthSpec) -> RunFolder:
 @pytest.fixture
 def whole_folder(tmp_path: Path, spec: LengthSpec) -> RunFolder:
     """For a run that nothing stops."""
-    folder = RunFolder(tmp_path / "whole", LanguageModelling)
+    folder = RunFolder(tmp_path / "whole", LengthSpec)
     folder.prepare(spec)
     return folder
 
@@ -136,7 +136,7 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
         def kill(progress):
             if progress.step == 8:
                 os.kill(os.getpid(), signal.SIGKILL)
-        train.run(spec, task, Accelerator(cpu=True), RunFolder(sys.argv[1], type(task)), kill)
+        train.run(spec, task, Accelerator(cpu=True), RunFolder(sys.argv[1], type(spec)), kill)
         """
     )
     command = [sys.executable, "-c", script, str(tmp_path), str(torch.get_num_threads())]
@@ -182,7 +182,7 @@ def test_two_processes_train_the_same_run(
             spec, task = torch.load(sys.argv[1] + "/asked.pt", weights_only=False)
             accelerator = make_accelerator(device="cpu")
             assert accelerator.num_processes == 2
-            sweep([spec], task, RunFolder(sys.argv[1] + "/run", type(task)), accelerator)
+            sweep([spec], task, RunFolder(sys.argv[1] + "/run", type(spec)), accelerator)
             torch.distributed.destroy_process_group()
             """
         )
@@ -192,7 +192,7 @@ def test_two_processes_train_the_same_run(
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
-    (together,) = RunFolder(tmp_path / "run", LanguageModelling).results()
+    (together,) = RunFolder(tmp_path / "run", LengthSpec).results()
     assert together.environment["processes"] == "2"
     for (step, ours), (_, theirs) in zip(alone.losses, together.losses, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4), step

@@ -127,7 +127,7 @@ def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_pa
         if progress.step == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    folder = RunFolder(tmp_path, ProblemSolving)
+    folder = RunFolder(tmp_path, ProblemSpec)
     folder.prepare(spec)
     with pytest.raises(KeyboardInterrupt):
         run(spec, task, accelerator, folder, stop)
@@ -139,7 +139,7 @@ def test_a_run_cut_off_goes_on_where_it_stopped(accelerator: Accelerator, tmp_pa
 
 
 def test_a_folder_is_of_one_problem(accelerator: Accelerator, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, ProblemSolving)
+    folder = RunFolder(tmp_path, ProblemSpec)
     sweep(runs_of(tiny("copy"), ["abacus"], 1), ProblemSolving("copy"), folder, accelerator)
     with pytest.raises(Exception, match="problem: copy there, parity now"):
         sweep(runs_of(tiny("parity"), ["rope"], 1), ProblemSolving("parity"), folder, accelerator)

@@ -16,9 +16,9 @@ from sklearn.metrics import f1_score
 from asked import runs_of, shared, summarise
 from made_up_classes import finished
 from posembed import ArgumentError
+from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, text_tokenizer
-from posembed.lab.questions.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.questions.text import DEFAULTS, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
@@ -94,7 +94,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     text_task: TextClassification, text_spec: TextSpec, accelerator: Accelerator, tmp_path: Path
 ) -> None:
     whole = train.run(text_spec, text_task, accelerator)
-    folder = RunFolder(tmp_path, TextClassification)
+    folder = RunFolder(tmp_path, TextSpec)
     folder.prepare(text_spec)
 
     def press_ctrl_c(progress: train.Progress) -> None:
@@ -106,7 +106,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     (resumed,) = sweep([text_spec], pickle.loads(pickle.dumps(text_task)), folder, accelerator)
     assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
     assert folder.results() == [resumed]
-    assert result_from_json(resumed.to_json(), TextClassification) == resumed
+    assert result_from_json(resumed.to_json(), TextSpec) == resumed
 
 
 def of(correct: dict[int, Correct]) -> BySeed[Correct]:

@@ -66,7 +66,7 @@ def study_of_folder(folder: Path) -> Study:
         raise RunFolderError(
             f"{folder} holds runs of posembed compare {question}; advice rests on posembed compare lengths"
         )
-    results = RunFolder(folder, lengths.task_type()).results()
+    results = RunFolder(folder, lengths.Spec).results()
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     summary = lengths.summarise(results)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
 from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
-from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
-from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
+from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.tasks.images import ImageClassification, Recognised
+    from posembed.lab.tasks.images import ImageClassification
 
 
 # Minutes on two cores with five seeds.
@@ -37,9 +36,21 @@ DEFAULTS = {
 PRESETS = {"default": DEFAULTS}
 
 
+@dataclass(frozen=True)
+class Recognised:
+    """Measurements on the held-out images, by the side to which they were resized."""
+
+    right: dict[int, str]
+    """"1" for each correctly classified image, "0" for the others, in the order of the images."""
+    loss: dict[int, float]
+    """Mean cross-entropy in nats."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageSpec(TrainingSpec):
     """``train_length`` is the number of tokens of an image: its patches, and the class token if there is one."""
+
+    Measured = Recognised
 
     data: str = option("digits: scikit-learn's, 8 x 8 pixels.", compare=False)
     data_sha256: str
@@ -82,72 +93,46 @@ class ImageSummary(Summary):
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 
-class Images(TrainedQuestion["ImageSpec", "Recognised", ImageSummary]):
+class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     name = page = "images"
     group = "tasks"
     asks = "Which position encodings suit images, and which still work on another grid?"
     Spec = ImageSpec
+    use = "images"
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
-    names_help = "Encodings to compare, joined by commas."
     presets = PRESETS
+    counts = ("patch",)
 
-    def check_name(self, name: str) -> None:
-        from posembed.lab.encodings import split_name
-
-        split_name(name, "images")
-
-    def prepare(self, chosen: dict[str, Any]) -> tuple[ImageClassification, ImageSpec]:
+    def load(self, chosen: dict[str, Any]) -> tuple[ImageClassification, dict[str, Any]]:
         from posembed.lab.data.images import load_images
         from posembed.lab.tasks.images import ImageClassification
 
-        require_trainable(chosen, "patch")
         images = load_images(chosen["data"])
         chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], images.size}))
         tokens = (images.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
-        spec = ImageSpec(
-            question=self.name,
-            encoding="",
-            seed=0,
-            data_sha256=images.sha256,
-            train_size=images.size,
-            train_length=tokens,
-            **chosen,
-        )
-        return ImageClassification(images), spec
+        found = {"data_sha256": images.sha256, "train_size": images.size, "train_length": tokens}
+        return ImageClassification(images), found
 
-    def task_type(self) -> type[ImageClassification]:
-        from posembed.lab.tasks.images import ImageClassification
-
-        return ImageClassification
-
-    def summarise(
-        self, results: Sequence[RunResult[ImageSpec, Recognised]], reading: Compared | None = None
-    ) -> ImageSummary:
-        reference, groups = self.reference(results, reading or Compared()), by_name(results)
-        spec = results[0].spec
-        right = next((text for r in results if r.measurements for text in r.measurements.right.values()), "")
+    def summary(self, runs: Sequence[BySeed[Recognised]], spec: ImageSpec, reading: Compared) -> ImageSummary:
+        right = next((text for each in runs for m in each.measured.values() for text in m.right.values()), "")
         return ImageSummary(
-            reference=reference,
             train_size=spec.train_size,
             patch=spec.patch,
             test_sizes=spec.test_sizes,
             examples=len(right),
-            rows=tuple(
-                image_row(runs, None if name == reference else groups[reference or ""], spec.test_sizes)
-                for name, runs in groups.items()
-            ),
+            rows=tuple(image_row(each, spec.test_sizes) for each in runs),
         )
 
 
-def image_row(runs: BySeed[Recognised], reference: BySeed[Recognised] | None, sizes: Sequence[int]) -> ImageRow:
+def image_row(runs: BySeed[Recognised], sizes: Sequence[int]) -> ImageRow:
     def correct(measured: Recognised, size: int) -> Correct:  # each image is a document
         right = tuple(map(int, measured.right[size]))
         return Correct(right, (1,) * len(right))
 
     accuracy = {n: runs.mean(lambda m, n=n: correct(m, n).accuracy) for n in sizes}  # type: ignore[misc]
     difference = {
-        n: accuracy_difference(runs, reference, lambda m, n=n: correct(m, n))  # type: ignore[misc]
+        n: accuracy_difference(runs, runs.reference, lambda m, n=n: correct(m, n))  # type: ignore[misc]
         for n in sizes
     }
     return ImageRow(

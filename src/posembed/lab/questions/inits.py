@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from posembed.errors import ArgumentError
+from posembed.lab.by_seed import BySeed
 from posembed.lab.curves import final_loss, step_at
 from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
-from posembed.lab.questions.by_seed import BySeed, by_name
 from posembed.lab.questions.lengths import PRESETS, LanguageSpec
-from posembed.lab.runs.spec import option, require_trainable
+from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
 
 if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.tasks.initial_values import InitialValues, InitMeasurements
+    from posembed.lab.tasks.initial_values import InitialValues
 
-TABLE_VALUES = (
-    "scale_before",
-    "scale_after",
-    "moved",
-    "moved_times",
-    "cosine",
-    "effective_rank_before",
-    "effective_rank_after",
-    "neighbour_cosine_before",
-    "neighbour_cosine_after",
-)
-"""The measurements of the table that a row reports as means over seeds."""
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableValues(Generic[ValueT]):
+    """A table before and after training: of one run, or as means over seeds."""
+
+    scale_before: ValueT
+    """The root mean square of the rows."""
+    scale_after: ValueT
+    moved: ValueT
+    """The root mean square of what training added to the rows."""
+    cosine: ValueT | None
+    """Between the whole table before and after training."""
+    effective_rank_before: ValueT
+    effective_rank_after: ValueT
+    neighbour_cosine_before: ValueT | None
+    """The mean over neighbouring rows."""
+    neighbour_cosine_after: ValueT | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitMeasurements(TableValues[float]):
+    """The loss, and the table before and after training. None where a table of zeros has no direction or scale."""
+
+    loss: float
+    """In nats per token, on held-out text in windows of the training length."""
+    bytes_per_token: float | None
+
+    @property
+    def moved_times(self) -> float | None:
+        """How far the rows moved, relative to their initial scale."""
+        return self.moved / self.scale_before if self.scale_before else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitSpec(LanguageSpec):
     COMPARED: ClassVar[str] = "init"
+    Measured = InitMeasurements
 
-    init: str
+    encoding: str = "learned"
+    init: str = ""
     """As in ``initial_table``."""
 
 
@@ -51,7 +74,7 @@ class InitReading(Compared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitRow(Row):
+class InitRow(TableValues[Estimate | None], Row):
     """One kind of initial values. Intervals are over seeds; None where nothing was measured."""
 
     loss: Estimate | None
@@ -64,15 +87,7 @@ class InitRow(Row):
     """The number of runs that reached it."""
     steps_versus_reference: Estimate | None
     """Ratio of steps, paired by seed."""
-    scale_before: Estimate | None
-    scale_after: Estimate | None
-    moved: Estimate | None
     moved_times: Estimate | None
-    cosine: Estimate | None
-    effective_rank_before: Estimate | None
-    effective_rank_after: Estimate | None
-    neighbour_cosine_before: Estimate | None
-    neighbour_cosine_after: Estimate | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +104,7 @@ class InitSummary(Summary):
         return math.fsum(self.losses.values()) / len(self.losses) if self.losses else None
 
 
-class Inits(TrainedQuestion["InitSpec", "InitMeasurements", InitSummary]):
+class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
     name = page = "inits"
     asks = "Which initial values should a learned table start from?"
     Spec = InitSpec
@@ -102,6 +117,7 @@ class Inits(TrainedQuestion["InitSpec", "InitMeasurements", InitSummary]):
     )
     presets = PRESETS
     preset = "small"
+    counts = ("train_length", "test_tokens")
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
 
     def check_name(self, name: str) -> None:
@@ -113,61 +129,45 @@ class Inits(TrainedQuestion["InitSpec", "InitMeasurements", InitSummary]):
         if reading.loss is not None and not 0 < reading.loss < math.inf:
             raise ArgumentError(f"expected a training loss above 0, in nats, to count the steps to; got {reading.loss}")
 
-    def prepare(self, chosen: dict[str, Any]) -> tuple[InitialValues, InitSpec]:
+    def load(self, chosen: dict[str, Any]) -> tuple[InitialValues, dict[str, Any]]:
         from posembed.lab.data.text import load_corpus
         from posembed.lab.tasks.initial_values import InitialValues
 
         chosen.pop("test_lengths", None)
-        require_trainable(chosen, "train_length", "test_tokens")
         corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
-        spec = InitSpec(question=self.name, encoding="learned", init="", seed=0, data_sha256=corpus.sha256, **chosen)
-        return InitialValues(corpus), spec
+        return InitialValues(corpus), {"data_sha256": corpus.sha256}
 
-    def task_type(self) -> type[InitialValues]:
-        from posembed.lab.tasks.initial_values import InitialValues
-
-        return InitialValues
-
-    def summarise(
-        self, results: Sequence[RunResult[InitSpec, InitMeasurements]], reading: InitReading | None = None
-    ) -> InitSummary:
-        reading = reading or InitReading()
-        reference, groups = self.reference(results, reading), by_name(results)
+    def summary(self, runs: Sequence[BySeed[InitMeasurements]], spec: InitSpec, reading: InitReading) -> InitSummary:
         losses: dict[int, float] = {}
-        for result in results:
+        for result in (result for each in runs for result in each.results):
             if result.measurements is not None:
                 seed, last = result.spec.seed, final_loss(result.losses)
                 losses[seed] = max(losses.get(seed, last), last) if reading.loss is None else reading.loss
         return InitSummary(
-            reference=reference,
-            train_length=results[0].spec.train_length,
-            steps=results[0].spec.steps,
+            train_length=spec.train_length,
+            steps=spec.steps,
             losses=losses,
-            rows=tuple(
-                init_row(runs, None if name == reference else groups[reference or ""], losses)
-                for name, runs in groups.items()
-            ),
+            rows=tuple(init_row(each, losses) for each in runs),
         )
 
 
-def init_row(
-    runs: BySeed[InitMeasurements], reference: BySeed[InitMeasurements] | None, losses: dict[int, float]
-) -> InitRow:
+def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRow:
     steps = steps_to(runs, losses)
     ratio = None
-    if reference is not None:
-        theirs = steps_to(reference, losses)
+    if runs.reference is not None:
+        theirs = steps_to(runs.reference, losses)
         ratio = paired_difference(
             {s: math.log(n) for s, n in steps.items()}, {s: math.log(n) for s, n in theirs.items()}
         )
     return InitRow(
         **runs.row,
         loss=runs.mean(lambda m: m.loss),
-        versus_reference=runs.less(reference, lambda m: m.loss),
+        versus_reference=runs.less(runs.reference, lambda m: m.loss),
         steps=estimate(list(steps.values())) if runs.measured and len(steps) == len(runs.measured) else None,
         steps_reached=len(steps),
         steps_versus_reference=ratio and ratio.exp(),
-        **dict[str, Any]((name, runs.mean(attrgetter(name))) for name in TABLE_VALUES),
+        moved_times=runs.mean(lambda m: m.moved_times),
+        **dict[str, Any]((field.name, runs.mean(attrgetter(field.name))) for field in dataclasses.fields(TableValues)),
     )
 
 

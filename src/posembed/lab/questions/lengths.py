@@ -7,22 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
-from posembed.lab.questions.by_seed import BySeed, by_name
-from posembed.lab.runs.spec import (
-    MODEL,
-    TRAINING,
-    TrainingSpec,
-    ascending,
-    option,
-    require_trainable,
-    with_default_window,
-)
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.measure import Measurements
-    from posembed.lab.runs.results import RunResult
     from posembed.lab.tasks.language import LanguageModelling
 
 ByLength: TypeAlias = dict[int, Estimate | None]
@@ -74,6 +64,26 @@ GPT2 = {  # the size of GPT-2's smallest model
 PRESETS = {name: COMMON | preset for name, preset in (("quick", QUICK), ("small", SMALL), ("gpt2", GPT2))}
 
 
+@dataclass(frozen=True)
+class Measurements:
+    """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
+
+    nonoverlapping: over non-overlapping windows of each length, as the ALiBi paper reports perplexity.
+    same_tokens: of the same tokens, the last of every longest window, with that many tokens of context.
+    chunked: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
+    chunked_same_tokens: of the tokens of ``same_tokens``, fed in chunks too.
+    repeat_gain: by the gap in tokens, how much lower the loss of a passage is at its repetition.
+    bytes_per_token: of the tokens of ``nonoverlapping``; None if the tokenizer loses text.
+    """
+
+    nonoverlapping: dict[int, float | None]
+    same_tokens: dict[int, float | None]
+    chunked: dict[int, float]
+    chunked_same_tokens: dict[int, float]
+    repeat_gain: dict[int, float | None]
+    bytes_per_token: dict[int, float | None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LanguageSpec(TrainingSpec):
     data: str = option("stdlib, text files, a folder, or hf:NAME[:CONFIG].", compare=False)
@@ -86,6 +96,8 @@ class LanguageSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class LengthSpec(LanguageSpec):
+    Measured = Measurements
+
     test_lengths: tuple[int, ...] = option("Context lengths to measure at, joined by commas.", MODEL)
     """Ascending."""
     window: int = option("Causal window of the encodings that use one.", MODEL)
@@ -127,52 +139,37 @@ class LengthSummary(Summary):
     rows: tuple[LengthRow, ...]
 
 
-class Lengths(TrainedQuestion["LengthSpec", "Measurements", LengthSummary]):
+class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     name = page = "lengths"
     asks = "How far does each encoding carry a language model past its training length?"
     Spec = LengthSpec
     usual = ("learned", "rolling", "sinusoidal", "rope", "alibi")
     usual_reference = "alibi"
+    names_help = "Encodings to compare, joined by commas. NAME+window applies a causal window."
     presets = PRESETS
     preset = "small"
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
+    counts = ("train_length", "test_tokens")
 
-    def check_name(self, name: str) -> None:
-        from posembed.lab.encodings import split_name
-
-        split_name(name)
-
-    def prepare(self, chosen: dict[str, Any]) -> tuple[LanguageModelling, LengthSpec]:
+    def load(self, chosen: dict[str, Any]) -> tuple[LanguageModelling, dict[str, Any]]:
         from posembed.lab.data.text import load_corpus
         from posembed.lab.tasks.language import LanguageModelling
 
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")
-        require_trainable(chosen, "train_length", "test_tokens")
         corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
-        chosen = with_default_window(chosen)
-        spec = LengthSpec(question=self.name, encoding="", seed=0, data_sha256=corpus.sha256, **chosen)
-        return LanguageModelling(corpus), spec
+        with_default_window(chosen)
+        return LanguageModelling(corpus), {"data_sha256": corpus.sha256}
 
-    def task_type(self) -> type[LanguageModelling]:
-        from posembed.lab.tasks.language import LanguageModelling
-
-        return LanguageModelling
-
-    def summarise(
-        self, results: Sequence[RunResult[LengthSpec, Measurements]], reading: Compared | None = None
-    ) -> LengthSummary:
-        reference = self.reference(results, reading or Compared())
-        groups, spec = by_name(results), results[0].spec
+    def summary(self, runs: Sequence[BySeed[Measurements]], spec: LengthSpec, reading: Compared) -> LengthSummary:
         return LengthSummary(
-            reference=reference,
             train_length=spec.train_length,
             test_lengths=spec.test_lengths,
-            gaps=tuple(sorted({gap for r in results if r.measurements for gap in r.measurements.repeat_gain})),
-            rows=tuple(length_row(runs, groups[reference or ""], spec) for runs in groups.values()),
+            gaps=tuple(sorted({gap for each in runs for m in each.measured.values() for gap in m.repeat_gain})),
+            rows=tuple(length_row(each, spec) for each in runs),
         )
 
 
-def length_row(runs: BySeed[Measurements], reference: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
+def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
     lengths, base = spec.test_lengths, base_length(spec)
     gaps = next(iter(runs.measured.values())).repeat_gain if runs.measured else ()
 
@@ -197,7 +194,7 @@ def length_row(runs: BySeed[Measurements], reference: BySeed[Measurements], spec
         chunked=perplexities("chunked"),
         chunked_same_tokens=perplexities("chunked_same_tokens"),
         ratio={length: ratio(length, runs, base) for length in lengths},
-        versus_reference={length: ratio(length, reference, length) for length in lengths},
+        versus_reference={length: ratio(length, runs.reference or runs, length) for length in lengths},
         repeat_gain=by_length(lambda m, gap: m.repeat_gain[gap], tuple(gaps)),
     )
 

@@ -6,23 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Reading, Row, Summary, TrainedQuestion
-from posembed.lab.questions.by_seed import BySeed, by_name
-from posembed.lab.runs.spec import (
-    MODEL,
-    TRAINING,
-    TrainingSpec,
-    ascending,
-    option,
-    require_trainable,
-    with_default_window,
-)
+from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.tasks.problems import ProblemSolving, Solved
+    from posembed.lab.tasks.problems import ProblemSolving
 
 SOLVED = 0.95
 """A size is solved if this share of its problems, over all seeds, is answered without a mistake."""
@@ -52,8 +43,20 @@ OWN: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Solved:
+    """Shares by problem size; None where the encoding has no position."""
+
+    exact_match: dict[int, float | None]
+    """The share of problems whose whole answer is correct."""
+    token_accuracy: dict[int, float | None]
+    """The share of correct tokens in the answers, each predicted from the correct tokens before it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(TrainingSpec):
+    Measured = Solved
+
     problem: str
     train_size: int = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
     test_sizes: tuple[int, ...] = option("Sizes to measure at, joined by commas.", MODEL)
@@ -87,13 +90,14 @@ class ProblemSummary(Summary):
     rows: tuple[ProblemRow, ...]
 
 
-class Problem(TrainedQuestion["ProblemSpec", "Solved", ProblemSummary]):
+class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
     """One problem of PROBLEMS."""
 
     page = "problems"
     group = "tasks"
     Spec = ProblemSpec
     ReadingType = Reading
+    counts = ("train_size", "test_problems")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -108,34 +112,22 @@ class Problem(TrainedQuestion["ProblemSpec", "Solved", ProblemSummary]):
 
         check_encoding(name, self.name)
 
-    def prepare(self, chosen: dict[str, Any]) -> tuple[ProblemSolving, ProblemSpec]:
+    def load(self, chosen: dict[str, Any]) -> tuple[ProblemSolving, dict[str, Any]]:
         from posembed.lab.tasks.problems import ProblemSolving
 
-        require_trainable(chosen, "train_size", "test_problems")
         ascending(chosen, "test_sizes", lowest=1, unit=PROBLEMS[self.name].unit)
         chosen["train_length"] = tokens_read(self.name, chosen["train_size"])
-        chosen = with_default_window(chosen)
-        return ProblemSolving(self.name), ProblemSpec(
-            question=self.name, problem=self.name, encoding="", seed=0, **chosen
-        )
+        with_default_window(chosen)
+        return ProblemSolving(self.name), {"problem": self.name}
 
-    def task_type(self) -> type[ProblemSolving]:
-        from posembed.lab.tasks.problems import ProblemSolving
-
-        return ProblemSolving
-
-    def summarise(
-        self, results: Sequence[RunResult[ProblemSpec, Solved]], reading: Reading | None = None
-    ) -> ProblemSummary:
-        self.reference(results, Reading())  # refuses a folder without results
-        spec = results[0].spec
+    def summary(self, runs: Sequence[BySeed[Solved]], spec: ProblemSpec, reading: Reading) -> ProblemSummary:
         return ProblemSummary(
             problem=spec.problem,
             unit=PROBLEMS[spec.problem].unit,
             train_size=spec.train_size,
             test_sizes=spec.test_sizes,
             test_problems=spec.test_problems,
-            rows=tuple(problem_row(runs, spec.test_sizes) for runs in by_name(results).values()),
+            rows=tuple(problem_row(each, spec.test_sizes) for each in runs),
         )
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
+from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
 from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
-from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
-from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
+from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.runs.results import RunResult
-    from posembed.lab.tasks.text import Classified, TextClassification
+    from posembed.lab.tasks.text import TextClassification
 
 UNEVEN = 1.5
 """Classes are uneven if the largest has more than this many times the examples of the smallest."""
@@ -40,8 +39,26 @@ DEFAULTS = {
 PRESETS = {"default": DEFAULTS}
 
 
+@dataclass(frozen=True)
+class Classified:
+    """Measurements on the held-out examples."""
+
+    right: tuple[int, ...]
+    """By document: how many of its examples were classified correctly."""
+    examples: tuple[int, ...]
+    """By document: how many examples it has."""
+    classes: dict[str, int]
+    """The number of examples of each class."""
+    macro_f1: float
+    """The mean over classes of 2 precision recall / (precision + recall)."""
+    loss: float
+    """Mean cross-entropy in nats."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextSpec(TrainingSpec):
+    Measured = Classified
+
     data: str = option("stdlib (classify source by package), a .csv, .tsv or .jsonl file, or hf:NAME.", compare=False)
     data_sha256: str
     """Hash of the examples, their split, and the tokenizer."""
@@ -89,53 +106,36 @@ class TextSummary(Summary):
         return max(self.classes.values(), default=0) > UNEVEN * min(self.classes.values(), default=0)
 
 
-class Text(TrainedQuestion["TextSpec", "Classified", TextSummary]):
+class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     name = page = "text"
     group = "tasks"
     asks = "Does the position encoding matter for classifying texts?"
     Spec = TextSpec
+    use = "encoder"
     usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
     usual_reference = "sinusoidal"
-    names_help = "Encodings to compare, joined by commas."
     presets = PRESETS
 
-    def check_name(self, name: str) -> None:
-        from posembed.lab.encodings import split_name
-
-        split_name(name, "encoder")
-
-    def prepare(self, chosen: dict[str, Any]) -> tuple[TextClassification, TextSpec]:
+    def load(self, chosen: dict[str, Any]) -> tuple[TextClassification, dict[str, Any]]:
         from posembed.lab.data.readers import load_labelled
         from posembed.lab.tasks.text import TextClassification
 
-        require_trainable(chosen)
         if chosen["train_length"] < 2:
             raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")
         columns = {name: chosen.get(name) for name in ("text_column", "label_column")}
         task = TextClassification(load_labelled(chosen["data"], **columns), chosen["tokenizer"])
-        return task, TextSpec(question=self.name, encoding="", seed=0, data_sha256=task.sha256, **chosen)
+        return task, {"data_sha256": task.sha256}
 
-    def task_type(self) -> type[TextClassification]:
-        from posembed.lab.tasks.text import TextClassification
-
-        return TextClassification
-
-    def summarise(
-        self, results: Sequence[RunResult[TextSpec, Classified]], reading: Compared | None = None
-    ) -> TextSummary:
-        reference, groups = self.reference(results, reading or Compared()), by_name(results)
-        measured = next((r.measurements for r in results if r.measurements is not None), None)
+    def summary(self, runs: Sequence[BySeed[Classified]], spec: TextSpec, reading: Compared) -> TextSummary:
+        measured = next((m for each in runs for m in each.measured.values()), None)
         return TextSummary(
-            reference=reference,
             classes={} if measured is None else measured.classes,
             documents=0 if measured is None else len(measured.examples),
-            rows=tuple(
-                text_row(runs, None if name == reference else groups[reference or ""]) for name, runs in groups.items()
-            ),
+            rows=tuple(map(text_row, runs)),
         )
 
 
-def text_row(runs: BySeed[Classified], reference: BySeed[Classified] | None) -> TextRow:
+def text_row(runs: BySeed[Classified]) -> TextRow:
     def correct(measured: Classified) -> Correct:
         return Correct(measured.right, measured.examples)
 
@@ -143,5 +143,5 @@ def text_row(runs: BySeed[Classified], reference: BySeed[Classified] | None) -> 
         **runs.row,
         accuracy=runs.mean(lambda m: correct(m).accuracy),
         macro_f1=runs.mean(lambda m: m.macro_f1),
-        difference=accuracy_difference(runs, reference, correct),
+        difference=accuracy_difference(runs, runs.reference, correct),
     )

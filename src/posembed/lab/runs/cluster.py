@@ -33,7 +33,7 @@ STEPS_BETWEEN_NOTES = 10
 def sweep_on_ray(
     specs: Sequence[SpecT],
     task: Task[SpecT, MeasuredT],
-    folder: RunFolder[SpecT, MeasuredT],
+    folder: RunFolder[SpecT],
     *,
     address: str,
     device: str | None = None,
@@ -118,7 +118,7 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
             board.note.remote(spec, progress)
 
     with tempfile.TemporaryDirectory() as place:
-        folder: RunFolder[Any, Any] = RunFolder(place, type(task))
+        folder: RunFolder[Any] = RunFolder(place, type(spec))
         folder.prepare(spec)
         result = run(spec, task, make_accelerator(spec.precision, device), folder, note)
         kept = (folder.table(spec), folder.attention(spec))

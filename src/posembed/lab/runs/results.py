@@ -9,14 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, get_args, get_origin, get_type_hints
+from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
 from posembed.lab.runs.spec import MeasuredT, SpecT
-
-if TYPE_CHECKING:
-    from posembed.lab.tasks.task import Task
 
 OF_COST = "cost.json"
 """The file of ``posembed compare cost``, whose folder holds no runs."""
@@ -63,13 +60,13 @@ def measured_values(measurements: Any) -> dict[str, float]:
     return values
 
 
-def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult[SpecT, MeasuredT]:
-    """Reads a result. Raises ValueError, KeyError or TypeError if the text is not a run of this task."""
+def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
+    """Reads a result. Raises ValueError, KeyError or TypeError if the text is not a run with such a spec."""
     values = json_object(text)
-    spec = restored(task.Spec, values.pop("spec"))
+    spec = restored(kind, values.pop("spec"))
     measured = values.pop("measurements")
     if measured is not None:
-        measured = restored(task.Measured, measured)
+        measured = restored(kind.Measured, measured)
     curve = tuple((int(step), float(loss)) for step, loss in values.pop("losses"))
     return RunResult(spec=spec, measurements=measured, losses=curve, **values)
 
@@ -87,7 +84,7 @@ def restored(kind: Any, value: Any) -> Any:
     return value
 
 
-class RunFolder(Generic[SpecT, MeasuredT]):
+class RunFolder(Generic[SpecT]):
     """A folder of runs of one question that share all settings but the compared one and the seed.
 
     settings.json        the question, and the settings that its runs share
@@ -101,9 +98,9 @@ class RunFolder(Generic[SpecT, MeasuredT]):
     file whole: whatever one process does, and however it dies, the others lose nothing.
     """
 
-    def __init__(self, path: str | Path, task: type[Task[SpecT, MeasuredT]]) -> None:
+    def __init__(self, path: str | Path, kind: type[SpecT]) -> None:
         self.path = Path(path)
-        self.task = task
+        self.kind = kind
         self.settings_file = self.path / "settings.json"
         self.reading_file = self.path / "reading.json"
 
@@ -176,7 +173,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
-    def results(self) -> list[RunResult[SpecT, MeasuredT]]:
+    def results(self) -> list[RunResult[SpecT, Any]]:
         """Returns every finished run, in the order in which they finished.
 
         Raises:
@@ -186,7 +183,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
         results = []
         for file in files:
             try:
-                results.append(result_from_json(file.read_text(encoding="utf-8"), self.task))
+                results.append(result_from_json(file.read_text(encoding="utf-8"), self.kind))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise RunFolderError(
                     f"{file} is not a run ({error}); nothing was changed. "
@@ -194,7 +191,7 @@ class RunFolder(Generic[SpecT, MeasuredT]):
                 ) from error
         return sorted(results, key=lambda result: result.finished)
 
-    def add(self, result: RunResult[SpecT, MeasuredT]) -> None:
+    def add(self, result: RunResult[SpecT, Any]) -> None:
         """Keeps a finished run."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")

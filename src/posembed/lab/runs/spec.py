@@ -71,15 +71,17 @@ class TrainingSpec:
     """The settings of one run of any task. Two equal specs give the same numbers.
 
     A field with ``compare=False`` is the user's name for something, such as a path; a hash of the content decides.
-    Each question adds its own fields, and names the field it compares.
+    Each question adds its own fields, names the field it compares, and sets the class of its measurements.
     """
 
     COMPARED: ClassVar[str] = "encoding"
     """The field in which the runs of one folder differ, besides the seed."""
+    Measured: ClassVar[type[Any]]
+    """A frozen dataclass of plain values, which a results file can hold."""
 
     question: str
-    encoding: str
-    seed: int
+    encoding: str = ""
+    seed: int = 0
     train_length: int
     """In tokens."""
     layers: int = option("Number of layers.", MODEL)

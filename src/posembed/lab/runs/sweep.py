@@ -36,7 +36,7 @@ class Silent:
 def sweep(
     specs: Sequence[SpecT],
     task: Task[SpecT, MeasuredT],
-    folder: RunFolder[SpecT, MeasuredT],
+    folder: RunFolder[SpecT],
     accelerator: Accelerator,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:

@@ -48,7 +48,7 @@ def run(
     spec: SpecT,
     task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
-    folder: RunFolder[SpecT, MeasuredT] | None = None,
+    folder: RunFolder[SpecT] | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
 ) -> RunResult[SpecT, MeasuredT]:
     """Trains and measures. With a folder, it continues from this spec's checkpoint if there is one, and writes them.
@@ -137,7 +137,7 @@ def _train(
     accelerator: Accelerator,
     model: PositionedModel,
     state: checkpoint.State,
-    folder: RunFolder[SpecT, MeasuredT] | None,
+    folder: RunFolder[SpecT] | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
     """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,7 @@ from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import ImageClassifier
-from posembed.lab.questions.images import ImageSpec
+from posembed.lab.questions.images import ImageSpec, Recognised
 from posembed.lab.tasks.task import Task, draw_seed
 
 if TYPE_CHECKING:
@@ -23,21 +22,8 @@ if TYPE_CHECKING:
 IMAGES_AT_ONCE = 512
 
 
-@dataclass(frozen=True)
-class Recognised:
-    """Measurements on the held-out images, by the side to which they were resized."""
-
-    right: dict[int, str]
-    """"1" for each correctly classified image, "0" for the others, in the order of the images."""
-    loss: dict[int, float]
-    """Mean cross-entropy in nats."""
-
-
 class ImageClassification(Task[ImageSpec, Recognised]):
     """Trains and measures on ``images``."""
-
-    Spec = ImageSpec
-    Measured = Recognised
 
     def __init__(self, images: Images) -> None:
         self.images = images

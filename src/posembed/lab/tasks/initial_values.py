@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.lab import measure
 from posembed.lab.model.decoder import Decoder, PositionedModel
-from posembed.lab.questions.inits import InitSpec
+from posembed.lab.questions.inits import InitMeasurements, InitSpec
 from posembed.lab.tasks.language import TaskOnText, build_decoder, shared_loss
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, xavier_table, zero_table
@@ -53,37 +52,8 @@ def initial_table(init: str, length: int, dim: int) -> Tensor:
     return SCALED[kind](length, dim, float(scale))
 
 
-@dataclass(frozen=True)
-class InitMeasurements:
-    """The loss, and the table before and after training. None where a table of zeros has no direction or scale."""
-
-    loss: float
-    """In nats per token, on held-out text in windows of the training length."""
-    bytes_per_token: float | None
-    scale_before: float
-    """The root mean square of the rows."""
-    scale_after: float
-    moved: float
-    """The root mean square of what training added to the rows."""
-    cosine: float | None
-    """Between the whole table before and after training."""
-    effective_rank_before: float
-    effective_rank_after: float
-    neighbour_cosine_before: float | None
-    """The mean over neighbouring rows."""
-    neighbour_cosine_after: float | None
-
-    @property
-    def moved_times(self) -> float | None:
-        """How far the rows moved, relative to their initial scale."""
-        return self.moved / self.scale_before if self.scale_before else None
-
-
 class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
     """Next-token prediction with a learned table at the input; measures what becomes of its initial values."""
-
-    Spec = InitSpec
-    Measured = InitMeasurements
 
     def check(self, spec: InitSpec) -> None:
         initial_table(spec.init, 1, spec.width)

@@ -70,9 +70,6 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
 class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
     """Next-token prediction, measured at several context lengths."""
 
-    Spec = LengthSpec
-    Measured = measure.Measurements
-
     def check(self, spec: LengthSpec) -> None:
         self.check_lengths(spec, spec.test_lengths)
 

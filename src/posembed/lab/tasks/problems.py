@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.model.decoder import Decoder, PositionedModel
-from posembed.lab.questions.problems import ProblemSpec
+from posembed.lab.questions.problems import ProblemSpec, Solved
 from posembed.lab.tasks.language import build_decoder
 from posembed.lab.tasks.position_ids import IDS, ids_of, latest_start, moved, table_for
 from posembed.lab.tasks.problem_texts import (
@@ -34,21 +33,8 @@ if TYPE_CHECKING:
 TOKENS_AT_ONCE = 16384
 
 
-@dataclass(frozen=True)
-class Solved:
-    """Shares by problem size; None where the encoding has no position."""
-
-    exact_match: dict[int, float | None]
-    """The share of problems whose whole answer is correct."""
-    token_accuracy: dict[int, float | None]
-    """The share of correct tokens in the answers, each predicted from the correct tokens before it."""
-
-
 class ProblemSolving(Task[ProblemSpec, Solved]):
     """Trains on problems up to ``train_size`` and measures larger ones. ``problem`` is one of PROBLEMS."""
-
-    Spec = ProblemSpec
-    Measured = Solved
 
     def __init__(self, problem: str) -> None:
         asked = PROBLEMS[problem]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import torch
 from torch import Tensor
@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 class Task(ABC, Generic[SpecT, MeasuredT]):
-    """A task: its data, its model, its loss, its measurements. Pickles, so that other machines can run it.
-
-    Its spec and its measurements are frozen dataclasses of plain values: one results file holds both.
-    """
-
-    Spec: ClassVar[type[Any]]
-    Measured: ClassVar[type[Any]]
+    """A task: its data, its model, its loss, its measurements. Pickles, so that other machines can run it."""
 
     description: str
     """What the model learns from, for people to read, with sizes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +14,7 @@ from posembed.lab.data.tokenizer import encode, text_tokenizer
 from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
-from posembed.lab.questions.text import TextSpec
+from posembed.lab.questions.text import Classified, TextSpec
 from posembed.lab.tasks.task import Task, draw_seed
 
 if TYPE_CHECKING:
@@ -24,27 +23,8 @@ if TYPE_CHECKING:
 TEXTS_AT_ONCE = 128
 
 
-@dataclass(frozen=True)
-class Classified:
-    """Measurements on the held-out examples."""
-
-    right: tuple[int, ...]
-    """By document: how many of its examples were classified correctly."""
-    examples: tuple[int, ...]
-    """By document: how many examples it has."""
-    classes: dict[str, int]
-    """The number of examples of each class."""
-    macro_f1: float
-    """The mean over classes of 2 precision recall / (precision + recall)."""
-    loss: float
-    """Mean cross-entropy in nats."""
-
-
 class TextClassification(Task[TextSpec, Classified]):
     """Trains and measures on ``data``. ``tokenizer`` is as in text_tokenizer."""
-
-    Spec = TextSpec
-    Measured = Classified
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
         chosen = text_tokenizer(tokenizer, [example.text for example in data.train])

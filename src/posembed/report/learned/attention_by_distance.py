@@ -57,12 +57,12 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
     return figure
 
 
-def attention_section(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> Section:
+def attention_section(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Section:
     pictures = tuple(attention_pictures(runs, results))
     return Section("Where the heads look", pictures, says=_WHERE_THEY_LOOK)
 
 
-def attention_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
+def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
     """Returns one picture per name, of its first successful run."""
     pictures: dict[str, Picture] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):

@@ -22,7 +22,7 @@ HOW_TO_READ = (
 )
 
 
-def tables_of(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
+def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
     """Returns (seed, tables) of the first successful run of each name that kept its rows."""
     found: dict[str, tuple[int, Tables]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
@@ -33,7 +33,7 @@ def tables_of(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]])
     return {name: found[name] for name in names if name in found}
 
 
-def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
+def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
     """Returns each table before and after training, and along it; then all of them in numbers."""
     pictures = []
     tables_by_name = tables_of(runs, results)

@@ -93,12 +93,12 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         """Returns every measured value of every run."""
 
-    def learned(self, folder: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         """Returns pictures of what the learned tables became."""
         return table_pictures(folder, results)
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
-        runs = RunFolder(folder, question.task_type())
+        runs = RunFolder(folder, question.Spec)
         reading = runs.reading(question.ReadingType)
         if reference is not None:
             if not isinstance(reading, Compared):
@@ -108,7 +108,7 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
         results = runs.results()
         return self.render(runs, results, question.summarise(results, reading))
 
-    def render(self, folder: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], summary: SummaryT) -> str:
+    def render(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]], summary: SummaryT) -> str:
         """Returns the page as text, the same for the same runs."""
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         sections = [

@@ -14,7 +14,7 @@ from posembed.report.words import MINUS, called, interval, listed, signed
 from posembed.statistics import INTERVAL, Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.questions.by_seed import Difference
+    from posembed.lab.by_seed import Difference
 
 LINE = 34
 TOP, BOTTOM = 34, 48

@@ -164,7 +164,7 @@ class InitsPage(QuestionPage[InitSummary]):
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         return [values_table("Held-out loss", "In nats per token.", results, lambda m: {"loss": m.loss})]
 
-    def learned(self, folder: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
+    def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
         tables = {name: rows for name, (_, rows) in tables_of(folder, results).items()}
         if tables:
             yield picture(

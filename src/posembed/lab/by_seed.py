@@ -19,10 +19,14 @@ FEWEST_ALIKE = 6
 
 
 class BySeed(Generic[MeasuredT]):
-    """The runs of one name. ``measured`` holds the measurements of those that succeeded, by seed."""
+    """The runs of one name. ``measured`` holds the measurements of those that succeeded, by seed.
+
+    reference: the runs that these are compared with; None for the reference itself.
+    """
 
     def __init__(self, results: Sequence[RunResult[Any, MeasuredT]]) -> None:
         self.results = results
+        self.reference: BySeed[MeasuredT] | None = None
         there = {r.spec.seed: r.measurements for r in results if r.measurements is not None}
         self.measured = {seed: there[seed] for seed in sorted(there)}
 
@@ -57,10 +61,13 @@ class BySeed(Generic[MeasuredT]):
         return None if other is None else paired_difference(self.values(read), other.values(read_other or read))
 
 
-def by_name(results: Sequence[RunResult[Any, MeasuredT]]) -> dict[str, BySeed[MeasuredT]]:
+def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None) -> list[BySeed[MeasuredT]]:
     """Groups results by name, in the order of the results."""
     names = dict.fromkeys(result.spec.compared for result in results)
-    return {name: BySeed([r for r in results if r.spec.compared == name]) for name in names}
+    groups = {name: BySeed([r for r in results if r.spec.compared == name]) for name in names}
+    for name, runs in groups.items():
+        runs.reference = None if reference is None or name == reference else groups[reference]
+    return list(groups.values())
 
 
 @dataclass(frozen=True)

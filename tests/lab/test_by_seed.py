@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up_classes import finished
-from posembed.lab.questions.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
+from posembed.lab.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
 from posembed.lab.questions.text import DEFAULTS, TextSpec
 from posembed.report.questions.accuracy import accuracy, compared
 from posembed.statistics import estimate
