@@ -5,10 +5,12 @@ python benchmarks/evidence.py    # run it after a change of the pages below
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from posembed.lab.advice.evidence import PUBLISHED, Measured, Study, write_studies
+from posembed.lab.advice.evidence import PUBLISHED, Measured, Study
 from posembed.lab.encodings import names_for
 from posembed.lab.runs.spec import default_window
 from posembed.statistics import Estimate
@@ -94,6 +96,24 @@ def matched(pattern: str, text: str) -> tuple[str, ...]:
     if found is None:
         raise ValueError(f"nothing in the page looks like {pattern!r}; does it have another form now?")
     return found.groups()
+
+
+def write_studies(studies: Sequence[Study]) -> str:
+    """Returns the studies as JSON with one encoding per line; an estimate is [mean] or [mean, low, high]."""
+    texts = []
+    for study in studies:
+        rows = [
+            {**vars(row), "by_length": {length: _ends(value) for length, value in row.by_length.items()}}
+            for row in study.rows
+        ]
+        head = {"title": study.title, "source": study.source, "train_length": study.train_length}
+        lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+        texts.append(f'{json.dumps(head)[:-1]}, "rows": [\n{lines}\n]}}')
+    return "[\n" + ",\n".join(texts) + "\n]\n"
+
+
+def _ends(value: Estimate | None) -> list[float] | None:
+    return None if value is None else [end for end in (value.value, value.low, value.high) if end is not None]
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ import pages
 import torch
 
 from posembed.lab.cost.growth import GROWTH_SHAPE, MOST_BYTES, doublings, grow
-from posembed.lab.cost.measure import run_spec
+from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import Places, Shape
 from posembed.lab.cost.results import Growth
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import fit_exponent, take_turns
-from posembed.lab.encodings import build_encoding, names_for
+from posembed.lab.encodings import names_for
 from posembed.layers.base import PositionEncoding
 from posembed.report.questions.cost_words import in_bytes, milliseconds
 
@@ -33,7 +33,7 @@ ROUNDS = 7
 
 def build(name: str, shape: Shape) -> PositionEncoding:
     spec = CostSettings(batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads)
-    return build_encoding(run_spec(spec, name))
+    return encoding_of(spec, name)
 
 
 def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:

@@ -27,11 +27,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.kernels.memory import on_large_pages
-from posembed.lab.cost.measure import run_spec
+from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
-from posembed.lab.encodings import build_encoding
 from posembed.lab.model.decoder import Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
@@ -79,7 +78,7 @@ class Copy(torch.autograd.Function):
 def contestants(shape: Shape, layers: int) -> Contestants:
     spec = CostSettings(batch=shape.batch, length=shape.length, width=shape.width, heads=shape.heads, layers=layers)
     found: Contestants = {("-", NONE): NoPosition()}
-    found |= {("posembed", name): build_encoding(run_spec(spec, name)) for name in OURS}
+    found |= {("posembed", name): encoding_of(spec, name) for name in OURS}
     found |= {(COPY, "learned"): CopyOfInput(), (COPY, "rope"): CopyOfHeads()}
     others = peers.peers(length=shape.length, width=shape.width, heads=shape.heads)
     return found | {(peer, name): layer for name in others for peer, layer in others[name].items()}

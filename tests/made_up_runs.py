@@ -7,10 +7,9 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.model.looking import save_attention
 from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import save_tables, snapshot_steps
+from posembed.lab.runs.snapshots import save_attention, save_tables, snapshot_steps
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)

@@ -5,28 +5,34 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from made_up_runs import runs, save
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.advice.evidence import PUBLISHED, published_studies, read_studies, study_of_folder, write_studies
+from posembed.lab.advice.evidence import PUBLISHED, published_studies, read_studies, study_of_folder
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_published_figures_equal_the_pages() -> None:
+def script() -> ModuleType:
+    """benchmarks/evidence.py, which writes the file."""
     spec = importlib.util.spec_from_file_location("evidence_script", ROOT / "benchmarks" / "evidence.py")
     assert spec is not None
     assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert published_studies() == script.studies(), "run python benchmarks/evidence.py"
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_published_figures_equal_the_pages() -> None:
+    assert published_studies() == script().studies(), "run python benchmarks/evidence.py"
 
 
 def test_the_file_has_one_encoding_per_line() -> None:
     text = PUBLISHED.read_text(encoding="utf-8")
-    assert write_studies(read_studies(text)) == text
+    assert script().write_studies(read_studies(text)) == text
     rows = [json.loads(line.rstrip(",")) for line in text.splitlines() if line.startswith("  ")]
     assert len(rows) == sum(len(study.rows) for study in published_studies())
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posembed.lab.cost.measure import run_spec
+from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings
-from posembed.lab.encodings import build_encoding, names_for
+from posembed.lab.encodings import names_for
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
@@ -21,7 +21,7 @@ SHAPE = Shape(batch=2, length=24, width=32, heads=4)
 
 def built(name: str) -> torch.nn.Module:
     settings = CostSettings(batch=2, length=24, width=32, heads=4, layers=2)
-    return build_encoding(run_spec(settings, name))
+    return encoding_of(settings, name)
 
 
 def test_learned_at_its_place() -> None:

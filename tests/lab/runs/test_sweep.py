@@ -86,7 +86,7 @@ def test_one_failed_run_does_not_stop_the_others(
     def poisoned(spec: LengthSpec) -> object:
         model = build(spec)
         if spec.encoding == "rope":
-            model.norm.weight.data.fill_(float("inf"))
+            model.body.norm.weight.data.fill_(float("inf"))
         return model
 
     monkeypatch.setattr(task, "build", poisoned)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def study_of_folder(folder: Path) -> Study:
 
 
 def read_studies(text: str) -> list[Study]:
-    """Reads what ``write_studies`` wrote."""
+    """Reads what benchmarks/evidence.py wrote: an estimate is [mean] or [mean, low, high]."""
     return [
         Study(**study | {"rows": tuple(Measured(**row | {"by_length": _by_length(row)}) for row in study["rows"])})
         for study in json.loads(text)
@@ -85,21 +84,3 @@ def read_studies(text: str) -> list[Study]:
 
 def _by_length(row: dict[str, Any]) -> dict[int, Estimate | None]:
     return {int(length): None if ends is None else Estimate(*ends) for length, ends in row["by_length"].items()}
-
-
-def write_studies(studies: Sequence[Study]) -> str:
-    """Returns the studies as JSON with one encoding per line; an estimate is [mean] or [mean, low, high]."""
-    texts = []
-    for study in studies:
-        rows = [
-            {**vars(row), "by_length": {length: _ends(value) for length, value in row.by_length.items()}}
-            for row in study.rows
-        ]
-        head = {"title": study.title, "source": study.source, "train_length": study.train_length}
-        lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
-        texts.append(f'{json.dumps(head)[:-1]}, "rows": [\n{lines}\n]}}')
-    return "[\n" + ",\n".join(texts) + "\n]\n"
-
-
-def _ends(value: Estimate | None) -> list[float] | None:
-    return None if value is None else [end for end in (value.value, value.low, value.high) if end is not None]

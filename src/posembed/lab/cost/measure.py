@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -17,11 +18,12 @@ from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, w
 from posembed.lab.cost.results import CostResult, CostRow, Passes
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
-from posembed.lab.encodings import build_encoding, names_for, split_name
+from posembed.lab.encodings import names_for, split_name
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.spec import TrainingSpec, default_window, spec_of_size
+from posembed.lab.runs.spec import default_window
+from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
-from posembed.nn import Attention
+from posembed.nn import Attention, Sizes, encoding_by_name
 from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -62,7 +64,7 @@ def checked(settings: CostSettings) -> CostSettings:
     for name in names:
         split_name(name)
         with torch.device("meta"):
-            build_encoding(run_spec(settings, name))
+            encoding_of(settings, name)
     return dataclasses.replace(settings, encodings=names)
 
 
@@ -70,16 +72,13 @@ def shape_of(settings: CostSettings) -> Shape:
     return Shape(settings.batch, settings.length, settings.width, settings.heads)
 
 
-def run_spec(settings: CostSettings, encoding: str, *, shape: Shape | None = None) -> TrainingSpec:
-    """Returns the spec by which the lab builds an encoding, at the sizes of the settings or of ``shape``."""
+def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -> PositionEncoding:
+    """Builds an encoding as the lab does, at the sizes of the settings or of ``shape``."""
     shape = shape or shape_of(settings)
-    return spec_of_size(
-        encoding=encoding,
-        train_length=shape.length,
-        layers=settings.layers,
-        width=shape.width,
-        heads=shape.heads,
-        window=settings.window or default_window(settings.layers, settings.length),
+    window = settings.window or default_window(settings.layers, settings.length)
+    ring = max(window, default_window(settings.layers, shape.length))
+    return encoding_by_name(
+        name, Sizes(dim=shape.width, heads=shape.heads, max_len=shape.length, window=window, ring=ring)
     )
 
 
@@ -101,7 +100,7 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
     passes = {name: Passes(forward[name], backward[name]) for name in forward}
     grown = grow(
         settings.encodings,
-        lambda name, shape: build_encoding(run_spec(settings, name, shape=shape)),
+        partial(encoding_of, settings),
         longest=settings.longest,
         device=device,
         progress=part("growth", 75, 100),
@@ -112,12 +111,11 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
         return Passes(ratio(ours.forward, plain.forward, less=less), ratio(ours.backward, plain.backward, less=less))
 
     def peak(name: str, *, training: bool) -> int:
-        encoding = build_encoding(run_spec(settings, name))
-        return peak_bytes(Places(encoding, shape, training=training, device=device))
+        return peak_bytes(Places(encoding_of(settings, name), shape, training=training, device=device))
 
     rows = []
     for name in settings.encodings:
-        encoding = build_encoding(run_spec(settings, name))
+        encoding = encoding_of(settings, name)
         count, alone, attention = parameters(encoding), passes[f"alone {name}"], passes[f"with {name}"]
         rows.append(
             CostRow(
@@ -154,7 +152,7 @@ def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float]
     layer = Attention(settings.width, settings.heads, dropout=0.0)
     steps: dict[str, Step] = {PLAIN: AttentionWith(NoPosition(), layer, shape, training=training, device=device)}
     for name in settings.encodings:
-        encoding = build_encoding(run_spec(settings, name))
+        encoding = encoding_of(settings, name)
         steps[f"alone {name}"] = Places(encoding, shape, training=training, device=device)
         steps[f"with {name}"] = AttentionWith(encoding, layer, shape, training=training, device=device)
     seconds = settings.seconds * (2 / 3 if training else 1 / 3)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from posembed.errors import RunFolderError
 from posembed.lab.model.decoder import PositionedModel
 from posembed.nn import Attention
 
@@ -29,12 +25,11 @@ def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.dev
     """
     sums: list[Tensor] = []
     length = ids.size(1)
-    with _weights_shown_to(sums, model):
-        at_once = max(WEIGHTS_AT_ONCE // (_heads(model) * length**2), 1)
-        for part in ids.split(at_once):
+    layers = [module for module in model.modules() if isinstance(module, Attention)]
+    with _weights_shown_to(sums, layers):
+        for part in ids.split(max(WEIGHTS_AT_ONCE // (layers[0].heads * length**2), 1)):
             model(part.to(device))
-    layers = sum(isinstance(module, Attention) for module in model.modules())
-    total = torch.stack([torch.stack(sums[layer::layers]).sum(dim=0) for layer in range(layers)])
+    total = torch.stack([torch.stack(sums[layer :: len(layers)]).sum(dim=0) for layer in range(len(layers))])
     return total / (len(ids) * torch.arange(length, 0, -1))
 
 
@@ -51,34 +46,16 @@ def looking_everywhere(length: int, window: int | None) -> Tensor:
     return farthest_first.where(torch.arange(length) < (window or length), 0)
 
 
-def save_attention(path: Path, weights: Tensor) -> None:
-    save_file({"by distance": weights.float()}, path)
-
-
-def load_attention(path: Path) -> Tensor:
-    """Returns saved weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
-    try:
-        return load(path.read_bytes())["by distance"]  # a name need not be UTF-8
-    except (SafetensorError, KeyError, OSError) as error:
-        raise RunFolderError(
-            f"{path} cannot be read ({error}); delete it to have the page without its picture"
-        ) from error
-
-
 @contextmanager
-def _weights_shown_to(sums: list[Tensor], model: nn.Module) -> Iterator[None]:
+def _weights_shown_to(sums: list[Tensor], layers: Sequence[Attention]) -> Iterator[None]:
     """While it is open, every attention that is called appends the sums of its weights by distance."""
 
     def look(attention: Attention, inputs: tuple[Tensor], keywords: dict[str, Any]) -> None:
         sums.append(diagonal_sums(attention.weights(*inputs, positions=keywords["positions"])))
 
-    hooks = [m.register_forward_pre_hook(look, with_kwargs=True) for m in model.modules() if isinstance(m, Attention)]
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _heads(model: nn.Module) -> int:
-    return next(module.heads for module in model.modules() if isinstance(module, Attention))

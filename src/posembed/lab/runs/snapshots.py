@@ -1,7 +1,10 @@
-"""The rows of a learned table during training, at geometrically spaced steps: most changes happen early."""
+"""The tensors that a run keeps: the rows of its table at geometrically spaced steps, since most changes happen early,
+and its attention by distance."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -22,11 +25,7 @@ def snapshot_steps(steps: int, count: int = SNAPSHOTS) -> tuple[int, ...]:
 
 def save_tables(path: Path, *, initial: Tensor, along: dict[int, Tensor], final: Tensor) -> None:
     """Writes rows (N, D) from before training, after some steps and from its end: "initial", "step 33", "final"."""
-    with written_whole(path) as temporary:
-        save_file(
-            {"initial": initial, **{f"step {step}": rows for step, rows in along.items()}, "final": final},
-            temporary,
-        )
+    save(path, {"initial": initial, **{f"step {step}": rows for step, rows in along.items()}, "final": final})
 
 
 def load_tables(path: Path, *, steps: int) -> dict[int, Tensor]:
@@ -35,12 +34,33 @@ def load_tables(path: Path, *, steps: int) -> dict[int, Tensor]:
     Raises:
         RunFolderError: the file cannot be read.
     """
-    try:
-        tables = load(path.read_bytes())  # the path need not be UTF-8
+    with refusing(path) as tables:
         rows = {0: tables.pop("initial"), steps: tables.pop("final")}
         rows |= {int(name.removeprefix("step ")): kept for name, kept in tables.items()}
+    return {step: rows[step].float() for step in sorted(rows)}
+
+
+def save_attention(path: Path, weights: Tensor) -> None:
+    save(path, {"by distance": weights.float()})
+
+
+def load_attention(path: Path) -> Tensor:
+    """Returns saved weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
+    with refusing(path) as tensors:
+        return tensors["by distance"]
+
+
+def save(path: Path, tensors: dict[str, Tensor]) -> None:
+    with written_whole(path) as temporary:
+        save_file(tensors, temporary)
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[dict[str, Tensor]]:
+    """Yields the tensors of a file. Raises RunFolderError if it cannot be read or lacks one."""
+    try:
+        yield load(path.read_bytes())  # the path need not be UTF-8
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise RunFolderError(
             f"{path} cannot be read ({error}); delete it to get the page without its figure"
         ) from error
-    return {step: rows[step].float() for step in sorted(rows)}

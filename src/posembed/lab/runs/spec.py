@@ -170,14 +170,6 @@ def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
         raise ArgumentError(f"rope_factors must be numbers above 0, got {list(values['rope_factors'])}")
 
 
-def spec_of_size(*, width: int, heads: int, layers: int, train_length: int, **others: Any) -> TrainingSpec:
-    """Returns settings from which an encoding of this size can be built, without a training."""
-    sizes = with_default_window({"width": width, "heads": heads, "layers": layers, "train_length": train_length})
-    training: dict[str, Any] = dict.fromkeys(("steps", "batch", "learning_rate", "warmup", "weight_decay", "clip"), 1)
-    names: dict[str, Any] = {"question": "", "encoding": "", "seed": 0, "dropout": 0.0, "precision": "no"}
-    return TrainingSpec(**names | training | sizes | others)
-
-
 def default_window(layers: int, train_length: int) -> int:
     """Returns the largest power of two whose reach through n layers, n (w - 1) + 1 tokens, is within the training
     length. A longer one would show the model, past its training length, more than it ever saw."""

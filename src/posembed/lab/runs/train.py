@@ -16,13 +16,11 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.files import written_whole
 from posembed.lab.model.decoder import PositionedModel
-from posembed.lab.model.looking import save_attention
 from posembed.lab.runs import checkpoint
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
-from posembed.lab.runs.snapshots import save_tables, snapshot_steps
+from posembed.lab.runs.snapshots import save_attention, save_tables, snapshot_steps
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
 
@@ -78,8 +76,7 @@ def run(
     if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
         save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
     if folder is not None and attention is not None:
-        with written_whole(folder.attention(spec)) as temporary:
-            save_attention(temporary, attention)
+        save_attention(folder.attention(spec), attention)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec=spec,

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from torch import Tensor
 
-from posembed.lab.model.looking import load_attention, looking_everywhere
+from posembed.lab.model.looking import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.snapshots import load_attention
 from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
 from posembed.report.page import Picture, Section, picture
 
