@@ -28,10 +28,6 @@ class Estimate:
     high: float | None = None
     values: tuple[float, ...] = ()
 
-    @property
-    def mean(self) -> float:
-        return self.value
-
     def side_of(self, value: float) -> Side | None:
         """Returns on which side of ``value`` the interval lies; None if there is no interval.
 
@@ -44,10 +40,6 @@ class Estimate:
         if self.low is None or self.high is None or math.isnan(self.low) or math.isnan(self.high):
             return None
         return "above" if value < self.low else "below" if value > self.high else "both"
-
-    def tells_from(self, value: float) -> bool:
-        """Returns whether the interval excludes ``value``: 0 to test a difference, 1 to test a ratio."""
-        return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
     def exp(self) -> Estimate:
         """Turns a mean loss into a perplexity, or a difference of losses into a ratio, with its interval."""

@@ -39,8 +39,8 @@ def test_figures_of_texts_with_other_counts_are_those_of_all_tokens() -> None:
     accuracy, perplexity = (found.estimate(name, 64) for name in measures)
     assert accuracy is not None
     assert perplexity is not None
-    assert accuracy.mean == pytest.approx(6 / 18)
-    assert perplexity.mean == pytest.approx(math.exp(48 / 18))
+    assert accuracy.value == pytest.approx(6 / 18)
+    assert perplexity.value == pytest.approx(math.exp(48 / 18))
 
 
 def test_the_interval_of_a_ratio_is_that_of_a_bootstrap_over_texts() -> None:
@@ -85,7 +85,7 @@ def test_perplexities_are_compared_by_their_ratio_and_lower_is_better() -> None:
     theirs, ours = (row(name, values, measure="perplexity") for name, values in (("a", [2, 3]), ("b", [1, 2.01])))
     versus = ours.versus(theirs, "perplexity", 64)
     assert versus is not None
-    assert versus.mean == pytest.approx(math.exp(-0.995))
+    assert versus.value == pytest.approx(math.exp(-0.995))
     assert MEASURES["perplexity"].verdict(versus) == "better"
     evaluation = Evaluation("causal", ("perplexity",), (64, 128), 2, (theirs, ours), ())
     assert evaluation.best("perplexity", 64) is ours

@@ -6,12 +6,18 @@ import pytest
 import torch
 
 from posembed import ArgumentError, NoPosition, PositionEncoding
+from posembed.lab.data.text import Corpus
 from posembed.lab.encodings import build_encoding, names_for
 from posembed.lab.model.decoder import Decoder
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.tasks.language import build_decoder
+from posembed.lab.tasks.language import LanguageModelling
 
 NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
+
+
+def build_decoder(spec: LengthSpec, vocabulary: int) -> Decoder:
+    text = Corpus(torch.zeros(1), torch.zeros(1), None, vocabulary, description="text", sha256="")
+    return LanguageModelling(text).build(spec)  # type: ignore[return-value]
 
 
 @pytest.fixture

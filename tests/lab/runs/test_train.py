@@ -253,5 +253,5 @@ def test_accelerators_that_are_not_there() -> None:
     with pytest.raises(ArgumentError, match="device must be"):
         environment.make_accelerator("no", "tpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ArgumentError, match="no cuda device here"):
+        with pytest.raises(ArgumentError, match="no cuda device"):
             environment.make_accelerator("no", "cuda")

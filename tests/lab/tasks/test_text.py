@@ -67,8 +67,8 @@ def test_position_is_learned_and_a_bag_of_letters_learns_nothing(
     learned, bag = summary.rows
     assert learned.accuracy is not None
     assert bag.accuracy is not None
-    assert learned.accuracy.mean > 0.9
-    assert abs(bag.accuracy.mean - 0.5) < 0.15
+    assert learned.accuracy.value > 0.9
+    assert abs(bag.accuracy.value - 0.5) < 0.15
     assert learned.difference is not None
     assert learned.difference.over_documents.side_of(0) in ("below", "above")
     assert not learned.difference.significant  # a single seed tells nothing of seeds
@@ -121,7 +121,7 @@ def test_differences_are_paired_by_seed_and_by_document() -> None:
     found = accuracy_difference(of(ours), of(theirs), lambda correct: correct)
     assert found is not None
     assert found.over_seeds.values == pytest.approx((1 / 8, 3 / 8))
-    assert found.over_documents.mean == pytest.approx(found.over_seeds.mean) == pytest.approx(2 / 8)
+    assert found.over_documents.value == pytest.approx(found.over_seeds.value) == pytest.approx(2 / 8)
     # The ratio estimator by hand: documents gained 0.5, 0.5 and 1 of 2, 2 and 4 examples; all are a quarter, and
     # three documents that agree by chance are no interval.
     assert found.over_documents.low is None

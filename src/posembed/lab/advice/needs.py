@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import default_window, option
+from posembed.lab.runs.spec import default_window, option, require_divisible
 
 LAYERS = 12
 """The depth of the model for which windows are suggested."""
@@ -55,11 +55,7 @@ class Needs:
                 raise ArgumentError(f"{name} must be at least 1, got {size}")
         if self.vocabulary < 0:
             raise ArgumentError(f"the vocabulary cannot be negative, got {self.vocabulary}")
-        if self.width % self.heads:
-            raise ArgumentError(
-                f"width {self.width} is not divisible by {self.heads} heads; "
-                f"try a width of {self.heads * max(self.width // self.heads, 1)}"
-            )
+        require_divisible(self.width, self.heads)
         if self.longest is not None and self.longest < self.length:
             raise ArgumentError(
                 f"the longest length, {self.longest:,}, is below the training length of {self.length:,}; "

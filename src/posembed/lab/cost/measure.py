@@ -14,13 +14,13 @@ import torch
 from posembed.errors import ArgumentError
 from posembed.lab.cost.growth import GROWTH_SHAPE, grow
 from posembed.lab.cost.memory import peak_bytes
-from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, writes
+from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.results import CostResult, CostRow, Passes
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import names_for, split_name
 from posembed.lab.runs.environment import describe_environment
-from posembed.lab.runs.spec import default_window
+from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention, Sizes, encoding_by_name
@@ -45,11 +45,7 @@ def checked(settings: CostSettings) -> CostSettings:
         size = getattr(settings, name)
         if size is not None and size < 1:
             raise ArgumentError(f"{name} must be at least 1, got {size}")
-    width, heads = settings.width, settings.heads
-    if width % heads:
-        raise ArgumentError(
-            f"width {width} is not divisible by {heads} heads; try a width of {heads * max(width // heads, 1)}"
-        )
+    require_divisible(settings.width, settings.heads)
     if settings.length < 2:
         raise ArgumentError("length must be at least 2: a single token has no order")
     if settings.longest < GROWTH_SHAPE.length:
@@ -116,7 +112,8 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
     rows = []
     for name in settings.encodings:
         encoding = encoding_of(settings, name)
-        count, alone, attention = parameters(encoding), passes[f"alone {name}"], passes[f"with {name}"]
+        count = sum(parameter.numel() for parameter in encoding.parameters())
+        alone, attention = passes[f"alone {name}"], passes[f"with {name}"]
         rows.append(
             CostRow(
                 encoding=name,

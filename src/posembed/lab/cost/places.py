@@ -71,6 +71,7 @@ class _Step:
         self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
         self.generator = torch.Generator().manual_seed(0)
         self.x = self.random(shape.batch, shape.length, shape.width)
+        self.leaves: list[Tensor] = [self.x]
         ids = torch.arange(shape.length)
         if training:
             ids = encoding.training_positions(shape.batch, shape.length, self.generator)
@@ -83,14 +84,11 @@ class _Step:
     def results(self) -> Sequence[Tensor]:
         raise NotImplementedError
 
-    def leaves(self) -> list[Tensor]:
-        raise NotImplementedError
-
     def __call__(self) -> object:
         """Runs forward, and in training computes the leaves' gradients, with the results as gradients from above."""
         with torch.set_grad_enabled(self.training):
             made = [tensor for tensor in self.results() if tensor.requires_grad]
-        leaves = [tensor for tensor in (*self.leaves(), *self.encoding.parameters()) if tensor.requires_grad]
+        leaves = [tensor for tensor in (*self.leaves, *self.encoding.parameters()) if tensor.requires_grad]
         if not made:
             return None
         return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
@@ -104,9 +102,7 @@ class Places(_Step):
         self.qkv = self.random(shape.batch, shape.length, 3 * shape.width)
         # Stands for W_q and W_k, which project a ring's rows.
         self.projection = self.random(shape.width, 2 * shape.width)
-
-    def leaves(self) -> list[Tensor]:
-        return [self.x, self.qkv, self.projection]
+        self.leaves += [self.qkv, self.projection]
 
     def results(self) -> Sequence[Tensor]:
         return self.made().all
@@ -133,9 +129,7 @@ class AttentionWith(_Step):
     def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
         super().__init__(encoding, shape, **settings)
         self.attention = attention.to(self.device)
-
-    def leaves(self) -> list[Tensor]:
-        return [self.x, *self.attention.parameters()]
+        self.leaves += self.attention.parameters()
 
     def results(self) -> Sequence[Tensor]:
         return (self.output(),)
@@ -160,7 +154,3 @@ def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
 
 def _numel(made: tuple[Tensor, ...]) -> int:
     return sum(tensor.numel() for tensor in made)
-
-
-def parameters(encoding: PositionEncoding) -> int:
-    return sum(parameter.numel() for parameter in encoding.parameters())

@@ -14,6 +14,10 @@ class PositionedModel(nn.Module):
 
     encoding: PositionEncoding
 
+    def sizes(self) -> tuple[int, int]:
+        """Returns the number of its parameters, and of those of its encoding."""
+        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.encoding.parameters())
+
 
 class Decoder(PositionedModel):
     """Token ids (B, L) -> logits (B, L, V), from weights that start as GPT-2's do.

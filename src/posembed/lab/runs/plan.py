@@ -37,11 +37,10 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
         check(spec, task, accelerator.num_processes)
     any_seed = [dataclasses.replace(spec, seed=0) for spec in specs]
     timed = {spec: _plan_one(spec, task, accelerator) for spec in dict.fromkeys(any_seed)}
-    return [PlannedRun(spec, *timed[alike]) for spec, alike in zip(specs, any_seed, strict=True)]
+    return [dataclasses.replace(timed[alike], spec=spec) for spec, alike in zip(specs, any_seed, strict=True)]
 
 
-def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> tuple[int, int, float]:
-    """Returns (parameters, parameters of the encoding, seconds)."""
+def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> PlannedRun:
     model = task.build(spec).to(accelerator.device)
     optimizer = make_optimizer(spec, model)
     times = []
@@ -57,6 +56,4 @@ def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerato
     one_step = min(times)
     # A forward pass takes about a third of a step.
     measuring = one_step / 3 * task.tokens_measured(spec) / (spec.batch * spec.train_length)
-    parameters = sum(p.numel() for p in model.parameters())
-    of_positions = sum(p.numel() for p in model.encoding.parameters())
-    return parameters, of_positions, spec.steps * one_step + measuring
+    return PlannedRun(spec, *model.sizes(), seconds=spec.steps * one_step + measuring)

@@ -170,6 +170,14 @@ def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
         raise ArgumentError(f"rope_factors must be numbers above 0, got {list(values['rope_factors'])}")
 
 
+def require_divisible(width: int, heads: int) -> None:
+    """Raises ArgumentError for a width that the heads do not divide."""
+    if width % heads:
+        raise ArgumentError(
+            f"width {width} is not divisible by {heads} heads; try a width of {heads * max(width // heads, 1)}"
+        )
+
+
 def default_window(layers: int, train_length: int) -> int:
     """Returns the largest power of two whose reach through n layers, n (w - 1) + 1 tokens, is within the training
     length. A longer one would show the model, past its training length, more than it ever saw."""

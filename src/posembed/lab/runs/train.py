@@ -79,9 +79,8 @@ def run(
         save_attention(folder.attention(spec), attention)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
-        spec=spec,
-        parameters=sum(p.numel() for p in model.parameters()),
-        position_parameters=sum(p.numel() for p in model.encoding.parameters()),
+        spec,
+        *model.sizes(),
         window=model.encoding.window,
         losses=tuple(state.losses),
         measurements=measurements,

@@ -15,6 +15,7 @@ from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import ImageClassifier
 from posembed.lab.questions.images import ImageSpec, Recognised
 from posembed.lab.tasks.task import Task, draw_seed
+from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -38,11 +39,10 @@ class ImageClassification(Task[ImageSpec, Recognised]):
                     f"choose multiples of {spec.patch}"
                 )
 
-    def build(self, spec: ImageSpec) -> ImageClassifier:
-        """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
-        torch.manual_seed(spec.seed)
-        encoding = build_encoding(spec, "images", grid=spec.grid(spec.train_size))
-        torch.manual_seed(spec.seed)
+    def encoding(self, spec: ImageSpec) -> PositionEncoding:
+        return build_encoding(spec, "images", grid=spec.grid(spec.train_size))
+
+    def model(self, spec: ImageSpec, encoding: PositionEncoding) -> ImageClassifier:
         return ImageClassifier(
             nn.Linear(spec.patch**2, spec.width),
             spec.width,

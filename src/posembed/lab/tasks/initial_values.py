@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab import measure
-from posembed.lab.model.decoder import Decoder, PositionedModel
+from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.questions.inits import InitMeasurements, InitSpec
-from posembed.lab.tasks.language import TaskOnText, build_decoder, shared_loss
+from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, xavier_table, zero_table
 from posembed.tables.scale import root_mean_square
@@ -59,8 +59,9 @@ class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
         initial_table(spec.init, 1, spec.width)
         self.check_lengths(spec, (spec.train_length,))
 
-    def build(self, spec: InitSpec) -> Decoder:
-        return build_decoder(spec, self.corpus.vocabulary, _encoding)
+    def encoding(self, spec: InitSpec) -> LearnedPositionalEmbedding:
+        start = initial_table(spec.init, spec.train_length, spec.width)
+        return LearnedPositionalEmbedding(spec.train_length, spec.width, dropout=spec.dropout, init=start)
 
     def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
@@ -94,8 +95,3 @@ def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token:
 
 def _mean_neighbour_cosine(rows: Tensor) -> float | None:
     return neighbour_cosine(rows).mean().item() if rows.any() and len(rows) > 1 else None
-
-
-def _encoding(spec: InitSpec) -> LearnedPositionalEmbedding:
-    start = initial_table(spec.init, spec.train_length, spec.width)
-    return LearnedPositionalEmbedding(spec.train_length, spec.width, dropout=spec.dropout, init=start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -12,11 +11,10 @@ from torch.nn import functional as F
 from posembed.errors import DataError
 from posembed.lab import measure
 from posembed.lab.data.text import Corpus
-from posembed.lab.encodings import build_encoding
 from posembed.lab.model import looking
 from posembed.lab.model.decoder import Decoder, PositionedModel
 from posembed.lab.questions.lengths import LanguageSpec, LengthSpec
-from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.runs.spec import MeasuredT, TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 
@@ -44,6 +42,9 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
                 "length"
             )
         measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
+
+    def model(self, spec: LanguageT, encoding: PositionEncoding) -> Decoder:
+        return decoder_of(spec, self.corpus.vocabulary, encoding)
 
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
@@ -73,9 +74,6 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
     def check(self, spec: LengthSpec) -> None:
         self.check_lengths(spec, spec.test_lengths)
 
-    def build(self, spec: LengthSpec) -> Decoder:
-        return build_decoder(spec, self.corpus.vocabulary)
-
     def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
         return measure.everything(
             shared_loss(model, accelerator),
@@ -90,11 +88,7 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
-def build_decoder(spec: SpecT, vocabulary: int, build: Callable[[SpecT], PositionEncoding] = build_encoding) -> Decoder:
-    """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
-    torch.manual_seed(spec.seed)
-    encoding = build(spec)
-    torch.manual_seed(spec.seed)
+def decoder_of(spec: TrainingSpec, vocabulary: int, encoding: PositionEncoding) -> Decoder:
     return Decoder(
         vocabulary, spec.width, layers=spec.layers, heads=spec.heads, encoding=encoding, dropout=spec.dropout
     )

@@ -12,25 +12,17 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.encodings import build_encoding, names_for, split_name
+from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.model.decoder import Decoder, PositionedModel
 from posembed.lab.questions.problems import ProblemSpec, Solved
-from posembed.lab.tasks.language import build_decoder
+from posembed.lab.tasks.language import decoder_of
 from posembed.lab.tasks.position_ids import IDS, ids_of, latest_start, moved, table_for
-from posembed.lab.tasks.problem_texts import (
-    ALPHABET,
-    PADDING,
-    PROBLEMS,
-    Write,
-    addition_written_forwards,
-    tokens_read,
-)
+from posembed.lab.tasks.problem_texts import ALPHABET, PADDING, PROBLEMS, Write, addition_written_forwards, tokens_read
 from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-TOKENS_AT_ONCE = 16384
 
 
 class ProblemSolving(Task[ProblemSpec, Solved]):
@@ -43,8 +35,13 @@ class ProblemSolving(Task[ProblemSpec, Solved]):
     def check(self, spec: ProblemSpec) -> None:
         check_encoding(spec.encoding, spec.problem)
 
-    def build(self, spec: ProblemSpec) -> Decoder:
-        return build_decoder(spec, len(ALPHABET), encoding_of)
+    def encoding(self, spec: ProblemSpec) -> PositionEncoding:
+        if spec.encoding in IDS:
+            return table_for(spec.train_size, max(spec.test_sizes), spec.width, spec.dropout)
+        return build_encoding(spec)
+
+    def model(self, spec: ProblemSpec, encoding: PositionEncoding) -> Decoder:
+        return decoder_of(spec, len(ALPHABET), encoding)
 
     def draw(
         self, spec: ProblemSpec, model: PositionedModel, step: int, rows: slice = slice(None)
@@ -106,12 +103,6 @@ def check_encoding(encoding: str, problem: str) -> None:
         raise ArgumentError(f"unknown encoding {encoding!r} for {problem}; known are {known}") from error
 
 
-def encoding_of(spec: ProblemSpec) -> PositionEncoding:
-    if spec.encoding in IDS:
-        return table_for(spec.train_size, max(spec.test_sizes), spec.width, spec.dropout)
-    return build_encoding(spec)
-
-
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
     """Returns token ids (N, length), and (N, length - 1) with 1.0 where the next token belongs to the answer."""
     texts = [(question + answer).ljust(length, PADDING) for question, answer in problems]
@@ -130,11 +121,8 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
     A whole row is True exactly if greedy decoding writes that answer, so one pass measures the exact match of greedy
     decoding. Every run gets the same problems.
     """
-    drawn, write, length = (
-        random.Random(f"{spec.problem} {size}"),
-        written_for(spec),
-        tokens_read(spec.problem, size),
-    )
+    drawn, write = random.Random(f"{spec.problem} {size}"), written_for(spec)
+    length = tokens_read(spec.problem, size)
     problems = [write(size, drawn) for _ in range(spec.test_problems)]
     ids, _ = encode(problems, length + 1)
     answer = slice(-len(problems[0][1]), None)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic
 import torch
 from torch import Tensor
 
+from posembed.lab.encodings import build_encoding
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -29,9 +31,20 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
             ArgumentError, DataError: the reason.
         """
 
-    @abstractmethod
     def build(self, spec: SpecT) -> PositionedModel:
-        """Returns the model. The spec alone decides its weights."""
+        """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
+        torch.manual_seed(spec.seed)
+        encoding = self.encoding(spec)
+        torch.manual_seed(spec.seed)
+        return self.model(spec, encoding)
+
+    def encoding(self, spec: SpecT) -> PositionEncoding:
+        """Draws the encoding that a spec names."""
+        return build_encoding(spec)
+
+    @abstractmethod
+    def model(self, spec: SpecT, encoding: PositionEncoding) -> PositionedModel:
+        """Draws the model around its encoding."""
 
     @abstractmethod
     def draw(self, spec: SpecT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:

@@ -16,6 +16,7 @@ from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
 from posembed.lab.questions.text import Classified, TextSpec
 from posembed.lab.tasks.task import Task, draw_seed
+from posembed.layers.base import PositionEncoding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -46,11 +47,10 @@ class TextClassification(Task[TextSpec, Classified]):
     def check(self, spec: TextSpec) -> None:
         split_name(spec.encoding, "encoder")
 
-    def build(self, spec: TextSpec) -> TextClassifier:
-        """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
-        torch.manual_seed(spec.seed)
-        encoding = build_encoding(spec, "encoder")
-        torch.manual_seed(spec.seed)
+    def encoding(self, spec: TextSpec) -> PositionEncoding:
+        return build_encoding(spec, "encoder")
+
+    def model(self, spec: TextSpec, encoding: PositionEncoding) -> TextClassifier:
         return TextClassifier(
             nn.Embedding(self.vocabulary, spec.width),
             spec.width,
