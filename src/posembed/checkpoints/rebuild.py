@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
+from torch.nn.modules import module as modules
 
 from posembed.checkpoints.found import ConfigField
 from posembed.checkpoints.layouts import pair
@@ -120,7 +117,10 @@ def sketched() -> Iterator[None]:
             return None
         return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
 
-    hooks = [register_module_module_registration_hook(stop), register_module_parameter_registration_hook(move)]
+    hooks = (
+        modules.register_module_module_registration_hook(stop),
+        modules.register_module_parameter_registration_hook(move),
+    )
     try:
         yield
     finally:

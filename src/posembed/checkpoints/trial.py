@@ -61,10 +61,7 @@ class Reading:
 
 
 def contradiction(before: Reading, after: Reading) -> str:
-    """Returns what speaks against a resize when small copies of the model are run; empty if nothing does.
-
-    Raises NotTried if the model could not be run at its old size, or takes too much memory at the new one.
-    """
+    """Returns what speaks against a resize in runs of small copies, "" for nothing. Raises NotTried if none ran."""
     reasons = []
     for path in models_around(before.model, before.name):
         for narrow in (True, False):
@@ -109,10 +106,7 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """Reports a text that reads the same rows and gets another answer at the new length.
-
-    More than the table depends on the length then, such as DeBERTa's buckets of distances.
-    """
+    """Reports a text that reads the same rows and gets another answer, as by DeBERTa's buckets of distances."""
     if before.image is not None:
         return ""  # an image of another size is another input
     with undisturbed():

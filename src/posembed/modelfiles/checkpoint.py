@@ -164,7 +164,7 @@ def open_weights(path: Path) -> WeightFile:
 
 
 def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
-    """Opens the shards that an index names. Each must be beside it and hold exactly the keys that the index says."""
+    """Opens the shards that an index names. Each must hold exactly the keys that the index says."""
     weight_map = read_weight_map(index)
     needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []

@@ -56,10 +56,8 @@ def encodable(text: str) -> str:
 class LargeJson:
     """A JSON object of which single values are read and replaced. All other bytes stay, and most are not parsed.
 
-    A vocabulary of 100 MB as Python objects would need gigabytes.
-
-    Raises:
-        CheckpointError: the text is not a JSON object, as far as it is read.
+    A vocabulary of 100 MB as Python objects would need gigabytes. Raises CheckpointError if the text, as far as it is
+    read, is not a JSON object.
     """
 
     def __init__(self, path: Path) -> None:
