@@ -189,7 +189,7 @@ def test_a_fairseq_file(layer_class: type[TransformerInput | ConvS2SInput], side
     layer = layer_class.from_checkpoint(tmp_path / "best.pt", side=side)
     assert torch.equal(layer.embed_tokens.weight, model[f"{side}.embed_tokens.weight"])
     assert torch.equal(layer.embed_positions.weight, model[f"{side}.embed_positions.weight"])
-    assert (layer.embed_positions.max_len, layer.embed_positions.dropout, layer.pad_id) == (6, 0.2, 1)
+    assert (layer.embed_positions.max_len, layer.embed_positions.dropout, layer.uncounted_id) == (6, 0.2, 1)
 
 
 @pytest.mark.parametrize("setting", ["no_scale_embedding", "layernorm_embedding"])

@@ -196,11 +196,14 @@ def quiet() -> Iterator[None]:
     """Silences Python's and transformers' warnings, which are about models that are only tried here."""
     from transformers.utils import logging
 
-    verbosity = logging.get_verbosity()
+    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.set_verbosity(verbosity)
+        if shows_bars:
+            logging.enable_progress_bar()

@@ -15,8 +15,8 @@ from posembed.errors import ArgumentError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from posembed.checkpoints.evaluation import Evaluation
     from posembed.checkpoints.resize import Resize
+    from posembed.evaluation.results import Evaluation
 
 LEFTOVERS = {
     ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
@@ -97,15 +97,15 @@ def resize(
         checked = {} if evaluation is None else {"check": evaluation.to_dict()}
         print(json.dumps({**resized.record, **files, **checked}, indent=2))
     elif evaluation is not None:
-        from posembed.cli.console import plain_console
+        from posembed.cli.console import table_console
 
         print()
-        print_evaluation(plain_console(soft_wrap=True), evaluation)
+        print_evaluation(table_console(), evaluation)
 
 
 def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int | None) -> None:
     """Refuses what cannot be evaluated, before anything is written."""
-    from posembed.checkpoints.evaluate import refuse_short_text
+    from posembed.evaluation.api import refuse_short_text
 
     if dry_run or length is None:
         reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
@@ -115,7 +115,7 @@ def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int |
 
 def before_and_after(checkpoint: str, out: Path, text: Path, resized: Resize) -> Evaluation:
     """Evaluates both checkpoints on the same text, at the old length and at the new one."""
-    from posembed.checkpoints.evaluate import evaluate_checkpoints
+    from posembed.evaluation.api import evaluate_checkpoints
 
     with Bar() as bar:
         lengths = resized.edit.target.length
