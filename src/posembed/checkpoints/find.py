@@ -201,14 +201,14 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if table.kind == "learned" and found.built is not None:
         path = next(models_around(found.built.model, table.parameter))
         if not takes_text(found.built.model.get_submodule(path)):
-            return table.doubted("the model around it takes no text, so what its rows are is not known")
+            return table.doubted("the model around it takes no text, so the meaning of its rows is not known")
     distances = (
         key
         for key, tensor in tensors.items()
         if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
     )
     if relative := relative or next(distances, ""):
-        return table.doubted(f"relative positions of its length stand beside it ({relative})")
+        return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
 
 

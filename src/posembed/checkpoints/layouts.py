@@ -45,12 +45,12 @@ def line_layout(
     """
     before, after = rows
     if not isinstance(field.value, int):
-        raise NotUnderstood(f"{field} gives two sizes and no patch_size stands beside it")
+        raise NotUnderstood(f"{field} gives two sizes without a patch_size")
     if after - before != field.value:
         grown = f"{after - before} rows more for {field.value} more in {field}"
         raise NotUnderstood(f"it gets {grown}, so its rows are not one position each")
     if pair(section.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
-        raise NotUnderstood(f"its length is {field}, beside a patch_size: a grid whose sides are not known")
+        raise NotUnderstood(f"its length is {field}, in a config with a patch_size: a grid whose sides are not known")
     module = parent(model, name)
     offset = getattr(module, "offset", None)
     padding = getattr(module, "padding_idx", None)
@@ -81,13 +81,13 @@ def grid_layout(
         raise NotUnderstood(f"its {rows[0]} rows are not the {height} x {width} patches that {field} gives")
     tokens = class_tokens(model, name) if extra else 0
     if extra != tokens:
-        raise NotUnderstood(f"it has {extra} rows beside its {height} x {width} patches, but {tokens} class tokens")
+        raise NotUnderstood(f"it has {extra} rows besides its {height} x {width} patches, but {tokens} class tokens")
     behind = bool(family_of(section).grid.tail)
     return TableLayout(prefix=0 if behind else extra, grid=(height, width), tail=extra if behind else 0)
 
 
 def class_tokens(model: nn.Module, name: str) -> int:
-    """Counts the class and distillation tokens beside the patches, in the nearest module that has any."""
+    """Counts the class and distillation tokens in the nearest module that has any."""
     while name:
         name = name.rpartition(".")[0]
         own = model.get_submodule(name).named_parameters(recurse=False)

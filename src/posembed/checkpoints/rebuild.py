@@ -165,7 +165,7 @@ def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iter
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:
     """Copies a config.json with one field set under its canonical name, without the field's aliases.
 
-    An alias beside the canonical field can win over it: GPT-2 with ``n_positions`` and ``max_position_embeddings``
+    An alias can win over the canonical field: GPT-2 with ``n_positions`` and ``max_position_embeddings``
     reads the second. OpenAI's CLIP has its sections twice, and ``text_config_dict`` wins over ``text_config``; both
     are changed.
     """

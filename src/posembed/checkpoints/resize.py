@@ -57,7 +57,7 @@ def resize_checkpoint(
 ) -> Resize:
     """Copies a checkpoint with position tables of another length, and with everything that must change with them.
 
-    The table, the tensors that depend on it, the config and the settings beside it change together, or nothing does.
+    The table, the tensors that depend on it, the config and the settings files change together, or nothing does.
     Every other tensor and file is copied byte for byte; ``source`` is never written to, and ``out`` is whole or
     absent. Pickled weights are written as safetensors.
 

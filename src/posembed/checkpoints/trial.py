@@ -77,7 +77,7 @@ def contradiction(before: Reading, after: Reading) -> str:
                 raise
             except NotTried as reason:
                 return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
-    raise reasons[0] if reasons else NotTried("no model of transformers stands around it")
+    raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image
     """Checks that each patch reads the row of its own cell.
 
     A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W; nearly so
-    if a norm stands between the two. Each row's gradient must be most like that of its own patch.
+    if a norm comes between the two. Each row's gradient must be most like that of its own patch.
     """
     (height, width), (lines, columns) = image.patch, image.grid
     pixels, rows = image_gradients(model, table, image.size)

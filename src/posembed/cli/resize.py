@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LEFTOVERS = {
     ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
-    ".partial": "left by a killed resize to this place, or used by one that still runs; it holds an unfinished copy or "
-    "the earlier OUT. Look inside, then delete it",
+    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
+    "unfinished copy or the earlier OUT. Look inside, then delete it",
 }  # by their endings, what the files hold that killed processes leave
 
 
@@ -45,7 +45,9 @@ def resize(
             "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
         ),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="The key of the table, if there are several.")] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The key of the table, if there are several or it is a guess.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
     check: Annotated[
         Path | None,
@@ -61,8 +63,9 @@ def resize(
 ) -> None:
     """Write a copy of a checkpoint with longer, shorter or re-gridded position tables.
 
-    Everything that depends on the length changes with them: config, tokenizer and image processor settings, position
-    ids. All other tensors and files are copied byte for byte. CHECKPOINT itself is never changed.
+    Everything that depends on the length changes too: config, settings, ids.
+    All other tensors and files are copied byte for byte.
+    CHECKPOINT itself is never changed.
     """
     import json
 
@@ -108,7 +111,7 @@ def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int |
     from posembed.evaluation.api import refuse_short_text
 
     if dry_run or length is None:
-        reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
+        reason = "--dry-run writes none; leave one of them out" if dry_run else "it needs --length"
         raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
     refuse_short_text(checkpoint, text, length=length)
 

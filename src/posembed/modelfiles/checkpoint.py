@@ -74,7 +74,7 @@ class Checkpoint:
         return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
     def settings(self, name: str) -> dict[str, Any] | None:
-        """Reads a JSON object beside the weights; None if there is none. Raises CheckpointError if it is broken."""
+        """Reads a JSON object in the folder of the weights; None if there is none."""
         path = None if self.folder is None else self.folder / name
         return dict(read_json(path)) if path is not None and path.exists() else None
 

@@ -33,7 +33,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns the pairs as a dict. Raises ValueError for a repeated name."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name is repeated")
     return mapping
 
 

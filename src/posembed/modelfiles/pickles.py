@@ -16,7 +16,7 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import DTYPE_NAMES
 
-# The names under which training scripts keep the weights beside other things.
+# The names under which training scripts keep the weights among other things.
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
 
 
