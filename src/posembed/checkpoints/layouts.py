@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import ConfigField, NotUnderstood, Size
+from posembed.checkpoints.found import Config, ConfigField, NotUnderstood, Size
 from posembed.tables.families import family_of
 from posembed.tables.layout import TableLayout
 
@@ -18,8 +17,6 @@ LINE_LENGTH = re.compile(
     r"position_embeddings|n_positions|seq|max_len|max_text|context|(target|source)_positions|block"
 )
 CLASS_TOKENS = re.compile(r"cls|class|dist")
-
-Section = Mapping[str, Any]  # the part of a config, all defaults filled in, that a field is in
 
 
 def pair(value: Any) -> Size | None:
@@ -31,17 +28,16 @@ def pair(value: Any) -> Size | None:
     return None
 
 
-def patch_size(field: ConfigField, section: Section) -> Size | None:
+def patch_size(field: ConfigField, section: Config) -> Size | None:
     """Returns the size of a patch if the field gives the side of an image that is cut into patches."""
     return pair(section.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
 
 
-def line_layout(
-    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Section
-) -> TableLayout:
+def line_layout(model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Config) -> TableLayout:
     """Returns the layout of positions in a line. Raises NotUnderstood for rows that nothing explains.
 
-    model: on meta. name: the table's parameter in it. rows: before and after the field was doubled.
+    model: on meta. name: the table's parameter in it. rows: before and after the field was doubled. section: the part
+    of the config, all defaults filled in, that the field is in.
     """
     before, after = rows
     if not isinstance(field.value, int):
@@ -70,7 +66,7 @@ def line_layout(
 
 
 def grid_layout(
-    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Section, patch: Size
+    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Config, patch: Size
 ) -> TableLayout:
     """Returns the layout of positions on a grid of patches. Arguments and errors as for ``line_layout``."""
     sides = pair(field.value) or (0, 0)

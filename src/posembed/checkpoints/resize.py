@@ -32,8 +32,7 @@ MODEL_CARD = "README.md"
 class Resize:
     """What a resize changes, or changed.
 
-    edit: tensors and config. settings: values in the settings files, and those in the config that repeat one.
-    left_out: files that the copy leaves out. record: its entry in posembed.json.
+    edit: tensors and config. settings: values in JSON files. left_out: files. record: its entry in posembed.json.
     """
 
     source: str

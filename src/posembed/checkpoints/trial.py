@@ -173,8 +173,8 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
 def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Image) -> str:
     """Checks that each patch reads the row of its own cell.
 
-    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W; nearly so
-    if a norm comes between the two. Each row's gradient must be most like that of its own patch.
+    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W (nearly so with
+    a norm in between). Each row's gradient must be most like that of its own patch.
     """
     (height, width), (lines, columns) = image.patch, image.grid
     pixels, rows = image_gradients(model, table, image.size)

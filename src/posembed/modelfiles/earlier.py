@@ -1,8 +1,7 @@
 """Recognises the output of an earlier resize, so that ``--overwrite`` never deletes anybody's work.
 
-A resize keeps its time and, for a folder, each file's hash in its record. All its files get that time, in whole even
-seconds, which every file system can store. Whatever somebody adds or changes later differs from the record, even if
-an archive has given all files one time.
+Its record keeps the time of the resize and, for a folder, each file's hash. All files get that time, in whole even
+seconds, which every file system can store. What is added or changed later differs from the record.
 """
 
 from __future__ import annotations

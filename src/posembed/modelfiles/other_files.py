@@ -18,8 +18,7 @@ from posembed.modelfiles.hub import module_folders
 from posembed.modelfiles.names import is_weights
 from posembed.modelfiles.raw_files import reading
 
-# Files that describe weights which are left out, and that mislead without them: a loader that finds an
-# adapter_config.json loads the model that this file names.
+# Files that mislead without the weights they describe: a loader takes the model that adapter_config.json names.
 DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
 # Files that hold no table, binary or not: vocabularies, pictures, sounds, a voice.
 HARMLESS = (
