@@ -5,6 +5,8 @@ from .checkpoints.evaluate import evaluate_checkpoints as evaluate_checkpoints
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
 from .checkpoints.resize import resize_checkpoint as resize_checkpoint
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
 from .errors import ArgumentError as ArgumentError
 from .errors import CheckpointError as CheckpointError
 from .errors import DataError as DataError
