@@ -25,7 +25,7 @@ from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import fit_exponent, take_turns
 from posembed.lab.encodings import ENCODINGS, build_encoding
 from posembed.layers.base import PositionEncoding
-from posembed.report.cost.words import in_bytes, milliseconds
+from posembed.report.questions.cost_words import in_bytes, milliseconds
 
 LENGTH = 512
 ROUNDS = 7

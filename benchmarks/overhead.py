@@ -35,7 +35,7 @@ from posembed.lab.encodings import build_encoding
 from posembed.lab.model.decoder import Attention, Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
-from posembed.report.cost.words import between, milliseconds, percent, quoted_share
+from posembed.report.questions.cost_words import between, milliseconds, percent, quoted_share
 from posembed.statistics import Estimate, estimate_median
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")

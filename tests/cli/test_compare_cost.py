@@ -35,7 +35,7 @@ def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
     assert code == 0
     for text in ("Time of the encoding alone", "Overhead in the layer", "GPT-2 small", "1,048,576", "393,216"):
         assert text in out
-    assert f"posembed report {tmp_path} makes a page of it" in " ".join(err.split())
+    assert f"posembed report {tmp_path} makes a page of them" in " ".join(err.split())
     assert posembed(f"report {tmp_path}")[:2] == (0, f"report: {tmp_path / 'report.html'}\n")
     assert "What does each position encoding cost?" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -69,11 +69,11 @@ def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-def test_the_last_tokens_in_pieces(total: int, length: int, data: st.DataObject) -> None:
+def test_the_last_tokens_in_chunks(total: int, length: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, total))
     rows = torch.randint(99, (3, total + 1))
-    pieces = measure.in_pieces(context, rows, length)
-    assert torch.equal(measure.last_tokens_in_pieces(context, rows, length, count), pieces[:, -count:])
+    pieces = measure.in_chunks(context, rows, length)
+    assert torch.equal(measure.last_tokens_in_chunks(context, rows, length, count), pieces[:, -count:])
     # Token t of a piece has t tokens before it, itself not counted.
     assert pieces[0].tolist() == [context_of % length + 1 for context_of in range(total)]
 

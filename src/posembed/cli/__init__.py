@@ -19,7 +19,7 @@ IN_ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "∞": "inf
 
 app = typer.Typer(
     name="posembed",
-    help="Learned position embeddings: compare encodings by experiment, see and resize the tables of models.",
+    help="Learned position embeddings: compare encodings by experiment, inspect and resize position tables.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,7 +51,7 @@ def options(
 
 
 def plainer(error: UnicodeError) -> tuple[str, int]:
-    """An error handler for streams: what their encoding lacks is written in ASCII, or else as an escape."""
+    """Handles encoding errors of streams: writes the character in ASCII, or else as an escape."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(IN_ASCII)
     return text.encode("ascii", "backslashreplace").decode(), error.end
@@ -61,24 +61,24 @@ codecs.register_error("posembed.plainer", plainer)
 
 
 def main() -> None:
-    """Run the command. A mistake that posembed understands is one line on stderr and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):  # a file's name may be no UTF-8, and is printed all the same
+    """Runs the command. An error that posembed raises becomes one line on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):  # a file's name need not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="posembed.plainer")
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # else a full disk shows when it is too late to say so
+            sys.stdout.flush()  # so that a full disk is reported here
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
         print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        if error.filename is not None or "--debug" in sys.argv:  # no stream has a name
+        if error.filename is not None or "--debug" in sys.argv:  # streams have no name
             raise
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
-        os._exit(1)  # Python would try to write the rest again, and complain
+        os._exit(1)  # or Python would try to write the rest again
     except KeyboardInterrupt:
         sys.exit(130)

@@ -5,31 +5,23 @@ from __future__ import annotations
 import math
 import re
 import sys
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posembed.cli.fields import with_fields
+from posembed.cli.options import parameter, with_parameters
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
+from posembed.lab.runs.spec import options
 
 if TYPE_CHECKING:
     from posembed.lab.advice.advise import Advice
 
 
-@with_fields(Needs)
-def advise(
-    table: Annotated[
-        int | None, typer.Option(help="Instead of a checkpoint: how many positions its learned table has.")
-    ] = None,
-    runs: Annotated[Path | None, typer.Option(help="A run folder of posembed compare lengths to rest on.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    **given: Any,
-) -> None:
+def advise(*, table: int | None, runs: Path | None, json: bool, **given: Any) -> None:
     """Recommend one encoding for your needs, with reasons. Asks questions when no options are given."""
-    import json
-
     from posembed.lab.advice.advise import advise as advice_for
     from posembed.lab.advice.evidence import published_studies, study_of_folder
 
@@ -39,10 +31,33 @@ def advise(
             raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
         _ask(given, table)
     advice = advice_for(_needs(given, table), studies)
-    if as_json:
-        print(json.dumps(advice.to_dict(), indent=2))
+    if json:
+        print(dumps(advice.to_dict(), indent=2))
     else:
         print_advice(advice)
+
+
+KINDS = {"int": int, "bool": bool}
+"""Needs of other types are texts, which this file parses: lengths with "none", grids, checkpoints."""
+
+with_parameters(
+    advise,
+    [
+        *(
+            parameter(
+                name,
+                KINDS.get(str(field.type), str),
+                field.metadata["help"],
+                with_no=field.type == "bool",
+                shown=str(field.default) if field.type == "int" and name != "length" else None,
+            )
+            for name, field in options(Needs).items()
+        ),
+        parameter("table", int, "Instead of a checkpoint: how many positions its learned table has."),
+        parameter("runs", Path, "A run folder of posembed compare lengths to rest on."),
+        parameter("json", bool, "Print JSON instead of text.", default=False),
+    ],
+)
 
 
 def print_advice(advice: Advice) -> None:

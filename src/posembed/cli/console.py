@@ -1,4 +1,4 @@
-"""Where commands print to. A user's text (paths, names, messages) is printed as it is, never read as markup."""
+"""Consoles for commands. A user's text (paths, names, messages) is printed literally, never read as markup."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ WIDTH_OF_A_FILE = 100
 
 
 def plain_console(**options: Any) -> Console:
-    """A rich Console that takes ``[v2]`` and ``:smile:`` for what they are."""
+    """Returns a rich Console that prints ``[v2]`` and ``:smile:`` literally."""
     return Console(highlight=False, markup=False, emoji=False, **options)
 
 
 def table_console() -> Console:
-    """Standard output for tables: as wide as the terminal, and elsewhere wide enough for most of them."""
+    """Returns standard output for tables: as wide as the terminal, or else wide enough for most tables."""
     console = plain_console()
     return console if console.is_terminal else plain_console(width=max(console.width, WIDTH_OF_A_FILE))
 
 
 def progress_bar(console: Console, *texts: str, **options: Any) -> Progress:
-    """A bar with a description, the share that is done, and the time left. texts: templates of further columns."""
+    """Returns a bar with a description, the share done, and the time left. ``texts``: templates of more columns."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),

@@ -54,18 +54,28 @@ PARSERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     tuple[int, ...]: (numbers(int, "128,256"), "N,N,..."),
     tuple[float, ...]: (numbers(float, "1,1.5"), "X,X,..."),
     list[str]: (names, "NAME,NAME,..."),
+    tuple[str, ...]: (lambda text: tuple(names(text)), "NAME,NAME,..."),
 }
 """How Typer reads the types it does not know: parser and metavar."""
 
 
 def parameter(
-    name: str, kind: Any, help: str, *, default: Any = None, shown: str | None = None, panel: str | None = None
+    name: str,
+    kind: Any,
+    help: str,
+    *,
+    default: Any = None,
+    shown: str | None = None,
+    panel: str | None = None,
+    with_no: bool = False,
 ) -> inspect.Parameter:
-    """Returns a keyword parameter that Typer makes an option of. ``shown`` is the default that the help shows."""
+    """Returns a keyword parameter that Typer makes an option of. ``shown`` is the default that the help shows;
+    ``with_no`` adds --no-NAME to a flag."""
     kind = optional_of(kind)
     parser, metavar = PARSERS.get(kind, (None, None))
+    spelled = name.replace("_", "-")
     option = typer.Option(
-        f"--{name.replace('_', '-')}",
+        f"--{spelled}/--no-{spelled}" if with_no else f"--{spelled}",
         help=help if shown is None else f"{help} [dim]\\[default: {shown}][/dim]",
         rich_help_panel=panel,
         show_default=default is not None,

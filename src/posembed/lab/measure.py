@@ -1,9 +1,9 @@
-"""What a trained model is worth at each length, on held-out text.
+"""The quality of a trained model at each length, on held-out text.
 
-Low perplexity at length can be had without reaching anything far away, and longer windows flatter every model,
-since fewer of their tokens have a short context. So beside the perplexity of non-overlapping windows (Press et
-al. 2021, arXiv:2108.12409) stand the loss of the same tokens under every context, the same text chunked at the
-training length, and a probe that asks whether a passage seen before is recognised.
+Perplexity in non-overlapping windows (Press et al. 2021, arXiv:2108.12409) is not enough: longer windows flatter every
+model, since fewer of their tokens have a short context, and a low perplexity does not prove that far tokens are used.
+So there are three more measures: the loss of the same tokens under every context, the loss of the same text in chunks
+of the training length, and a probe of whether the model recognises a passage that it has seen before.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ TOKENS_AT_ONCE = 16384
 PROBES = 64
 
 LossOfTokens = Callable[[Tensor], Tensor]
-"""Token ids (N, c + 1) -> the losses (N, c) of all but the first given those before."""
+"""Maps token ids (N, c + 1) to the losses (N, c) of all tokens but the first, given those before them."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Mean losses in nats a token on held-out text, by test length; None where the encoding has no position."""
+    """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
+
+    nonoverlapping: over non-overlapping windows of each length, as the ALiBi paper reports perplexity.
+    same_tokens: of the same tokens, the last of every longest window, with that many tokens of context.
+    chunked: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
+    chunked_same_tokens: of the tokens of ``same_tokens``, fed in chunks too.
+    repeat_gain: by the gap in tokens, how much lower the loss of a passage is at its repetition.
+    bytes_per_token: of the tokens of ``nonoverlapping``; None if the tokenizer loses text.
+    """
 
     nonoverlapping: dict[int, float | None]
-    """Over non-overlapping windows of each length (as the ALiBi paper reports perplexity)."""
     same_tokens: dict[int, float | None]
-    """Of the same tokens, the last of every longest window, seen with that many tokens of context."""
     chunked: dict[int, float]
-    """Over the same windows as ``nonoverlapping``, each fed in pieces of the training length."""
     chunked_same_tokens: dict[int, float]
-    """Of the same tokens as ``same_tokens``, fed likewise."""
     repeat_gain: dict[int, float | None]
-    """By the number of tokens between: how much lower the loss of a passage is for having been seen before."""
     bytes_per_token: dict[int, float | None]
-    """Of the tokens of ``nonoverlapping``; None if the tokenizer loses text, so that bits per byte are unknown."""
 
 
 def everything(
@@ -52,11 +54,10 @@ def everything(
     tokens: int,
     held_out_bytes: Tensor | None,
 ) -> Measurements:
-    """All that is measured of one model, on about ``tokens`` tokens of held-out text. held_out_bytes: how many
-    bytes each of them stands for."""
+    """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the bytes per token."""
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
-    # The same tokens must have a place in every window: half a training length, or the shortest test length.
+    # The same tokens must fit into every window: half a training length, or the shortest test length.
     count = min(max(train_length // 2, 1), min(test_lengths))
     nonoverlapping: dict[int, float | None] = {}
     same_tokens: dict[int, float | None] = {}
@@ -66,15 +67,15 @@ def everything(
         shorter, last = shorter_windows(longest, length), longest[:, -length - 1 :]
         nonoverlapping[length] = mean_or_none(loss, shorter)
         same_tokens[length] = mean_or_none(loss, last, slice(-count, None))
-        chunked[length] = in_pieces(loss, shorter, train_length).mean().item()
-        chunked_same_tokens[length] = last_tokens_in_pieces(loss, last, train_length, count).mean().item()
+        chunked[length] = in_chunks(loss, shorter, train_length).mean().item()
+        chunked_same_tokens[length] = last_tokens_in_chunks(loss, last, train_length, count).mean().item()
     gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
     bytes_each = {n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths}
     return Measurements(nonoverlapping, same_tokens, chunked, chunked_same_tokens, gains, bytes_each)
 
 
 def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:
-    """Raise DataError if there is too little text for ``everything``."""
+    """Raises DataError if there is too little text for ``everything``."""
     needed = max(max(test_lengths) + 1, 3 * passage_length(train_length) + max(gaps(train_length)))
     if len(held_out) < needed:
         raise DataError(
@@ -84,25 +85,25 @@ def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...])
 
 
 def tokens_measured(train_length: int, test_lengths: tuple[int, ...], tokens: int) -> int:
-    """About how many tokens ``everything`` feeds to the model."""
+    """Returns about how many tokens ``everything`` feeds to the model."""
     rows = max(tokens // max(test_lengths), 1)
     probes = sum(2 * PROBES * (2 * passage_length(train_length) + gap) for gap in gaps(train_length))
-    once_more = sum(test_lengths) - max(test_lengths)  # the same tokens, in windows of their own but the longest
+    once_more = sum(test_lengths) - max(test_lengths)  # the same tokens in their own windows, without the longest
     return tokens * (len(test_lengths) + 1) + rows * once_more + probes
 
 
 def gaps(train_length: int) -> tuple[int, ...]:
-    """How many tokens stand between a passage and its repetition: half to four training lengths."""
+    """Returns the numbers of tokens between a passage and its repetition: half to four training lengths."""
     return tuple(max(round(train_length * times), 1) for times in (0.5, 1, 2, 4))
 
 
 def passage_length(train_length: int) -> int:
-    """A quarter of the training length, so that passage, gap and repetition fit into it once."""
+    """Returns a quarter of the training length, so that passage, shortest gap and repetition fit into it."""
     return max(train_length // 4, 2)
 
 
 def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
-    """About ``tokens`` tokens of the text in windows (N, length + 1), spread evenly over it, none overlapping."""
+    """Returns about ``tokens`` tokens in non-overlapping windows (N, length + 1), spread evenly over the text."""
     available = (len(held_out) - 1) // length
     count = min(available, max(tokens // length, 1))
     starts = (torch.arange(count) * available // count) * length
@@ -110,7 +111,7 @@ def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
 
 
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
-    """The mean over the tokens that a model predicts in windows of a length, cut from the longest ``windows``."""
+    """Returns the mean over the predicted tokens in windows of a length, cut from the longest ``windows``."""
     if held_out_bytes is None:
         return None
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
@@ -118,7 +119,7 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
 
 @torch.no_grad()
 def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Losses in nats (N, c), float64 on the CPU, of ids (N, c + 1), a few windows at a time."""
+    """Returns losses in nats (N, c), float64 on the CPU, of ids (N, c + 1), a few windows at a time."""
     losses = []
     for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
         some = some.to(device)
@@ -129,7 +130,7 @@ def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) ->
 
 
 def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None)) -> float | None:
-    """The mean over the counted tokens of each row, or None where the encoding has no position for some token."""
+    """Returns the mean over the counted tokens of each row; None if the encoding has no position for some token."""
     try:
         return loss(rows)[:, counted].mean().item()
     except PositionError:
@@ -137,31 +138,28 @@ def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None))
 
 
 def shorter_windows(longest: Tensor, length: int) -> Tensor:
-    """Windows (N, c + 1) -> (N * c // length, length + 1) of the same text; a remainder is left out."""
+    """Cuts windows (N, c + 1) into (N * (c // length), length + 1) and drops the remainder."""
     return longest.unfold(1, length + 1, length).flatten(0, 1)
 
 
-def in_pieces(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
-    """The losses (N, c) of rows (N, c + 1) fed in pieces of a length, the last piece perhaps shorter."""
+def in_chunks(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
+    """Returns the losses (N, c) of rows (N, c + 1) fed in chunks of a length; the last chunk may be shorter."""
     total = rows.size(1) - 1
     if total % length == 0:
         return loss(shorter_windows(rows, length)).reshape(len(rows), total)
-    pieces = [rows[:, start : min(start + length, total) + 1] for start in range(0, total, length)]
-    return torch.cat([loss(piece) for piece in pieces], dim=1)
+    chunks = [rows[:, start : min(start + length, total) + 1] for start in range(0, total, length)]
+    return torch.cat([loss(chunk) for chunk in chunks], dim=1)
 
 
-def last_tokens_in_pieces(loss: LossOfTokens, rows: Tensor, length: int, count: int) -> Tensor:
-    """The last columns of ``in_pieces``, (N, count), from the pieces that hold them alone."""
+def last_tokens_in_chunks(loss: LossOfTokens, rows: Tensor, length: int, count: int) -> Tensor:
+    """Returns the last columns of ``in_chunks``, (N, count), and feeds only the chunks that hold them."""
     total = rows.size(1) - 1
     start = (total - count) // length * length
-    return in_pieces(loss, rows[:, start:], length)[:, -count:]
+    return in_chunks(loss, rows[:, start:], length)[:, -count:]
 
 
 def once_each(loss: LossOfTokens) -> LossOfTokens:
-    """The same loss, which feeds the same rows to the model once, however often they are asked for.
-
-    Text chunked at the training length is the same text whatever length it is chunked from.
-    """
+    """Returns the loss with a memory, since windows of any length have the same chunks of the training length."""
     known: dict[bytes, Tensor] = {}
 
     def ask(ids: Tensor) -> Tensor:
@@ -174,15 +172,15 @@ def once_each(loss: LossOfTokens) -> LossOfTokens:
 
 
 def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) -> float | None:
-    """How many nats a token lower the loss of a passage is when it stood in the text ``gap`` tokens before.
+    """Returns how much lower, in nats per token, the loss of a passage is if it also occurred ``gap`` tokens before.
 
-    Against a control that differs in nothing else: another passage stands in the first place. The first token
-    of the passage, which nothing announces, does not count.
+    The control has another passage there and differs in nothing else. The passage's first token, which nothing
+    predicts, does not count.
     """
     needed = 3 * passage + gap
     starts = torch.linspace(0, len(held_out) - needed, min(PROBES, len(held_out) - needed + 1)).long()
     text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
-    # The filler touches neither passage in the text, so that it follows both with the same break.
+    # In the text the filler touches neither passage, so the break before it is the same after both.
     filler = text[:, passage + passage // 2 :][:, :gap]
     probed, other = text[:, :passage], text[:, -passage:]
     seen, unseen = (torch.cat((first, filler, probed), dim=1) for first in (probed, other))

@@ -1,4 +1,4 @@
-"""A figure of estimates under each other: a dot for each mean, a bar for its interval, a tick for each value."""
+"""A dot plot of estimates: a dot per mean, a bar per interval, a tick per value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from posembed.statistics import Estimate
 def dots_figure(
     rows: Sequence[tuple[str, Estimate | None, str]], *, title: str, below: str, marked: float | None = None
 ) -> Figure:
-    """rows, from the top: (name, what is drawn or None, what is written at the right). marked: where a line is."""
+    """Draws rows from the top: (name, estimate or None, text at the right). ``marked``: the x of a vertical line."""
     each = 30
     height = 40 + each * len(rows) + 50
     figure = new_figure(height)
@@ -27,7 +27,7 @@ def dots_figure(
             if found.low is not None and found.high is not None:
                 axes.plot((found.low, found.high), (place, place), color=SERIES[0], linewidth=2, alpha=0.45)
             axes.plot(found.values, [place] * len(found.values), color=SERIES[0], marker="|", linestyle="none")
-            axes.plot(found.mean, place, color=SERIES[0], marker="o", markersize=7, markeredgecolor=PAPER)
+            axes.plot(found.value, place, color=SERIES[0], marker="o", markersize=7, markeredgecolor=PAPER)
         axes.annotate(
             text,
             (1, place),

@@ -1,4 +1,4 @@
-"""What all figures share: colours, the sheet they are drawn on, and SVG for a page in light and dark."""
+"""What all figures share: colours, sizes, axes, and SVG for pages in light and dark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
-# Found by search: any two differ by 27 or more (CIE76), also to an eye without red, green or blue cones (Machado
-# et al. 2009), and each is dark enough for text on white. A page in dark colours has its own (page.css):
-# svg_for_page puts the names of its variables in place of these.
+# Found by search: any two differ by 27 or more (CIE76), also for viewers without red, green or blue cones (Machado et
+# al. 2009), and each is dark enough for text on white. A dark page has its own colours (page.css): svg_for_page puts
+# the names of its variables in place of these.
 INK, MUTED, RULE, PAPER = "#1c1c1f", "#6b6b70", "#d9d9de", "#fffffe"
 SERIES = ("#0340cb", "#711902", "#028753", "#c80d96", "#927209", "#3b3540")
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} | {
@@ -25,15 +25,15 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} |
 MARKERS = "os^Dvp"
 
 WIDTH = 440
-"""Of every figure, in units of which text is 12 high; a page on a telephone has about 0.8 pixels for a unit."""
+"""The width of every figure, in units of which text is 12 high. A phone shows about 0.8 pixels per unit."""
 TEXT = 12
 LETTER = 0.62 * TEXT
-"""Width of a letter in a wide font, which a reader's system may have."""
+"""The width of a letter in a wide font, as on some readers' systems."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How an encoding is drawn everywhere: one colour and marker, and dashes for the same under a window."""
+    """How an encoding is drawn in every figure: its colour, its marker, and dashes if it has a window."""
 
     index: int
     dashed: bool
@@ -48,7 +48,7 @@ class Style:
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Where there are more names than colours, those after the last colour are dashed too."""
+    """Assigns styles to names. If there are more names than colours, those after the last colour are dashed too."""
     bases = list(dict.fromkeys(name.partition("+")[0] for name in names))
     drawn = {}
     for name in names:
@@ -59,12 +59,12 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
 
 
 def new_figure(height: float) -> Figure:
-    """A figure WIDTH wide. Made without pyplot, so that nothing is kept and no window is opened."""
+    """Returns a figure WIDTH wide. It is made without pyplot, which would keep it and might open a window."""
     return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
 
 
 def axes_at(figure: Figure, *, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes in the figure's units, from its upper left corner; two thin spines, muted ticks."""
+    """Adds axes at a place in the figure's units, from its upper left corner, with two thin spines and muted ticks."""
     tall = figure.get_figheight() * 72
     axes = figure.add_axes((left / WIDTH, 1 - (top + height) / tall, width / WIDTH, height / tall))
     axes.set_facecolor("none")
@@ -78,7 +78,7 @@ def axes_at(figure: Figure, *, left: float, top: float, width: float, height: fl
 
 
 def lines_sheet(height: float, *, title: str, below: str, names: Sequence[str]) -> tuple[Figure, Axes]:
-    """A figure with one plot, a title above, and room at the right for names at the ends of lines."""
+    """Returns a figure with one plot, a title above, and space at the right for names at the ends of lines."""
     figure = new_figure(height)
     room = max([len(name) for name in names], default=0) * LETTER + 24
     axes = axes_at(figure, left=40, top=34, width=WIDTH - 40 - room, height=height - 34 - 44)
@@ -88,7 +88,7 @@ def lines_sheet(height: float, *, title: str, below: str, names: Sequence[str]) 
 
 
 def tick_heights(axes: Axes) -> None:
-    """Round numbers on the logarithmic axis of heights, however short or long it is."""
+    """Sets round ticks on a logarithmic y axis of any length."""
     low, high = axes.get_ylim()
     if high / low < 5:
         heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
@@ -110,9 +110,9 @@ def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
 
 
 def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
-    """A figure as an <svg> element: text as text, colours as the page's variables, the same for equal figures.
+    """Returns a figure as an <svg> element with text as text and the page's colours; equal figures give equal text.
 
-    ``name`` keeps its ids apart from other figures'; ``described`` is what a screen reader says, already escaped.
+    ``name`` makes its ids unique on the page; ``described`` is the escaped text for screen readers.
     """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -121,7 +121,7 @@ def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # names of parts, the same in every figure, that nothing refers to
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # matplotlib's names of parts, to which nothing refers
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px var(--font)", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")

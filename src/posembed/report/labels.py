@@ -1,4 +1,4 @@
-"""Names at the ends of lines, where no legend need be looked up."""
+"""Names at the ends of lines, which need no legend."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from posembed.report.drawing import TEXT
 
 
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """The nearest places to those wanted (least squares) that keep their order and a gap between neighbours.
+    """Returns the places nearest to those wanted (least squares) that keep their order and a gap between neighbours.
 
-    Within low .. high, where there is room for all.
+    They lie within low .. high if there is space for all.
     """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    blocks: list[tuple[float, int]] = []  # (mean, count) of places that touch, each less its rank * gap
+    blocks: list[tuple[float, int]] = []  # (mean, count) of places that touch, each minus its rank * gap
     for rank, index in enumerate(order):
         mean, count = wanted[index] - rank * gap, 1
         while blocks and blocks[-1][0] > mean:
@@ -32,9 +32,9 @@ def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> l
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Write names beside the plot, each joined to the end of its line: (last value, name, colour).
+    """Writes names beside the plot, each joined to the end of its line: (last value, name, colour).
 
-    The axis of heights must have its limits and scale. The names of lines that leave it stand at its top.
+    The y axis must have its limits and scale. The names of lines that leave it stand at its top.
     """
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)

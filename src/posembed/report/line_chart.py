@@ -1,4 +1,4 @@
-"""A line chart of estimates: one line per name, its 95% band, and where it ends for want of positions."""
+"""A line chart of estimates: one line per name, its 95% band, and where it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Line:
     name: str
     points: Mapping[int, Estimate]
     end: int | None = None
-    """The largest x that has a position, if the line ends there."""
+    """The x at which the line ends, if that is before the others."""
 
 
 def line_chart(
@@ -43,18 +43,20 @@ def line_chart(
     title: str,
     below: str,
     ticks: Sequence[int],
-    trained: int,
+    trained: int | None = None,
     logarithmic: tuple[float, float] | None = None,
     target: float | None = None,
     shade_trained: bool = False,
+    past_end: str = "no position past",
 ) -> Figure:
     """Draws the lines.
 
     Args:
         names: everything that the page compares, so that a name has the same colour in every figure.
-        trained: the x of training, marked by a dotted line, or by a shade from 0 up to it.
+        trained: the x of training, marked by a dotted line, or by a shade from 0 up to it; None marks nothing.
         logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
         target: a share marked by a horizontal line.
+        past_end: what it writes next to lines with an end, before the x.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
@@ -69,7 +71,8 @@ def line_chart(
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_ylim(*logarithmic)
-        shortest, longest = min(*ticks, trained), max(ticks)
+        every = {*ticks, *(x for line in lines for x in line.points)} | ({trained} if trained is not None else set())
+        shortest, longest = min(every), max(every)
         margin = (longest / shortest) ** 0.04 if longest > shortest else 1.2
         axes.set_xlim(shortest / margin, longest * margin)
         tick_heights(axes)
@@ -82,11 +85,12 @@ def line_chart(
             _draw(axes, line, drawn[line.name], factor)
     if not logarithmic:
         axes.set_ylim(max(axes.get_ylim()[0], -4), 104)
-    _mark_trained(axes, trained, shade=shade_trained)
+    if trained is not None:
+        _mark_trained(axes, trained, shade=shade_trained)
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
     label_line_ends(axes, [(value, text, drawn[line.name].colour) for value, text, line in ends])
-    _name_ends(axes, lines, drawn, at=0.03 if logarithmic else 0.42)
+    _name_ends(axes, lines, drawn, at=0.03 if logarithmic else 0.42, text=past_end)
     return figure
 
 
@@ -137,7 +141,7 @@ def _mark_trained(axes: Axes, trained: int, *, shade: bool) -> None:
     )
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, at: float) -> None:
+def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, at: float, text: str) -> None:
     """Writes which encodings end where, at a height where few lines run."""
     by_end: dict[int, list[str]] = {}
     for line in lines:
@@ -145,7 +149,7 @@ def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *,
             by_end.setdefault(line.end, []).append(line.name)
     for place, (end, names) in enumerate(by_end.items()):
         axes.annotate(
-            f"✕ {listed(names)}: no position past {end:,}",
+            f"✕ {listed(names)}: {text} {end:,}",
             (end, at + 0.07 * place),
             xycoords=("data", "axes fraction"),
             xytext=(5, 0),

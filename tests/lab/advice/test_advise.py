@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from posembed.errors import ArgumentError
 from posembed.lab.advice.advise import Advice, advise
-from posembed.lab.advice.choices import BY_NAME, window_of
+from posembed.lab.advice.choices import BY_NAME
 from posembed.lab.advice.evidence import Measured, Study, published_studies
 from posembed.lab.advice.needs import Existing, Needs
 from posembed.statistics import Estimate
@@ -126,7 +126,7 @@ def test_parameters_of_each_choice() -> None:
     advice = advise(Needs(length=512, longest=2048, width=768, checkpoint=Existing(512)), [])
     parameters = {option.name: option.parameters for option in advice.options}
     assert parameters["resize"] == 2048 * 768
-    assert parameters["rolling"] == window_of(Needs(length=512, longest=None)) * 768
+    assert parameters["rolling"] == Needs(length=512, longest=None).window * 768
     assert parameters["keep"] == parameters["rope"] == parameters["alibi"] == 0
 
 

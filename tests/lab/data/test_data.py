@@ -47,7 +47,7 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
     assert decoded(folder.train) == decoded(files.train)
     assert sorted(decoded(files.train).split(b"\0")) == [b"", b"b" * 90, "ä".encode() * 90]
     assert folder.sha256 == files.sha256
-    assert "2 files; 1 passed over: empty, not text, or of a run folder" in folder.description
+    assert "2 files; 1 skipped: empty, not text, or of a run folder" in folder.description
     assert "2 files" in files.description
 
 
@@ -55,20 +55,20 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
 def test_no_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
     (tmp_path / "a.txt").write_text("some text\n" * 30)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="expected names of files or folders with commas between"):
+    with pytest.raises(DataError, match="expected files or folders joined by commas"):
         load_corpus(data)
     assert load_corpus("a.txt, a.txt").sha256 == load_corpus("a.txt").sha256
 
 
 def test_large_files_are_read_whole_and_images_of_disks_are_not(tmp_path: Path) -> None:
-    text = b"a line of text\n" * (documents.SIZE_OF_A_LOOK // 15 + 9)
+    text = b"a line of text\n" * (documents.FIRST_LOOK // 15 + 9)
     (tmp_path / "text").write_bytes(text)
     (tmp_path / "late zero").write_bytes(text + b"\0")
-    (tmp_path / "one look").write_bytes(text[: documents.SIZE_OF_A_LOOK])
+    (tmp_path / "one look").write_bytes(text[: documents.FIRST_LOOK])
     with (tmp_path / "disk").open("wb") as disk:
         disk.truncate(1 << 40)
     assert [document.text for document in documents.read_documents(str(tmp_path)).documents] == [
-        text[: documents.SIZE_OF_A_LOOK],
+        text[: documents.FIRST_LOOK],
         text,
     ]
 
@@ -154,7 +154,7 @@ def test_a_hugging_face_dataset(tmp_path: Path) -> None:
     (data / "train.txt").write_text("held  out\n" + "".join(f"row {i}\n" for i in range(30)))
     leaking = load_corpus(f"hf:{data}")
     assert torch.equal(leaking.train, corpus.train)
-    assert "1 document left out of training, since the same text is held out" in leaking.description
+    assert "1 document not trained on, because the same text is held out" in leaking.description
     (data / "train.txt").write_text("row\0 1\n" * 3)
     with pytest.raises(DataError, match=r"row 0 of the dataset .* holds a zero byte"):
         load_corpus(f"hf:{data}")

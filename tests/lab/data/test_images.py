@@ -49,7 +49,7 @@ def test_digits_are_split_by_their_order() -> None:
     assert digits.train.mean().item() == pytest.approx(0, abs=1e-5)
     assert digits.train.std().item() == pytest.approx(1, abs=1e-5)
     assert len(digits.classes) == 10
-    with pytest.raises(DataError, match="no images are called 'cats'"):
+    with pytest.raises(DataError, match="unknown images 'cats'"):
         load_images("cats")
 
 

@@ -97,7 +97,7 @@ def test_a_class_that_shares_its_texts_with_another_is_on_both_sides_or_refused(
         twice = [Example(f"{n} {i}", label, f"{n} {i}") for i in (1, 2) for label in ("ham", "eggs")]
         examples = [*(Example(t, label, t) for t, label in ROWS), *twice]
         if len({"eggs" in {e.label for e in side} for side in split_by_document(examples)}) > 1:
-            with pytest.raises(DataError, match="set has no example of 'eggs' held out"):
+            with pytest.raises(DataError, match="set has no held-out example of 'eggs'"):
                 labelled(examples, None, name="set")
             refused += 1
         else:
@@ -108,7 +108,7 @@ def test_a_class_that_shares_its_texts_with_another_is_on_both_sides_or_refused(
 
 def test_rows_without_a_text_are_reported(tmp_path: Path) -> None:
     there = load_labelled(written(tmp_path, "a.csv", csv_of([*ROWS, (" ", "ham"), ("", "spam")])))
-    assert "2 without a text passed over" in there.description
+    assert "2 without a text skipped" in there.description
 
 
 def test_a_split_that_there_is_stays_and_its_leaks_go() -> None:
@@ -117,9 +117,9 @@ def test_a_split_that_there_is_stays_and_its_leaks_go() -> None:
     there = labelled([*train, held_out[0]], held_out, name="set")
     assert there.train == tuple(train)
     assert there.held_out == tuple(held_out)
-    assert "1 more left out since they are held out too" in there.description
+    assert "1 more left out because they are held out too" in there.description
     other = [Example("x", "eggs", "x"), Example("y", "eggs", "y")]
-    with pytest.raises(DataError, match="set has no example of 'eggs' to train on"):
+    with pytest.raises(DataError, match="set has no training example of 'eggs'"):
         labelled(train, [*held_out, *other], name="set")
 
 
@@ -158,15 +158,15 @@ def test_pieces_are_whole_lines() -> None:
     [
         (csv_of(ROWS, "text,kind"), "which column of a.csv holds the label"),
         ("text,label\n", "has no rows"),
-        (csv_of([*ROWS, ("one of its kind", "eggs")]), "class 'eggs' of a.csv has one example; it takes two"),
-        (csv_of([*ROWS, ("more", " ")]), r"row 42 of a.csv has no label: column 'label' holds ' ' there"),
+        (csv_of([*ROWS, ("one of its kind", "eggs")]), "class 'eggs' of a.csv has one example; expected two"),
+        (csv_of([*ROWS, ("more", " ")]), r"row 42 of a.csv has no label: column 'label' holds ' '; expected a name"),
         (
             csv_of([(t, f"0.{i}1") for i, (t, _) in enumerate(ROWS)]),
             "column 'label' of a.csv holds numbers such as",
         ),
         (
             csv_of([(t, f"title {i}") for i, (t, _) in enumerate(ROWS)]),
-            r"has 40 different values in 40 texts, such as 'title 0': that names texts rather than classes",
+            r"has 40 different values in 40 texts, such as 'title 0': these identify texts, not classes",
         ),
         (csv_of([(t, "ham") for t, _ in ROWS]), "all texts of a.csv have the column 'label' 'ham'; expected two"),
         (csv_of([("", "ham"), ("  ", "spam")]), "has no example with a text"),
@@ -199,7 +199,7 @@ def test_bad_files(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "a text that is a number": ({"text": 0, "label": "a"}, "has no text: column 'text' holds 0 there"),
+    "a text that is a number": ({"text": 0, "label": "a"}, "has no text: column 'text' holds 0; expected"),
     "a text that is false": ({"text": False, "label": "a"}, "has no text: column 'text' holds False"),
     "a text that is a list": ({"text": ["a"], "label": "a"}, "has no text: column 'text' holds"),
     "a text that is an object": ({"text": {"a": 1}, "label": "a"}, "has no text: column 'text' holds"),

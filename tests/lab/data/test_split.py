@@ -146,7 +146,7 @@ def test_no_text_is_on_both_sides_under_whatever_name(tmp_path: Path) -> None:
     assert not {same_text(text) for text in train} & {same_text(text) for text in held_out}
     left_out = 120 - len(train) - len(held_out)
     assert left_out >= 9
-    assert f"{left_out} documents left out of training, since the same text is held out" in corpus.description
+    assert f"{left_out} documents not trained on, because the same text is held out" in corpus.description
 
 
 def test_of_a_few_documents_the_same_text_is_read_once() -> None:
@@ -162,7 +162,7 @@ def test_lines_that_both_sides_have_are_reported(tmp_path: Path) -> None:
     assert "lines" not in load_corpus(str(tmp_path / "a.txt")).description
     (tmp_path / "b.txt").write_text(lines + "more that makes it another text\n" * 60)
     found = load_corpus(f"{tmp_path / 'a.txt'},{tmp_path / 'b.txt'}").description
-    assert "% of the held-out text stands in lines that the training text has too" in found
+    assert "% of the held-out text is in lines that the training text has too" in found
 
 
 def test_splitting_takes_linear_time() -> None:

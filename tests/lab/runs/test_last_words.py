@@ -17,7 +17,7 @@ SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 -
 
 
 def start(code: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", f"from posembed.lab.runs.last_words import last_words\n{code}"]
+    command = [sys.executable, "-c", f"from posembed.lab.runs.cluster import last_words\n{code}"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -64,5 +64,5 @@ def test_a_ray_process_that_is_killed_ends_the_command_with_a_word(tmp_path: Pat
         _, said = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "posembed: error: this command was ended from outside, as Ray does" in said
-    assert f"the finished runs are kept in {out}, and the same command goes on from them" in said
+    assert f"the finished runs are kept in {out}, and the same command continues from them" in said
     assert 1 <= len(RunFolder(out, LanguageModelling).results()) < len(ENCODINGS)

@@ -17,7 +17,7 @@ from asked import runs_of, shared, summarise
 from made_up_classes import finished
 from posembed import ArgumentError
 from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.text_ids import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, text_tokenizer
 from posembed.lab.questions.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.questions.text import DEFAULTS, TextSpec
 from posembed.lab.runs import train

@@ -1,4 +1,4 @@
-"""What --dry-run prints."""
+"""The output of --dry-run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from posembed.lab.runs.plan import PlannedRun
 
 
 def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
-    """The runs, their sizes and their time."""
+    """Prints the runs, their sizes and their time."""
     console = plain_console()
     console.print(description + "\n")
     table = Table("run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time")))
@@ -19,7 +19,7 @@ def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
         numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
         table.add_row(run.spec.name, *numbers, duration(run.seconds))
     console.print(table)
-    console.print(f"about {duration(sum(run.seconds for run in runs))} in all on this machine; nothing was trained")
+    console.print(f"about {duration(sum(run.seconds for run in runs))} in total on this machine; nothing was trained")
 
 
 def duration(seconds: float) -> str:

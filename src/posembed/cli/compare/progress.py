@@ -1,4 +1,4 @@
-"""What a person sees while runs go, on stderr: a live bar on a terminal, a line now and then elsewhere."""
+"""The progress of runs on stderr: a live bar on a terminal, a line every 30 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SECONDS_BETWEEN_LINES = 30.0
 
 
 class ProgressBar:
-    """One bar over the steps of all runs, with the name, loss and speed of the one that stepped last.
+    """One bar over the steps of all runs, with the name, loss and speed of the latest run.
 
-    about: what the runs learn from, printed above the bar.
+    about: a description of the data, printed above the bar.
     """
 
     def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:
@@ -32,7 +32,7 @@ class ProgressBar:
         self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> ProgressBar:
-        return self  # the bar appears with the first run, so that a mistake said before it stands alone
+        return self  # the bar appears with the first run, so that an earlier error stands alone
 
     def _start(self) -> None:
         if not self.bar.live.is_started:
@@ -58,7 +58,7 @@ class ProgressBar:
         done = sum(self.steps_done.values())
         self.bar.update(self.task, completed=done, description=spec.name, now=now)
         if not self.console.is_terminal and time.monotonic() > self.line_due:
-            self.console.print(f"{spec.name}: {done / self.steps:.0%} of all, {now}")
+            self.console.print(f"{spec.name}: {done / self.steps:.0%} of all steps, {now}")
             self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def finished(self, result: RunResult[Any, Any]) -> None:

@@ -89,12 +89,15 @@ def advise(needs: Needs, studies: Sequence[Study] | None = None) -> Advice:
     """
     studies = published_studies() if studies is None else studies
     chosen = next(choice for choice in ranked(needs) if choice.cannot(needs) is None)
-    reasons, notes = [chosen.reason(needs)], []
+    reasons, notes = [chosen.reason.format(n=needs)], []
     study = next((study for study in studies if study.row(chosen.encoding)), None)
     rival = None if study is None else best_rival(study, chosen, needs)
     if study is not None and rival is not None:
         if study.own and rival.apart:
-            reasons = [f"in your own runs {rival.text}: their intervals do not overlap", rival.choice.reason(needs)]
+            reasons = [
+                f"in your own runs {rival.text}: their intervals do not overlap",
+                rival.choice.reason.format(n=needs),
+            ]
             chosen = rival.choice
         else:
             known = "their intervals do not overlap" if rival.apart else "the difference is not significant"
@@ -109,7 +112,7 @@ def advise(needs: Needs, studies: Sequence[Study] | None = None) -> Advice:
     return Advice(
         needs=needs,
         recommendation=chosen.name,
-        title=chosen.title(needs),
+        title=chosen.title.format(n=needs),
         reasons=tuple(reasons),
         options=tuple(_option(choice, needs) for choice in CHOICES if choice.is_relevant(needs)),
         caveats=(*notes, "data and tuning matter more than this choice"),
@@ -119,7 +122,7 @@ def advise(needs: Needs, studies: Sequence[Study] | None = None) -> Advice:
 
 def _option(choice: Choice, needs: Needs) -> Option:
     parameters = choice.parameters(needs)
-    return Option(choice.name, choice.title(needs), parameters, needs.share(parameters), choice.cannot(needs))
+    return Option(choice.name, choice.title.format(n=needs), parameters, needs.share(parameters), choice.cannot(needs))
 
 
 def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list[Figures]:

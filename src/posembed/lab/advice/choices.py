@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from posembed.lab.advice.needs import Needs, shown
+from posembed.lab.advice.needs import LAYERS, Needs, shown
 
 USUAL_LENGTH = 8192
 """Learned tables are usual up to this length; most rows of a longer table are seldom trained."""
@@ -17,60 +15,38 @@ FINE_TUNED_TO = 32
 """YaRN's paper (arXiv:2309.00071) fine-tunes to 32 times the training length."""
 RESIZED_TO = 8
 """Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
-LAYERS = 12
-"""The depth of the model for which windows are suggested."""
 
 WINDOW_REACH = "a token uses nothing beyond the windows' reach, however low the perplexity"
+FURTHER = "sequences grow to {n.reach} after training at {n.length:,}"
+FIXED = "no sequence is longer than the training length of {n.length:,}"
 
-OfNeeds = Callable[[Needs], Any]
-
-
-def window_of(needs: Needs) -> int:
-    """Returns the lab's window for 12 layers at the training length; at least 2."""
-    from posembed.lab.runs.spec import default_window
-
-    return max(default_window(LAYERS, needs.length), 2)
-
-
-def table_parameters(needs: Needs) -> int:
-    """Returns the parameters of a learned table of the longest length, or of the training length without a limit."""
-    return (needs.longest or needs.length) * needs.width
-
-
-def too_large(needs: Needs) -> str | None:
-    """Returns why a learned table of the longest length is not the default; None if it is."""
-    assert needs.longest is not None
-    if needs.longest > USUAL_LENGTH:
-        return f"{needs.longest:,} rows are more than the {USUAL_LENGTH:,} that are usual for learned tables"
-    share = needs.share(table_parameters(needs))
-    if share is not None and share > AFFORDABLE_SHARE:
-        return f"its rows would be {share:.1%} of the embeddings, more than {AFFORDABLE_SHARE:.0%}"
-    return None
+Verdict = Callable[[Needs], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One thing to do. Every function takes the needs.
+    """One thing to do. Texts are templates that name the needs ``n``.
 
+    of: what it applies to: "sequence", "grid" or "checkpoint".
     encoding: its name in the lab, which finds its measurements; None if the lab does not train it.
     parameters: its position parameters, new or existing.
-    cannot: why it cannot do what is needed; None if it can.
-    reason: why to take it, if it can. caveats: what to watch for; empty strings are left out.
-    of: what it applies to.
+    cannot: why it cannot do what is needed; None if it can. reason: why to take it, if it can.
+    caveats: what to watch for. more: caveats that depend on the needs.
     """
 
     name: str
-    encoding: str | None = None
     of: str = "sequence"
-    title: OfNeeds
-    parameters: OfNeeds = lambda needs: 0
-    cannot: OfNeeds
-    reason: OfNeeds
-    caveats: OfNeeds = lambda needs: ()
+    encoding: str | None = None
+    title: str
+    parameters: Callable[[Needs], int] = lambda needs: 0
+    cannot: Verdict
+    reason: str
+    caveats: tuple[str, ...] = ()
+    more: Callable[[Needs], list[str]] = lambda needs: []
 
     def warnings(self, needs: Needs) -> list[str]:
         """Returns the caveats, and says so if an existing checkpoint cannot take this choice."""
-        notes = [note for note in self.caveats(needs) if note]
+        notes = [*(caveat.format(n=needs) for caveat in self.caveats), *self.more(needs)]
         held = needs.checkpoint
         if held is not None and held.length is not None and self.of != "checkpoint":
             notes.append(
@@ -86,73 +62,63 @@ class Choice:
         return (self.of == "grid") == (needs.grid is not None)
 
 
-def further(needs: Needs) -> str:
-    return f"sequences grow to {needs.reach} after training at {needs.length:,}"
-
-
-def fixed(needs: Needs) -> str:
-    return f"no sequence is longer than the training length of {needs.length:,}"
-
-
-def untrained_beyond(needs: Needs) -> str | None:
-    return None if needs.fixed else f"beyond {needs.length:,} tokens it meets untrained positions and gets worse"
-
-
-def not_far(why: str) -> OfNeeds:
-    return lambda needs: why if needs.far else None
-
-
-def on_sequence(falls_short: OfNeeds) -> OfNeeds:
+def _on_sequence(falls_short: Verdict) -> Verdict:
     return lambda n: "it is for sequences, and these positions are a grid" if n.grid else falls_short(n)
 
 
-def _keep_cannot(needs: Needs) -> str | None:
-    held = needs.checkpoint
+def _not_far(why: str) -> Verdict:
+    return _on_sequence(lambda n: why if n.far else None)
+
+
+def _untrained(n: Needs) -> str | None:
+    return None if n.fixed else f"beyond {n.length:,} tokens it meets untrained positions and gets worse"
+
+
+def _keep(n: Needs) -> str | None:
+    held = n.checkpoint
     if held is None:
         return "there is no checkpoint"
     if held.length is None:
-        return untrained_beyond(needs)
-    if held.grid is not None and needs.largest_grid is not None:
-        inside = all(rows >= wanted for rows, wanted in zip(held.grid, needs.largest_grid, strict=True))
+        return _untrained(n)
+    if held.grid is not None and n.largest_grid is not None:
+        inside = all(rows >= wanted for rows, wanted in zip(held.grid, n.largest_grid, strict=True))
         return None if inside else f"its table ends at {shown(held.grid)}"
-    inside = needs.longest is not None and needs.longest <= held.length
-    return None if inside else f"its table ends at {held.length:,}"
+    return None if n.longest is not None and n.longest <= held.length else f"its table ends at {held.length:,}"
 
 
-def _resize_cannot(needs: Needs) -> str | None:
-    if needs.checkpoint is None or needs.checkpoint.length is None:
+def _resize(n: Needs) -> str | None:
+    if n.checkpoint is None or n.checkpoint.length is None:
         return "there is no checkpoint with a learned table"
-    return None if needs.longest is not None else "every table has a last row"
+    return None if n.longest is not None else "every table has a last row"
 
 
-def _resize_caveats(needs: Needs) -> list[str]:
-    measure = " (posembed evaluate, on your own text)" if needs.grid is None else ""
+def _resize_caveats(n: Needs) -> list[str]:
+    measure = " (posembed evaluate, on your own text)" if n.grid is None else ""
     notes = [f"new rows are only a start: fine-tune at the new length, and measure before and after{measure}"]
-    held = needs.checkpoint
-    if held is not None and held.length and needs.longest is not None and needs.longest > RESIZED_TO * held.length:
-        times = needs.longest / held.length
+    held = n.checkpoint.length if n.checkpoint is not None else None
+    if held and n.longest is not None and n.longest > RESIZED_TO * held:
+        times = n.longest / held
         notes.append(f"{times:.0f} times its length is more than the {RESIZED_TO} times that Longformer shows")
     return notes
 
 
-def _learned_cannot(needs: Needs) -> str | None:
-    if needs.grid:
+def _learned(n: Needs) -> str | None:
+    if n.grid:
         return "one row per position does not know rows and columns; use a grid"
-    if needs.longest is None or not needs.fixed:
-        return f"rows past {needs.length:,} are never trained, and there is none past the last"
-    return None
+    return None if n.fixed else f"rows past {n.length:,} are never trained, and there is none past the last"
 
 
-def _scaled_caveats(needs: Needs) -> list[str]:
-    notes = [
-        "fine-tune at the longer length, and test with a passkey or copy task: low perplexity alone does not show "
-        "that far tokens are found"
-    ]
-    if needs.factor is None:
+def _grid(n: Needs) -> str | None:
+    return None if n.grid else "these positions are a sequence"
+
+
+def _scaled_caveats(n: Needs) -> list[str]:
+    notes = []
+    if n.factor is None:
         notes.append("no factor reaches without limit: choose one, and feed longer text in chunks")
-    elif needs.factor > FINE_TUNED_TO:
-        notes.append(f"a factor of {needs.factor:.0f} is more than the {FINE_TUNED_TO} that YaRN's paper shows")
-    if needs.checkpoint is not None and needs.checkpoint.length is None:
+    elif n.factor > FINE_TUNED_TO:
+        notes.append(f"a factor of {n.factor:.0f} is more than the {FINE_TUNED_TO} that YaRN's paper shows")
+    if n.checkpoint is not None and n.checkpoint.length is None:
         notes.append("only if the checkpoint has RoPE: ALiBi and relative biases have nothing to scale")
     return notes
 
@@ -161,112 +127,102 @@ CHOICES = (
     Choice(
         name="keep",
         of="checkpoint",
-        title=lambda n: "the checkpoint's positions as they are",
-        cannot=_keep_cannot,
-        reason=lambda n: f"the checkpoint's positions reach {n.reach}, and all its weights were trained with them",
+        title="the checkpoint's positions as they are",
+        cannot=_keep,
+        reason="the checkpoint's positions reach {n.reach}, and all its weights were trained with them",
     ),
     Choice(
         name="resize",
         of="checkpoint",
-        title=lambda n: f"the checkpoint's table, resized to {n.reach}{'' if n.grid else ' positions'}",
-        parameters=table_parameters,
-        cannot=_resize_cannot,
-        reason=lambda n: f"the checkpoint was trained with its table: resize it to {n.reach}, keep all other weights",
-        caveats=_resize_caveats,
+        title="the checkpoint's table, resized to {n.reach}",
+        parameters=lambda n: n.table,
+        cannot=_resize,
+        reason="the checkpoint was trained with its table: resize it to {n.reach} and keep all other weights",
+        more=_resize_caveats,
     ),
     Choice(
         name="learned",
         encoding="learned",
-        title=lambda n: f"a learned table, {n.length:,} rows",
-        parameters=table_parameters,
-        cannot=_learned_cannot,
-        reason=lambda n: (
-            f"the length is fixed at {n.length:,}, every row is trained, and {table_parameters(n):,} "
-            "parameters are few compared with the token table"
-        ),
-        caveats=lambda n: [f"position {n.length:,} (counted from 0) has no row until the table is resized"],
+        title="a learned table, {n.length:,} rows",
+        parameters=lambda n: n.table,
+        cannot=_learned,
+        reason="the length is fixed at {n.length:,}, every row is trained, and {n.table:,} parameters are few compared "
+        "with the token table",
+        caveats=("position {n.length:,} (counted from 0) has no row until the table is resized",),
     ),
     Choice(
         name="learned-grid",
         of="grid",
-        title=lambda n: f"a learned table of the grid, {shown(n.grid) if n.grid else ''}",
-        parameters=table_parameters,
-        cannot=lambda n: None if n.grid and n.fixed else "the grid grows" if n.grid else "the positions are a sequence",
-        reason=lambda n: f"the grid is fixed at {n.reach}, and image models use one row per patch",
+        title="a learned table of the grid, {n.trained_grid}",
+        parameters=lambda n: n.table,
+        cannot=lambda n: _grid(n) or (None if n.fixed else "the grid grows"),
+        reason="the grid is fixed at {n.reach}, and image models use one row per patch",
     ),
     Choice(
         name="learned-grid, re-gridded",
         of="grid",
-        title=lambda n: "a learned table of the grid, resized for larger images",
-        parameters=table_parameters,
-        cannot=lambda n: None if n.grid else "the positions are a sequence",
-        reason=lambda n: f"a table that was trained on the grid can be interpolated to {n.reach}",
-        caveats=lambda n: ["fine-tune at the larger size; interpolate bicubic with antialiasing, as timm does"],
+        title="a learned table of the grid, resized for larger images",
+        parameters=lambda n: n.table,
+        cannot=_grid,
+        reason="a table that was trained on the grid can be interpolated to {n.reach}",
+        caveats=("fine-tune at the larger size; interpolate bicubic with antialiasing, as timm does",),
     ),
     Choice(
         name="rolling",
         encoding="rolling",
-        title=lambda n: f"learned rows in a ring under a causal window, for example {window_of(n)} rows",
-        parameters=lambda n: window_of(n) * n.width,
-        cannot=on_sequence(not_far(WINDOW_REACH)),
-        reason=lambda n: (
-            f"{further(n)}; in a ring under a window every token meets only trained distances, and far "
-            "tokens need not be retrieved"
-        ),
-        caveats=lambda n: [
-            f"the model's attention must apply the window (here {window_of(n)} tokens, for {LAYERS} layers) in "
-            "training and after, so that its reach through all layers stays within the training length",
+        title="learned rows in a ring under a causal window, for example {n.window} rows",
+        parameters=lambda n: n.window * n.width,
+        cannot=_not_far(WINDOW_REACH),
+        reason=f"{FURTHER}; in a ring under a window every token meets only trained distances, and far tokens need not "
+        "be retrieved",
+        caveats=(
+            f"the model's attention must apply the window (here {{n.window}} tokens, for {LAYERS} layers) in training "
+            "and after, so that its reach through all layers stays within the training length",
             f"low perplexity does not prove reach: {WINDOW_REACH}",
-        ],
+        ),
     ),
     Choice(
         name="rope+window",
         encoding="rope+window",
-        title=lambda n: "RoPE under a causal window",
-        cannot=on_sequence(not_far(WINDOW_REACH)),
-        reason=lambda n: f"{further(n)}, and under a window every distance is trained",
-        caveats=lambda n: [f"low perplexity does not prove reach: {WINDOW_REACH}"],
+        title="RoPE under a causal window",
+        cannot=_not_far(WINDOW_REACH),
+        reason=f"{FURTHER}, and under a window every distance is trained",
+        caveats=(f"low perplexity does not prove reach: {WINDOW_REACH}",),
     ),
     Choice(
         name="rope",
         encoding="rope",
-        title=lambda n: "RoPE",
-        cannot=on_sequence(untrained_beyond),
-        reason=lambda n: f"{fixed(n)}, it has no parameters, and most new models use it",
+        title="RoPE",
+        cannot=_on_sequence(_untrained),
+        reason=f"{FIXED}, it has no parameters, and most new models use it",
     ),
     Choice(
         name="rope-scaled",
         encoding="rope-yarn",
-        title=lambda n: (
-            "RoPE with scaled frequencies (YaRN"
-            + ("" if n.factor is None else f", factor {math.ceil(100 * n.factor) / 100:g}")
-            + ")"
+        title="RoPE with scaled frequencies (YaRN{n.scaling})",
+        cannot=_on_sequence(lambda n: "nothing longer is needed, so there is nothing to scale" if n.fixed else None),
+        reason=f"{FURTHER} with all tokens in reach, which neither a window nor ALiBi gives, and plain RoPE gets worse "
+        "past its training length",
+        caveats=(
+            "fine-tune at the longer length, and test with a passkey or copy task: low perplexity alone does not show "
+            "that far tokens are found",
         ),
-        cannot=on_sequence(lambda n: "nothing longer is needed, so there is nothing to scale" if n.fixed else None),
-        reason=lambda n: (
-            f"{further(n)} with all tokens in reach, which neither a window nor ALiBi gives, and plain "
-            "RoPE gets worse past its training length"
-        ),
-        caveats=_scaled_caveats,
+        more=_scaled_caveats,
     ),
     Choice(
         name="alibi",
         encoding="alibi",
-        title=lambda n: "ALiBi",
-        cannot=on_sequence(not_far("its penalty on distance hides far tokens")),
-        reason=lambda n: (
-            f"{fixed(n)}, and it has no parameters"
-            if n.fixed
-            else f"{further(n)}, and its bias is defined for every distance"
-        ),
-        caveats=lambda n: ["its penalty hides far tokens: low perplexity does not show that they are found"],
+        title="ALiBi",
+        cannot=_not_far("its penalty on distance hides far tokens"),
+        reason="it has no parameters, and its bias is defined for every distance",
+        caveats=("its penalty hides far tokens: low perplexity does not show that they are found",),
     ),
     Choice(
         name="sinusoidal",
         encoding="sinusoidal",
-        title=lambda n: "fixed sinusoids",
-        cannot=on_sequence(untrained_beyond),
-        reason=lambda n: f"{fixed(n)}, and it has no parameters",
+        title="fixed sinusoids",
+        cannot=_on_sequence(_untrained),
+        reason=f"{FIXED}, and it has no parameters",
     ),
 )
 BY_NAME = {choice.name: choice for choice in CHOICES}
@@ -284,3 +240,14 @@ def ranked(needs: Needs) -> list[Choice]:
     else:
         names = ["learned", "rope"] if too_large(needs) is None else ["rope"]
     return [BY_NAME[name] for name in (["keep", "resize"] if held is not None else []) + names]
+
+
+def too_large(needs: Needs) -> str | None:
+    """Returns why a learned table of the longest length is not the default; None if it is."""
+    rows = needs.longest or needs.length
+    if rows > USUAL_LENGTH:
+        return f"{rows:,} rows are more than the {USUAL_LENGTH:,} that are usual for learned tables"
+    share = needs.share(needs.table)
+    if share is not None and share > AFFORDABLE_SHARE:
+        return f"its rows would be {share:.1%} of the embeddings, more than {AFFORDABLE_SHARE:.0%}"
+    return None

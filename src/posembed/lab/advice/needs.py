@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import option
+from posembed.lab.runs.spec import default_window, option
+
+LAYERS = 12
+"""The depth of the model for which windows are suggested."""
 
 Length = int | None
 """Tokens; None means no limit."""
@@ -102,16 +105,34 @@ class Needs:
         return self.longest_grid or self.grid
 
     @property
+    def reach(self) -> str:
+        """The longest grid or length, in words."""
+        if self.largest_grid is not None:
+            return shown(self.largest_grid)
+        return "any length" if self.longest is None else f"{self.longest:,} tokens"
+
+    @property
     def factor(self) -> float | None:
         """How many times the training length is needed; None without a limit."""
         return None if self.longest is None else self.longest / self.length
 
     @property
-    def reach(self) -> str:
-        """The longest grid or length, in words."""
-        if self.largest_grid is not None:
-            return shown(self.largest_grid)
-        return "any length" if self.longest is None else f"{self.longest:,}"
+    def scaling(self) -> str:
+        return "" if self.factor is None else f", factor {math.ceil(100 * self.factor) / 100:g}"
+
+    @property
+    def trained_grid(self) -> str:
+        return shown(self.grid) if self.grid else ""
+
+    @property
+    def table(self) -> int:
+        """Parameters of a learned table of the longest length, or of the training length without a limit."""
+        return (self.longest or self.length) * self.width
+
+    @property
+    def window(self) -> int:
+        """The lab's window for 12 layers at the training length; at least 2."""
+        return max(default_window(LAYERS, self.length), 2)
 
     def share(self, parameters: int) -> float | None:
         """Returns the share of ``parameters`` in the position and token parameters; None without a token table."""

@@ -13,20 +13,18 @@ from typing import Any
 
 from posembed.errors import DataError
 
-# Of the standard library: its tests, and modules that are tables of data rather than code.
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
-
+"""Parts of the standard library that are not read: tests, and modules that are tables of data."""
 
 RUNS_WRITE = re.compile(r"(settings|cost)\.json|report\.html|results/[^/]*\.(json|partial)|tracking/.*", re.DOTALL)
-"""The text among what the lab writes into a folder of runs."""
+"""The text files that the lab writes into a run folder."""
 
-SIZE_OF_A_LOOK = 1 << 20
-"""Bytes: a larger file is read whole only if it begins as text does."""
-
+FIRST_LOOK = 1 << 20
+"""Bytes. A larger file is read whole only if this much of it has no zero byte."""
 
 STRINGS = ("string", "large_string", "string_view")
-"""How Arrow calls a column of text."""
+"""Arrow's types for a column of text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Collection:
-    """What was read. ``held_out`` is None unless the data has a held-out part of its own."""
+    """Documents and their description. held_out: the data's own held-out part; None if it has none."""
 
     documents: list[Document]
     held_out: list[Document] | None
@@ -46,10 +44,10 @@ class Collection:
 
 
 def read_documents(data: str) -> Collection:
-    """Read "stdlib", text files joined by commas, folders, or "hf:NAME[:CONFIG]".
+    """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]".
 
     Raises:
-        DataError: nothing there, or nothing that is text.
+        DataError: a path that does not exist, or no text.
     """
     if data.startswith("hf:"):
         return _hugging_face(data.removeprefix("hf:"))
@@ -59,29 +57,29 @@ def read_documents(data: str) -> Collection:
         documents, _ = _below(root, files)
         return Collection(documents, None, f"source of Python's standard library ({len(documents)} files)")
     documents, others = [], 0
-    # A comma may belong to a name.
+    # a path may contain a comma
     names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
-    if "" in names:  # as a path, this folder
-        raise DataError(f"expected names of files or folders with commas between, got {data!r}")
+    if "" in names:  # the path "" would mean this folder
+        raise DataError(f"expected files or folders joined by commas, got {data!r}")
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
         if os.path.isdir(path):
-            found, passed_over = _below(path, (p for p in path.rglob("*") if p.is_file()))
+            found, skipped = _below(path, (p for p in path.rglob("*") if p.is_file()))
             if not found:
                 raise DataError(f"the folder {path} holds no text: expected files of UTF-8 text in or below it")
             documents += found
-            others += passed_over
+            others += skipped
         else:
             documents.append(Document(path.name, _read_text(path)))
     count = f"{len(documents):,} file{'s' * (len(documents) != 1)}"
     if others:
-        count += f"; {others:,} passed over: empty, not text, or of a run folder"
+        count += f"; {others:,} skipped: empty, not text, or of a run folder"
     return Collection(documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})")
 
 
 def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """The files that hold text, sorted by name, and the number of the others. What the lab writes is not read: the
-    runs that learn from this text would change it."""
+    """Returns the text files, sorted by name, and the number of the others. Files that the lab writes do not count as
+    text, because runs that train on this text would change it."""
     files = sorted(files)
     runs = {path.parent for path in files if path.name in ("settings.json", "cost.json") and _is_of_lab(path)}
 
@@ -91,8 +89,8 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
 
     documents, others = [], 0
     for path in files:
-        text = _read_bytes(path, most=SIZE_OF_A_LOOK)
-        if len(text) == SIZE_OF_A_LOOK and b"\0" not in text:
+        text = _read_bytes(path, most=FIRST_LOOK)
+        if len(text) == FIRST_LOOK and b"\0" not in text:
             text = _read_bytes(path)
         if text.strip() and not _not_text(text) and not written_by_lab(path):
             documents.append(Document(path.relative_to(root).as_posix(), text))
@@ -126,7 +124,7 @@ def _read_text(path: Path) -> bytes:
     if not text.strip():
         raise DataError(f"{path} is empty: expected UTF-8 text")
     if reason := _not_text(text):
-        raise DataError(f"{path} is not text ({reason}); expected UTF-8. Convert it, or leave it out")
+        raise DataError(f"{path} is not text ({reason}); expected UTF-8. convert it, or leave it out")
     return text
 
 
@@ -141,7 +139,7 @@ def _not_text(text: bytes) -> str | None:
 
 
 def _hugging_face(name: str) -> Collection:
-    """The dataset's own held-out split where it has one."""
+    """Returns the dataset's own held-out split if it has one."""
     parts = load_hugging_face(name)
     train = _rows(parts["train"], name)
     for held_out in ("validation", "test"):
@@ -152,7 +150,7 @@ def _hugging_face(name: str) -> Collection:
 
 
 def load_hugging_face(name: str) -> Any:
-    """The splits of NAME[:CONFIG], one named train among them, as the datasets library gives them."""
+    """Returns the splits of NAME[:CONFIG] from the datasets library; one of them is named train."""
     try:
         import datasets
     except ImportError:
@@ -162,7 +160,7 @@ def load_hugging_face(name: str) -> Any:
     path, _, config = name.partition(":")
     try:
         parts = datasets.load_dataset(path, config or None)
-    except Exception as error:  # the library raises whatever its network stack and its readers raise
+    except Exception as error:  # anything from its network stack and readers
         raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
     if "train" not in parts:
         raise DataError(f"the dataset {name} has no split named train, only {', '.join(parts)}")

@@ -1,4 +1,4 @@
-"""Small labelled images: scikit-learn's digits, which come with the library."""
+"""Small labelled images: the digits that come with scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELD_OUT_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Images:
-    """Grey images (N, size, size), float32, mean 0 and variance 1 over those to train on; labels (N,), int64."""
+    """Grey images (N, size, size), float32, with mean 0 and variance 1 over the training part; labels (N,), int64."""
 
     train: Tensor
     train_labels: Tensor
@@ -32,16 +32,16 @@ class Images:
 
 
 def load_images(data: str = "digits") -> Images:
-    """scikit-learn's digits (Alpaydin and Kaynak 1998): 1,797 of 8 x 8 pixels, in the order in which they come.
+    """Loads scikit-learn's digits (Alpaydin and Kaynak 1998): 1,797 of 8 x 8 pixels, in their order.
 
-    The last quarter is held out: neighbours are from the same hand, so that a split drawn at random would test
-    on the hands that it trained on.
+    The last quarter is held out. Neighbours were written by the same hand, so a random split would test on the hands
+    of training.
 
     Raises:
         DataError: another name.
     """
     if data != "digits":
-        raise DataError(f'no images are called {data!r}; there are "digits", of scikit-learn')
+        raise DataError(f'unknown images {data!r}; expected "digits", scikit-learn\'s')
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -64,15 +64,12 @@ def load_images(data: str = "digits") -> Images:
 
 
 def enlarged(images: Tensor, size: int) -> Tensor:
-    """(N, s, s) -> (N, size, size): the same pictures drawn larger or smaller, bilinearly, edges aligned.
-
-    Shrunk with antialiasing.
-    """
+    """Resizes (N, s, s) to (N, size, size), bilinear with aligned edges; shrinking is antialiased."""
     if size == images.size(1):
         return images
     return F.interpolate(images.unsqueeze(1), (size, size), mode="bilinear", antialias=True).squeeze(1)
 
 
 def cut_patches(images: Tensor, patch: int) -> Tensor:
-    """(B, H p, W p) -> (B, H W, p * p), the patches row by row, the pixels of each row by row."""
+    """Cuts (B, H p, W p) into (B, H W, p * p): patches row by row, and the pixels of each row by row."""
     return images.unfold(1, patch, patch).unfold(2, patch, patch).flatten(3).flatten(1, 2)

@@ -1,4 +1,4 @@
-"""Labelled texts, split by document into what a model trains on and what it never sees."""
+"""Labelled texts, split by document into a training part and a held-out part."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from posembed.errors import DataError
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
-"""More different labels than this, and they name the documents rather than sort them."""
+"""More different labels than this per document identify documents instead of sorting them into classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
+    """document: keeps its examples, such as pieces of one file or equal texts, on one side of the split."""
+
     text: str
     label: str
     document: str
-    """Examples of one document, pieces of a file or the same text twice, stand on one side of the split."""
 
 
 @dataclass(frozen=True)
 class Labelled:
+    """labels: sorted. sha256: covers every example and its side of the split."""
+
     train: tuple[Example, ...]
     held_out: tuple[Example, ...]
     labels: tuple[str, ...]
-    """Sorted."""
     description: str
     sha256: str
-    """Over every example, and the side on which it stands."""
 
 
 def labelled(
@@ -41,17 +42,15 @@ def labelled(
     column: str = "label",
     blank: int = 0,
 ) -> Labelled:
-    """Check the labels and split, or keep to the split that there is.
+    """Checks the labels and splits the examples, or keeps an existing split.
 
     Args:
-        train, held_out: all examples and None, or a data set's own two parts; what stands in both is trained on
-            no more.
-        name: what to call the data. column: what to call the place of the labels, in errors. blank: how many
-            more examples had no text.
+        train, held_out: all examples and None, or a data set's own two parts. Documents in both are not trained on.
+        name: of the data. column: of the labels, for errors. blank: how many more examples had no text.
 
     Raises:
-        DataError: labels that are none, a single one, one that only one document has, or one that only one of a
-            data set's own parts has.
+        DataError: labels that are not classes, a single label, one that only one document has, or one that only one
+            of a data set's own parts has.
     """
     notes = ""
     if held_out is None:
@@ -61,13 +60,13 @@ def labelled(
         known = {example.document for example in held_out}
         kept = [example for example in train if example.document not in known]
         if len(kept) < len(train):
-            notes = f", {len(train) - len(kept):,} more left out since they are held out too"
+            notes = f", {len(train) - len(kept):,} more left out because they are held out too"
         train = kept
         check_labels([*train, *held_out], name=name, column=column)
-    for side, others, said in ((train, held_out, "held out"), (held_out, train, "to train on")):
+    for side, others, what in ((train, held_out, "held-out"), (held_out, train, "training")):
         missing = sorted({e.label for e in side} - {e.label for e in others})
         if missing:
-            raise DataError(f"{name} has no example of {missing[0]!r} {said}; leave that label out, or add some")
+            raise DataError(f"{name} has no {what} example of {missing[0]!r}; leave that label out, or add some")
     digest = hashlib.sha256()
     for part, examples in (("train", train), ("held out", held_out)):
         for e in examples:
@@ -79,16 +78,16 @@ def labelled(
         held_out=tuple(held_out),
         labels=labels,
         description=(
-            f"{name}: {len(labels)} classes; {len(train):,} examples to train on{notes}, {len(held_out):,} of "
-            f"{documents:,} other documents held out" + f", {blank:,} without a text passed over" * bool(blank)
+            f"{name}: {len(labels)} classes; {len(train):,} training examples{notes}, {len(held_out):,} of "
+            f"{documents:,} other documents held out" + f", {blank:,} without a text skipped" * bool(blank)
         ),
         sha256=digest.hexdigest(),
     )
 
 
 def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """(train, held out): whole documents with a fifth of each label's examples, at least one document, in an order
-    drawn from their names, so the same ones every time. A document counts for the label of its first example."""
+    """Returns (train, held out). Held out are whole documents with a fifth of each label's examples, at least one
+    document, drawn by the hash of their names. A document counts for the label of its first example."""
     sizes = Counter(example.document for example in examples)
     by_label = defaultdict(list)
     for document, label in {e.document: e.label for e in reversed(examples)}.items():
@@ -110,7 +109,7 @@ def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[
 
 
 def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None:
-    """Raise DataError for labels from which nothing can be learned, or that are none."""
+    """Raises DataError for labels that are not classes, or from which nothing can be learned."""
     documents = defaultdict(set)
     for example in examples:
         documents[example.label].add(example.document)
@@ -119,14 +118,14 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
     for label in documents:
         if _is_fraction(label):
             raise DataError(
-                f"the {column} of {name} holds numbers such as {label}, and a class has a name or a whole number; "
-                "choose another column, or sort the numbers into a few named ranges first"
+                f"the {column} of {name} holds numbers such as {label}; expected names or whole numbers. Choose "
+                "another column, or sort the numbers into a few named ranges first"
             )
     total = len({example.document for example in examples})
     if len(documents) > 2 and len(documents) > total * LABELS_PER_DOCUMENT:
         raise DataError(
             f"the {column} of {name} has {len(documents):,} different values in {total:,} texts, such as "
-            f"{_shortened(next(iter(documents)))!r}: that names texts rather than classes; choose another column"
+            f"{_shortened(next(iter(documents)))!r}: these identify texts, not classes; choose another column"
         )
     if len(documents) == 1:
         raise DataError(
@@ -136,8 +135,8 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
     if alone:
         others = f", and so have {len(alone) - 1} other classes" if len(alone) > 1 else ""
         raise DataError(
-            f"the class {_shortened(alone[0])!r} of {name} has one example{others}; it takes two, one to train on "
-            "and one held out. Give it more, or leave it out"
+            f"the class {_shortened(alone[0])!r} of {name} has one example{others}; expected two or more, one of them "
+            "held out. Add some, or leave it out"
         )
 
 

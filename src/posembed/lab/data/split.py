@@ -1,4 +1,4 @@
-"""Documents -> those to train on and those held out, with no text in both."""
+"""Splits documents into those to train on and those held out, with no text in both."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from posembed.lab.data.documents import Document
 
 HELD_OUT_SHARE = 0.1
 DOCUMENTS_TO_SPLIT_BY = 20
-"""With fewer documents than this, the end of each is held out instead of whole documents."""
+"""With fewer documents, the end of each is held out instead of whole documents."""
 LONG_LINE = 40
-"""Bytes. A shorter line may well be written twice by chance."""
+"""Bytes. Shorter lines often repeat by chance."""
 
 
 @dataclass(frozen=True)
 class Split:
+    """left_out: how many documents are not trained on because the same text is held out, perhaps under another name."""
+
     train: list[Document]
     held_out: list[Document]
     left_out: int
-    """How many documents are not trained on since the same text is held out, under whatever name."""
 
 
 def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
-    """Hold out about a tenth of the different texts: whole documents, drawn by the hash of their text, if there
-    are enough of them and none is too large; otherwise the end of each document. The order of documents does not
-    matter, and their names only ``by_name``, which draws by them: the names of a library outlive its versions."""
+    """Holds out about a tenth of the different texts.
+
+    It draws whole documents by the hash of their text if there are enough of them and none is too large; otherwise it
+    takes the end of each. The order of documents does not matter. ``by_name`` draws by the hash of their names, which
+    stay the same in the next version of a library.
+    """
     ordered = sorted(documents, key=_name_first if by_name else _text_first)
     once = list({same_text(document.text): document for document in reversed(ordered)}.values())
     if len(once) >= DOCUMENTS_TO_SPLIT_BY and (held_out := _whole_documents(once)):
@@ -37,7 +41,7 @@ def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
 
 
 def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
-    """Leave out the documents to train on whose text is held out."""
+    """Removes the training documents whose text is held out."""
     texts = {same_text(document.text) for document in held_out}
     kept = [document for document in train if same_text(document.text) not in texts]
     return Split(kept, held_out, left_out=len(train) - len(kept))
@@ -52,8 +56,7 @@ def _text_first(document: Document) -> tuple[bytes, int, bytes]:
 
 
 def _whole_documents(documents: Sequence[Document]) -> list[Document] | None:
-    """The first documents that make up the share to hold out, or None if some are too large to hold out half to
-    twice the share."""
+    """Returns the first documents that make up the share to hold out; None if they would be less than half of it."""
     held_out, size = [], 0
     wanted = HELD_OUT_SHARE * sum(len(document.text) for document in documents)
     for document in documents:
@@ -73,7 +76,7 @@ def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]
 
 
 def _where_the_end_begins(text: bytes) -> int:
-    """The offset of the last line that holds out one to two shares, or else of a character inside a line."""
+    """Returns the offset of the last line that holds out one to two shares, or else of a character inside a line."""
     cut = round(len(text) * (1 - HELD_OUT_SHARE))
     line = text.rfind(b"\n", round(len(text) * (1 - 2 * HELD_OUT_SHARE)), cut) + 1
     if line:
@@ -84,18 +87,18 @@ def _where_the_end_begins(text: bytes) -> int:
 
 
 def same_text(text: bytes) -> bytes:
-    """A digest that is equal for texts that have the ``same_words``."""
+    """Returns a digest that is equal for texts with the ``same_words``."""
     return hashlib.sha256(same_words(text.decode()).encode()).digest()
 
 
 def same_words(text: str) -> str:
-    """Equal for texts that differ only in white space, a byte order mark, or how accents are encoded."""
+    """Returns the text without differences in white space, byte order marks and the encoding of accents."""
     words = " ".join(text.replace("\ufeff", " ").split())
     return words if words.isascii() else unicodedata.normalize("NFC", words)
 
 
 def share_of_known_lines(train: Iterable[Document], held_out: Sequence[Document]) -> float:
-    """The share of the held-out bytes that stand in long lines which the training text has as well."""
+    """Returns the share of the held-out bytes in long lines that the training text has too."""
     asked = {line for document in held_out for line in _long_lines(document)}
     known = {line for document in train for line in _long_lines(document) if line in asked}
     repeated = sum(len(line) for document in held_out for line in _long_lines(document) if line in known)

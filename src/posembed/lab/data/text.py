@@ -1,4 +1,4 @@
-"""Text -> token ids, split by document into what a model trains on and what it never sees."""
+"""A corpus: text as token ids, split by document into a training part and a held-out part."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from posembed.lab.data.tokenizer import Bytes, Loaded, read_tokenizer
 
 @dataclass(frozen=True)
 class Corpus:
-    """Token ids, one dimension, on the CPU (uint8 or int32): documents in a row, a separator after each."""
+    """Token ids (N,) on the CPU, uint8 or int32: documents one after the other, each with a separator at its end."""
 
     train: Tensor
     held_out: Tensor
     held_out_bytes: Tensor | None
-    """How many bytes of text each held-out token stands for: turns a loss per token into bits per byte. None if
-    the tokens do not decode to the text."""
+    """The bytes of text per held-out token, which turn a loss per token into bits per byte. None if the tokens do not
+    decode to the text."""
     vocabulary: int
     description: str
     sha256: str
-    """Over the tokenizer and both sides of the split: equal for the same text by another path."""
+    """Covers the tokenizer and both sides of the split, so that the same text under another path is equal."""
 
 
 def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
-    """Read text and split it, a tenth held out, the same tenth every time. Documents whose text is held out, under
-    whatever name, are not trained on.
+    """Reads text and holds out a tenth, the same tenth every time. A document whose text is held out is not trained
+    on, whatever its name.
 
     Args:
         data: "stdlib" (the source of Python's standard library), a text file or several joined by commas, a
@@ -41,7 +41,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
         tokenizer: "bytes", the path of a tokenizer.json, or a tokenizer's name on the Hugging Face hub.
 
     Raises:
-        DataError: nothing there, nothing that is text, or a tokenizer that cannot be loaded or finds no token.
+        DataError: a path that does not exist, no text, or a tokenizer that cannot be loaded or finds no token.
     """
     read = read_documents(data)
     own = read.held_out
@@ -57,11 +57,11 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
     notes = [read.description]
     if sides.left_out:
         count = f"{sides.left_out:,} document{'s' * (sides.left_out != 1)}"
-        notes.append(f"{count} left out of training, since the same text is held out")
+        notes.append(f"{count} not trained on, because the same text is held out")
     if known := share_of_known_lines(train, held_out):
-        notes.append(f"{known:.1%} of the held-out text stands in lines that the training text has too")
+        notes.append(f"{known:.1%} of the held-out text is in lines that the training text has too")
     if held_out_bytes is None:
-        notes.append("the tokens do not decode to the text, so that bits per byte are unknown")
+        notes.append("the tokens do not decode to the text, so bits per byte are unknown")
     return Corpus(
         train=train_ids,
         held_out=held_out_ids,
@@ -73,7 +73,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
 
 
 def _in_a_row(documents: Sequence[Document], tokenizer: Bytes | Loaded) -> Tensor:
-    """The ids of the documents, each followed by the tokenizer's end."""
+    """Concatenates the ids of the documents, each followed by the tokenizer's end."""
     texts = (document.text.decode() for document in documents)
     end = np.array([tokenizer.end], dtype=tokenizer.dtype)
     parts = [part for ids in tokenizer.ids(texts) for part in (ids, end)]

@@ -1,14 +1,17 @@
-"""Tokenizers: bytes, byte pairs learned here, and files, which are used so that every byte of a text counts."""
+"""Tokenizers: bytes, byte pairs trained here, and files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from posembed.errors import ArgumentError, DataError
 
@@ -17,11 +20,11 @@ if TYPE_CHECKING:
 
 PAIRS = "bpe:"
 TEXTS_AT_ONCE = 1000
-"""A tokenizer keeps some hundred bytes a token until its texts are done."""
+"""The tokenizers library holds some hundred bytes per token until a batch of texts is done."""
 
 
 class Bytes:
-    """UTF-8. A zero byte, which text never holds, ends a document."""
+    """UTF-8 bytes. A zero byte, which text never contains, ends a document."""
 
     vocabulary = 256
     end = 0
@@ -29,19 +32,18 @@ class Bytes:
     sha256 = hashlib.sha256(b"bytes").hexdigest()
 
     def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """The ids of each text."""
+        """Yields the ids of each text."""
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """As ``Loaded.bytes_of``: each token, and the end, stands for one byte."""
+        """As ``Loaded.bytes_of``: one byte per token, and one for the end."""
         return np.ones(len(text.encode()) + 1, dtype=np.uint8)
 
 
 class Loaded:
-    """A tokenizer of the tokenizers library.
+    """A tokenizer of the tokenizers library. A document ends with an id that no token has.
 
-    Truncation, padding and random merges that its file asks for are turned off, and no special tokens are put
-    around a text: all of them change how many tokens a text has. A document ends with an id that no token has.
+    It turns off truncation, padding, random merges and special tokens, which all change the number of tokens.
     """
 
     dtype = np.int32
@@ -58,7 +60,7 @@ class Loaded:
         self.sha256 = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
     def ids(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """The ids of each text."""
+        """Yields the ids of each text."""
         texts = iter(texts)
         while some := list(islice(texts, TEXTS_AT_ONCE)):
             for encoding in self._encoded(some):
@@ -67,29 +69,30 @@ class Loaded:
     def _encoded(self, texts: list[str]) -> list[Encoding]:
         try:
             return self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        except Exception as error:  # the library raises bare Exception: a character without a token, and none for it
+        except Exception as error:  # a bare Exception, for a character without a token
             raise DataError(f"the tokenizer cannot encode the text: {error}; use another") from error
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """The number of bytes of the text that each token stands for, and one more entry for the end.
+        """Returns the bytes of text per token, with one more entry for the end; None if the tokens do not decode to
+        the text, because predicting them then does not predict its bytes.
 
-        Each byte counts once, at the first token that reaches it; what is left, and one for the separator, counts
-        at the end. None if the tokens do not decode to the text: who predicts them has not predicted its bytes.
+        Each byte counts once, at the first token that reaches it. The rest, and one for the separator, count at the
+        end.
         """
         encoding = self._encoded([text])[0]
         decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
-        if decoded.lstrip() != text.lstrip():  # many put a space before the first word
+        if decoded.lstrip() != text.lstrip():  # many tokenizers put a space before the first word
             return None
         codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         widths = 1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000)
-        byte_at = np.cumsum(np.append(0, widths))  # before each character, and behind the last
+        byte_at = np.cumsum(np.append(0, widths))  # before each character, and after the last
         ends = np.array([end for _, end in encoding.offsets], dtype=np.int64)
         reached = np.maximum.accumulate(byte_at[ends])
         return np.diff(reached, prepend=0, append=byte_at[-1] + 1).astype(np.int32)
 
 
 def read_tokenizer(name: str) -> Bytes | Loaded:
-    """Load a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub.
+    """Loads a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub.
 
     Raises:
         DataError: a tokenizer that cannot be loaded.
@@ -110,10 +113,10 @@ def read_tokenizer(name: str) -> Bytes | Loaded:
 
 
 def learn_pairs(name: str, train: Sequence[str]) -> Loaded:
-    """Learn the tokenizer named "bpe:N": N tokens of byte pairs of the texts (Sennrich et al. 2016).
+    """Trains the tokenizer "bpe:N": N tokens of byte pairs of the texts (Sennrich et al. 2016).
 
     Raises:
-        ArgumentError: an N that is no number above 256.
+        ArgumentError: N is not a number above 256.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -128,5 +131,43 @@ def learn_pairs(name: str, train: Sequence[str]) -> Loaded:
     )
     tokenizer.train_from_iterator(train, trainer)
     pairs = Loaded(tokenizer)
-    pairs.vocabulary = pairs.end  # every byte has a token, so that no text needs the end in its place
+    pairs.vocabulary = pairs.end  # every byte has a token, so no text needs the end in its place
     return pairs
+
+
+def text_tokenizer(name: str, train: Sequence[str]) -> Bytes | Loaded:
+    """Loads a tokenizer as ``read_tokenizer`` does, or trains "bpe:N" on the training texts.
+
+    Raises:
+        DataError, ArgumentError: a tokenizer that cannot be loaded or trained.
+    """
+    return learn_pairs(name, train) if name.startswith(PAIRS) else read_tokenizer(name)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The ids of all texts one after the other, uint8 or int32, and their bounds (N + 1,), which start at 0."""
+
+    ids: Tensor
+    bounds: Tensor
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def lengths(self) -> Tensor:
+        return self.bounds.diff()
+
+    def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+        """Returns these texts (B,), truncated to the limit: ids (B, L), int64, padded with 0, and lengths (B,)."""
+        lengths = self.lengths()[rows].clamp(max=limit)
+        places = torch.arange(int(lengths.max()))
+        inside = places < lengths.unsqueeze(1)
+        ids = self.ids[torch.where(inside, self.bounds[rows].unsqueeze(1) + places, 0)]
+        return ids.long() * inside, lengths
+
+
+def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:
+    """Encodes each text. A text without a token becomes the end alone."""
+    ids = [found if len(found) else np.array([tokenizer.end], found.dtype) for found in tokenizer.ids(texts)]
+    bounds = np.cumsum([0, *map(len, ids)])
+    return Texts(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(bounds))

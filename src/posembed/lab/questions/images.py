@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
 from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
 from posembed.statistics import Estimate
@@ -82,7 +82,7 @@ class ImageSummary(Summary):
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 
-class Images(Question["ImageSpec", "Recognised", ImageSummary]):
+class Images(TrainedQuestion["ImageSpec", "Recognised", ImageSummary]):
     name = page = "images"
     group = "tasks"
     asks = "Which positions do images want, and which still work on another grid?"

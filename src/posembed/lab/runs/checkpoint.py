@@ -1,4 +1,4 @@
-"""A run that is not finished: its checkpoint, and the signal that may come in the middle of a step."""
+"""The checkpoint of an unfinished run, and signals that arrive in the middle of a step."""
 
 from __future__ import annotations
 
@@ -18,39 +18,38 @@ from posembed.files import written_whole
 
 @dataclass
 class State:
-    """Where a run stands, beside its weights and its optimizer's."""
+    """The progress of a run, apart from its weights and its optimizer. tables: the encoding's rows after some steps."""
 
     step: int = 0
     seconds: float = 0.0
     losses: list[tuple[int, float]] = field(default_factory=list)
     tables: dict[int, Tensor] = field(default_factory=dict)
-    """The encoding's rows after some steps."""
 
 
 def save(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
-    """A kill leaves the checkpoint before it."""
+    """Writes a checkpoint. A kill leaves the previous one."""
     contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state)}
     with written_whole(path) as temporary:
         torch.save(contents, temporary)
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Bring all three to where the checkpoint left them; nothing happens where there is none."""
+    """Restores all three from the checkpoint, if there is one."""
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(contents["model"])
         optimizer.load_state_dict(contents["optimizer"])
         vars(state).update(contents["state"])
-    except FileNotFoundError:  # or another process has finished this run, and removed it
+    except FileNotFoundError:  # also if another process has finished this run and removed it
         return
     except Exception as error:  # torch.load raises whatever the bytes lead it to
         raise RunFolderError(
-            f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts anew"
+            f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
         ) from error
 
 
 class Interrupt:
-    """Inside it Ctrl-C and a polite kill wait for the end of the step; a second one does not wait."""
+    """A context in which Ctrl-C and SIGTERM wait for the end of the step. A second one does not wait."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -59,7 +58,7 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python takes no handlers
+        if threading.current_thread() is threading.main_thread():  # Python accepts handlers only here
             self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
         return self
 
@@ -68,7 +67,7 @@ class Interrupt:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if kind is None:  # a block that was left in another way than by an error has not looked
+        if kind is None:  # the block ended without an error, and has not checked
             self.stop_if_it_came()
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -1,12 +1,14 @@
-"""A sweep over many machines: each run a Ray task, its result brought home as soon as it is there.
+"""A sweep over many machines: each run is a Ray task, and its result comes home as soon as it is finished.
 
-The task, its data with it, goes to the cluster once; the machines need posembed and nothing else. A run whose
-worker dies is begun again on another, so that a lost machine costs its time alone.
+The task and its data go to the cluster once; the machines need only posembed. A run whose worker dies starts again on
+another, so a lost machine costs only its own time.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +18,6 @@ from urllib.parse import urlsplit
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.files import written_whole
 from posembed.lab.runs.environment import make_accelerator
-from posembed.lab.runs.last_words import last_words
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT
 from posembed.lab.runs.sweep import Silent, Watcher
@@ -39,25 +40,25 @@ def sweep_on_ray(
     cpus_per_run: int = 1,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """As ``sweep``, into the same folder, with the runs side by side on a Ray cluster.
+    """Does the same as ``sweep``, into the same folder, with the runs side by side on a Ray cluster.
 
     Args:
-        address: "ray" for the cluster of the variable RAY_ADDRESS, or else a new one on this machine alone;
-            "ray://HOST:PORT" for one elsewhere.
-        device: where each run happens, as for ``make_accelerator``.
-        cpus_per_run: CPU cores, and threads, of a run. A run has a GPU if the cluster has some.
+        address: "ray" for the cluster of the variable RAY_ADDRESS, or else a new one on this machine;
+            "ray://HOST:PORT" for another.
+        device: of each run, as for ``make_accelerator``.
+        cpus_per_run: CPU cores and threads per run. A run has a GPU if the cluster has any.
 
     Raises:
-        ArgumentError, DataError: before anything trains; an address that does not answer, within 20 seconds.
-        RunFolderError: runs that were lost again and again with their machines. The others are kept.
+        ArgumentError, DataError: before anything trains; also for an address that does not answer within 20 seconds.
+        RunFolderError: runs that were lost with their machines every time. The others are kept.
     """
     watcher = watcher or Silent()
     for spec in specs:
         check(spec, task)
     words = (
-        "posembed: error: this command was ended from outside, as Ray does when one of its own processes on "
-        f"this machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same "
-        "command goes on from them"
+        "posembed: error: this command was ended from outside, as Ray does when one of its own processes on this "
+        f"machine is killed or runs out of memory; the finished runs are kept in {folder.path}, and the same command "
+        "continues from them"
     )
     with last_words(words), connected(address) as ray:
         folder.prepare(specs[0])
@@ -83,7 +84,7 @@ def sweep_on_ray(
                     try:
                         result, kept = ray.get(reference)
                     except ray.exceptions.RayTaskError as error:
-                        raise error.cause from error  # what the run itself raised, as if it had been here
+                        raise error.cause from error  # the run's own error
                     except ray.exceptions.RayError as error:
                         lost[spec] = type(error).__name__
                         continue
@@ -107,7 +108,7 @@ def sweep_on_ray(
 
 
 def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, list[bytes | None]]:
-    """On the worker: the result, and what it kept beside it: its table, and where its heads look."""
+    """Trains on the worker. Returns the result, and the files of its table and its attention, None without one."""
     import torch
 
     torch.set_num_threads(threads)
@@ -125,7 +126,7 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
 
 
 class Noticeboard:
-    """Where workers pin how far they are: only the last note of each matters."""
+    """The latest progress of each run on the workers."""
 
     def __init__(self) -> None:
         self.notes: dict[Any, Progress] = {}
@@ -139,7 +140,7 @@ class Noticeboard:
 
 
 def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
-    """What came since the last look; nothing while the board's machine is gone."""
+    """Takes the new notes from the board; none while its machine is lost."""
     try:
         return ray.get(board.take.remote(), timeout=SECONDS_TO_ANSWER)
     except ray.exceptions.RayError:
@@ -148,7 +149,7 @@ def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """The ray module, connected; what was connected here is let go again."""
+    """Yields the connected ray module, and disconnects it unless it was connected before."""
     try:
         import ray
     except ImportError:
@@ -161,13 +162,13 @@ def connected(address: str) -> Iterator[Any]:
         knock(where)
     try:
         ray.init(address=where, logging_level="ERROR", log_to_driver=False)
-    except (ConnectionError, RuntimeError) as error:  # another version of Ray or of Python, say
+    except (ConnectionError, RuntimeError) as error:  # such as another version of Ray or Python
         raise ArgumentError(f"{where} answers, but this program cannot join it: {error}") from error
     try:
         yield ray
-    except ConnectionError as error:  # what Ray's client raises of a cluster elsewhere
+    except ConnectionError as error:  # from Ray's client, about a remote cluster
         raise RunFolderError(
-            f"the cluster {where} went away ({error}); the finished runs are kept, and the same command goes on "
+            f"the cluster {where} went away ({error}); the finished runs are kept, and the same command continues "
             "from them"
         ) from error
     finally:
@@ -175,7 +176,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def knock(address: str) -> None:
-    """Raises ArgumentError, in less than 20 seconds, where no cluster answers: ray.init may wait for minutes."""
+    """Raises ArgumentError if no cluster answers, in less than 20 seconds; ray.init may wait for minutes."""
     import grpc
 
     try:
@@ -193,3 +194,27 @@ def knock(address: str) -> None:
                 f"{address} does not answer; start a cluster there with "
                 f"ray start --head --ray-client-server-port={port}, or name another"
             ) from None
+
+
+# It reads until this process writes and closes the pipe, or ends. A live progress bar has hidden the cursor.
+WITNESS = """
+import sys
+if not sys.stdin.read():
+    shown = "\\x1b[?25h" if sys.stderr.isatty() else ""
+    sys.stderr.write(shown + "\\n" + sys.argv[1] + "\\n")
+"""
+
+
+@contextmanager
+def last_words(words: str) -> Iterator[None]:
+    """Prints the words on stderr if this process ends inside the block.
+
+    A second process waits for that, because some libraries end the whole process from their own thread, where Python
+    runs no handler and raises no exception.
+    """
+    command = [sys.executable, "-I", "-S", "-c", WITNESS, words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as witness:
+        try:
+            yield
+        finally:
+            witness.communicate(b"left alive")

@@ -1,4 +1,4 @@
-"""Where runs happen: the device, and the machine and versions that a result depends on."""
+"""The device of a run, and the machine and versions that its result depends on."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def make_accelerator(
     precision: str = "no", device: str | None = None, *, track: str | None = None, tracking: Path | None = None
 ) -> Accelerator:
-    """Where runs happen: the device that Accelerate finds, or the CPU if it is asked for.
+    """Returns an Accelerator on ``device``, or on the fastest device it finds.
 
-    With ``track``, "tensorboard" or "wandb", it has that tracker, which writes into the folder ``tracking``.
+    Args:
+        track: "tensorboard" or "wandb": a tracker that writes into the folder ``tracking``.
 
-    Raises ArgumentError for a precision or device that this machine does not have.
+    Raises:
+        ArgumentError: a precision or device that this machine does not have.
     """
     from accelerate import Accelerator
 
@@ -33,15 +35,15 @@ def make_accelerator(
         raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
     try:
         accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking)
-    except ValueError as error:  # fp16 without a GPU, say
+    except ValueError as error:  # such as fp16 without a GPU
         raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
     if device is not None and accelerator.device.type != device:
-        raise ArgumentError(f"there is no {device} device here; Accelerate found {accelerator.device.type}")
+        raise ArgumentError(f"this machine has no {device} device; Accelerate found {accelerator.device.type}")
     return accelerator
 
 
 def describe_environment(accelerator: Accelerator | None = None) -> dict[str, str]:
-    """For the record of a run. No names of hosts or people."""
+    """Returns versions and hardware for the record of a run, without names of hosts or people."""
     environment = {
         "posembed": __version__,
         "torch": torch.__version__,

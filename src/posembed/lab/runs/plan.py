@@ -1,4 +1,4 @@
-"""What a sweep will take, before it is run: parameters by counting, time by timing a few steps."""
+"""Estimates what a sweep will take: parameters by counting, time by timing a few steps."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class PlannedRun:
     parameters: int
     position_parameters: int
     seconds: float
-    """Estimated: to train, and to measure."""
+    """The estimated time to train and to measure."""
 
 
 def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
-    """One entry a spec; those that differ in nothing but the seed are timed once.
+    """Returns one entry per spec. Specs that differ only in their seed are timed once.
 
     Raises:
-        ArgumentError, DataError: what ``sweep`` would raise before it trains.
+        ArgumentError, DataError: whatever ``sweep`` would raise before it trains.
     """
     for spec in specs:
         check(spec, task, accelerator.num_processes)
@@ -41,7 +41,7 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 
 
 def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> tuple[int, int, float]:
-    """(parameters, parameters of the encoding, seconds)."""
+    """Returns (parameters, parameters of the encoding, seconds)."""
     model = task.build(spec).to(accelerator.device)
     optimizer = make_optimizer(spec, model)
     times = []
@@ -55,7 +55,7 @@ def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerato
         loss.item()  # waits for a GPU
         times.append(time.perf_counter() - started)
     one_step = min(times)
-    # A forward pass is about a third of a step, and a token costs about the same in measuring as in training.
+    # A forward pass takes about a third of a step.
     measuring = one_step / 3 * task.tokens_measured(spec) / (spec.batch * spec.train_length)
     parameters = sum(p.numel() for p in model.parameters())
     of_positions = sum(p.numel() for p in model.encoding.parameters())

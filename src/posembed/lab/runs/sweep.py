@@ -1,4 +1,4 @@
-"""Many runs, one after another, into one folder. A run that is there already is not run again."""
+"""Trains many runs, one after another, into one folder. Finished runs are not trained again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Told how a sweep goes. All in the main process."""
+    """Hears of the progress of a sweep, in the main process."""
 
     def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...
@@ -25,7 +25,7 @@ class Watcher(Protocol):
 
 
 class Silent:
-    """A watcher for programs that want none."""
+    """A watcher that does nothing."""
 
     def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...
@@ -40,10 +40,10 @@ def sweep(
     accelerator: Accelerator,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Every spec's result, in the order of the specs, trained now or found in the folder.
+    """Returns every spec's result, in the order of the specs, trained now or found in the folder.
 
-    A run whose loss is not finite is kept as failed, and the others go on. Interrupted, or killed, the sweep goes
-    on where it stopped when it is called again.
+    A run whose loss is not finite is kept as failed, and the others continue. An interrupted or killed sweep continues
+    where it stopped when it is called again.
 
     Raises:
         ArgumentError, DataError, RunFolderError: before anything trains.

@@ -1,4 +1,4 @@
-"""A sweep followed in TensorBoard or Weights & Biases, through Accelerate's trackers."""
+"""Logs a sweep to TensorBoard or Weights & Biases, through Accelerate's trackers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip in
 
 
 def check_tracker(name: str) -> None:
-    """Raise ArgumentError for a tracker that is not known, or whose library is not installed."""
+    """Raises ArgumentError for an unknown tracker, or one whose library is not installed."""
     if name not in INSTALLED_BY:
         raise ArgumentError(f"unknown tracker {name!r}; known are {', '.join(INSTALLED_BY)}")
     if find_spec(name) is None:
@@ -30,20 +30,20 @@ def check_tracker(name: str) -> None:
 
 
 def tracking_folder(folder: Path) -> Path:
-    """Where trackers write in a folder of runs: TensorBoard to a folder a run, Weights & Biases as it likes."""
+    """Returns the folder for trackers in a run folder. TensorBoard writes one folder per run."""
     return folder / "tracking"
 
 
 class Tracked:
-    """A watcher that logs every step, and the measurements at the end, and tells another watcher all it is told.
+    """A watcher that logs every step and the final measurements, and forwards everything to another watcher.
 
-    A run of its own for each spec. One that goes on logs the steps since its checkpoint again: the same values.
+    Each spec is one run of the tracker. A resumed run logs the steps since its checkpoint again, with equal values.
 
     Args:
-        accelerator: made by ``make_accelerator`` for the tracker.
+        accelerator: from ``make_accelerator`` with this tracker.
         tracker: "tensorboard" or "wandb".
-        folder: of the runs, in which files go to ``tracking_folder``.
-        watcher: told the same.
+        folder: the run folder; files go to its ``tracking_folder``.
+        watcher: is told everything too.
     """
 
     def __init__(self, accelerator: Accelerator, tracker: str, folder: Path, watcher: Watcher) -> None:
@@ -83,7 +83,7 @@ class Tracked:
         self.watcher.finished(result)
 
     def close(self) -> None:
-        """End the run. Not by Accelerate's end_training, which would end the group of processes too."""
+        """Ends the tracker's run. Accelerate's end_training would end the process group too."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
         self.accelerator.trackers = []

@@ -1,7 +1,7 @@
-"""One run: a spec and its task -> RunResult.
+"""Trains and measures one run.
 
-All that is drawn at random is drawn from (seed, step) alone: which text, which positions, which dropout. So a
-run has no state but its weights and its optimizer's, and one that was cut off ends bit for bit as if it had not.
+Every random draw (text, positions, dropout) depends on (seed, step) alone. So a run's only state is its weights and its
+optimizer's, and an interrupted run ends bit for bit like an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_CHECKPOINTS = 15.0
 LOSSES_KEPT = 100
 FINAL_LEARNING_RATE = 0.1
-"""The share of the peak at which the cosine ends."""
+"""The learning rate at the last step, as a share of the peak."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar shows: ``step`` of spec.steps are done."""
+    """The state of a run: ``step`` of spec.steps are done."""
 
     step: int
     loss: float
@@ -52,14 +52,14 @@ def run(
     folder: RunFolder[SpecT, MeasuredT] | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
 ) -> RunResult[SpecT, MeasuredT]:
-    """Train and measure. With a folder: go on from this spec's checkpoint if there is one, and write them.
+    """Trains and measures. With a folder, it continues from this spec's checkpoint if there is one, and writes them.
 
-    Called in every process that the accelerator knows: each takes its share of every batch and of the text to
-    measure on, all return the same numbers, and the main process writes.
+    Every process of the accelerator calls this: each takes its share of every batch and of the text to measure on, all
+    return the same numbers, and the main process writes.
 
     Raises:
-        ArgumentError, DataError: settings that cannot work; before anything trains.
-        KeyboardInterrupt: after the step at which the signal came, with its checkpoint written.
+        ArgumentError, DataError: settings that cannot work, before anything trains.
+        KeyboardInterrupt: after the step in which the signal came; its checkpoint is written.
     """
     check(spec, task, accelerator.num_processes)
     model = task.build(spec).to(accelerator.device)
@@ -97,7 +97,7 @@ def run(
 
 
 def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None:
-    """Refuse, before anything trains, what could not be trained or measured."""
+    """Refuses, before anything trains, what cannot be trained or measured."""
     if spec.batch % processes:
         raise ArgumentError(
             f"batch={spec.batch} cannot be shared evenly by {processes} processes; "
@@ -109,7 +109,7 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
 
 
 def learned_rows(model: PositionedModel) -> Tensor | None:
-    """A copy of the encoding's table (N, D) on the CPU, if it has one."""
+    """Returns a copy of the encoding's table (N, D) on the CPU, or None if it has none."""
     if isinstance(model.encoding, LearnedGridEmbedding):
         weight: Tensor | None = model.encoding.rows()  # of a factorized grid, the sums
     else:
@@ -118,7 +118,7 @@ def learned_rows(model: PositionedModel) -> Tensor | None:
 
 
 def learning_rate(spec: TrainingSpec, step: int) -> float:
-    """Linear warm-up, then a cosine from the peak down to a tenth of it at the last step."""
+    """Returns the learning rate: linear warm-up, then a cosine from the peak to a tenth of it at the last step."""
     if step < spec.warmup:
         return spec.learning_rate * (step + 1) / spec.warmup
     progress = (step - spec.warmup) / max(spec.steps - 1 - spec.warmup, 1)
@@ -127,7 +127,7 @@ def learning_rate(spec: TrainingSpec, step: int) -> float:
 
 
 def make_optimizer(spec: TrainingSpec, model: PositionedModel) -> torch.optim.Optimizer:
-    """AdamW. Only matrices decay: not biases, not norms, not the rows or scales of an encoding."""
+    """Returns AdamW with weight decay for matrices only: not for biases, norms, or anything of an encoding."""
     positions = set(model.encoding.parameters())
     decayed = [p for p in model.parameters() if p.dim() > 1 and p not in positions]
     others = [p for p in model.parameters() if p.dim() <= 1 or p in positions]
@@ -144,7 +144,7 @@ def _train(
     folder: RunFolder[SpecT, MeasuredT] | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
-    """Train up to spec.steps, keeping ``state``. Returns why it failed, or None."""
+    """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""
     optimizer = make_optimizer(spec, model)
     file = folder.checkpoint(spec) if folder is not None else None
     if file is not None:
@@ -191,7 +191,7 @@ def _train(
 
 
 def _finite(measured: MeasuredT) -> tuple[MeasuredT | None, str | None]:
-    """(measurements, None), or (None, the reason) if one of them is infinite or not a number."""
+    """Returns (measurements, None), or (None, the reason) if one of them is infinite or NaN."""
     values = measured_values(measured)
     for name, value in values.items():
         if not math.isfinite(value):

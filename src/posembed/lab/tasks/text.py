@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.lab.data.labelled import Example, Labelled
-from posembed.lab.data.text_ids import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, text_tokenizer
 from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier

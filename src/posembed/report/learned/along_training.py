@@ -1,4 +1,4 @@
-"""Pictures of learned tables along their training: what became of the rows, from the start to the last step."""
+"""Pictures of learned tables along their training, from the start to the last step."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from posembed.tables.similarity import cosine_matrix, neighbour_cosine
 from posembed.tables.spectrum import table_spectrum
 
 Tables = Mapping[int, Tensor]
-"""A table's rows (N, D) by the steps that were done, ascending from 0."""
+"""A table's rows (N, D) by training step, ascending from 0."""
 
 FRAMES = 6
 FAR_APART = 20
-"""Values whose ratio is above this are drawn on a logarithmic axis."""
+"""Values with a larger ratio than this get a logarithmic axis."""
 LEAST_SHARE = 1e-4
-"""Of the variance: directions that hold less are not drawn."""
+"""Directions with a smaller share of the variance are not drawn."""
 
 
 def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
-    """The first of the steps, and others evenly by their places, from the middle on: little happens before."""
+    """Chooses the first step, and others evenly from 40% of the steps on: little happens before."""
     last = len(steps) - 1
     middle = last * 0.4
     places = {round(middle + index * (last - middle) / (count - 2)) for index in range(count - 1)}
@@ -45,7 +45,7 @@ def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
 
 
 def table_along_figure(tables: Tables) -> Figure:
-    """One table at some steps: the cosine of every two rows; below, the norms of the rows and the spectrum."""
+    """Draws one table at several steps: the cosine of every two rows; below, row norms and spectrum."""
     side, between, above = 132, 22, 26
     chosen = frames(list(tables))
     down = -(-len(chosen) // 3)
@@ -73,7 +73,7 @@ def table_along_figure(tables: Tables) -> Figure:
 
 
 def show_cosines(axes: Axes, rows: Tensor, title: str) -> None:
-    """The cosine of every two of the rows (N, D), without ticks."""
+    """Draws the cosine of every two rows of (N, D), without ticks."""
     axes.set_title(title, loc="left", fontsize=TEXT - 1, color=MUTED, pad=4, parse_math=False)
     axes.imshow(cosine_matrix(rows).numpy(), cmap=COLOURS, vmin=-1, vmax=1, interpolation="nearest")
     axes.set_xticks([])
@@ -85,7 +85,7 @@ def when(step: int) -> str:
 
 
 def untrained_rows(tables: Tables, step: int) -> list[int]:
-    """The rows that still hold after ``step`` steps exactly what they started from."""
+    """Returns the rows that still have exactly their initial values after ``step`` steps."""
     return [int(row) for row in (tables[step] == tables[0]).all(dim=1).nonzero()]
 
 
@@ -98,7 +98,7 @@ UNTRAINED = "rows that no step has changed yet"
 
 
 def measures_along_figure(by_name: Mapping[str, Tables]) -> Figure:
-    """What can be said of a table in one number, against the step, a line a table."""
+    """Draws single numbers about each table by step, one line per table."""
     panels = dict(MEASURES)
     if any(untrained_rows(tables, step) for tables in by_name.values() for step in tables if step > 0):
         panels[UNTRAINED] = lambda tables, step: len(untrained_rows(tables, step))
@@ -130,7 +130,7 @@ def measures_along_figure(by_name: Mapping[str, Tables]) -> Figure:
 
 
 def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
-    """The cosine of every two rows before and after training, two tables beside each other in each line."""
+    """Draws the cosine of every two rows before and after training, two tables per line."""
     side, above, between = 98, 40, 10
     down = -(-len(by_name) // 2)
     figure = new_figure(down * (side + above) + 6)

@@ -1,4 +1,4 @@
-"""Where the heads look: the mean weight of the token so many tokens back, a panel a layer, a line a head."""
+"""Attention by distance: the mean weight of a token some tokens back, one panel per layer, one line per head."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from posembed.report.page import Picture, Section, picture
 
 COLUMNS = 3
 _WHERE_THEY_LOOK = (
-    "The mean weight of the token so many tokens back, on held-out text at the training length: a panel a layer, "
-    "a line a head. Dashed: what a head gives that weighs all it sees alike."
+    "The mean attention weight by distance, on held-out text at the training length: one panel per layer, one line per "
+    "head. Dashed: a head that weighs everything it sees equally."
 )
 LEAST = 1e-4
-"""Weights below are not drawn."""
+"""Smaller weights are not drawn."""
 
 
 def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
-    """Of weights (layers, H, L), on logarithmic axes. Dashed: a head that weighs all that it sees alike."""
+    """Draws weights (layers, H, L) on logarithmic axes. Dashed: a head that weighs everything it sees equally."""
     layers, _, length = weights.shape
     wide, tall, between, above = 122, 110, 12, 30
     down = -(-layers // COLUMNS)
@@ -63,7 +63,7 @@ def attention_section(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any
 
 
 def attention_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
-    """Of the first run that went well, by what is compared."""
+    """Returns one picture per name, of its first successful run."""
     pictures: dict[str, Picture] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
         name, file = result.spec.compared, runs.attention(result.spec)
@@ -81,7 +81,7 @@ def attention_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[An
 
 
 def sharpest(weights: Tensor) -> str:
-    """A sentence: the head and the distance that weigh most, beyond the token itself; weights (layers, H, L)."""
+    """Returns a sentence on the largest weight beyond the token itself, in weights (layers, H, L)."""
     if weights.size(2) < 2:
         return ""
     layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))

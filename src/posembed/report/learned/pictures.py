@@ -1,4 +1,4 @@
-"""Pictures of a learned table: its values, how alike its rows are, and their norms, before and after training."""
+"""Pictures of a learned table before and after training: values, cosines between rows, norms."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_
 from posembed.tables.similarity import cosine_matrix
 
 COLOURS = "RdBu_r"
-"""Blue below zero, white at it, red above."""
+"""Blue below zero, white at zero, red above."""
 HEIGHT = 590
 LEFT, SIDE, BETWEEN = 40, 178, 36
 
 
 def norms(rows: Tensor) -> Tensor:
-    """(N, D) -> (N,), float64."""
+    """Returns the norms (N,) of rows (N, D), in float64."""
     return rows.double().norm(dim=1)
 
 
 def table_figure(initial: Tensor, final: Tensor) -> Figure:
-    """Rows (N, D) at initialisation and after training, side by side: values, cosines, norms."""
+    """Draws rows (N, D) at initialisation and after training: values, cosines, norms."""
     figure = new_figure(HEIGHT)
     for column, (title, rows) in enumerate((("at initialisation", initial), ("after training", final))):
         left = LEFT + column * (SIDE + BETWEEN)
@@ -48,7 +48,7 @@ def image(
     title: str,
     extent: tuple[float, float, float, float] | None = None,
 ) -> None:
-    """values (H, W) as colours, blue below zero. extent: what the axes say at (left, right, bottom, top)."""
+    """Draws values (H, W) as colours. ``extent``: the axes' values at (left, right, bottom, top)."""
     small_title(axes, title)
     axes.imshow(
         values.float().numpy(),

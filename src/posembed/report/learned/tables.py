@@ -1,4 +1,4 @@
-"""What the tables of a folder's runs learned, as the pictures of a page."""
+"""Pictures of what the learned tables of a run folder became."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from posembed.report.learned.pictures import table_figure
 from posembed.report.page import Picture, picture
 
 HOW_TO_READ = (
-    "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines say that rows close to "
-    "each other are alike."
+    "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines mean that nearby rows are "
+    "alike."
 )
 
 
 def tables_of(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
-    """(seed, tables) of the first run that went well and kept its rows, by what is compared."""
+    """Returns (seed, tables) of the first successful run of each name that kept its rows."""
     found: dict[str, tuple[int, Tables]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
         name, file = result.spec.compared, runs.table(result.spec)
@@ -34,7 +34,7 @@ def tables_of(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]])
 
 
 def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
-    """Each encoding's table before and after, and along its training; then all of them in numbers."""
+    """Returns each table before and after training, and along it; then all of them in numbers."""
     pictures = []
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
@@ -53,7 +53,7 @@ def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, A
             picture(
                 table_along_figure(tables),
                 name=f"{name}-along",
-                described=f"Along its training, the table of {name}: cosines of its rows, norms, spectrum.",
+                described=f"The table of {name} along its training: cosines of its rows, norms, spectrum.",
                 title=f"{name}, along its training",
                 caption=f"The darker a line, the later. {which_were_trained(tables)}",
             )
@@ -74,9 +74,9 @@ def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
 
 
 def which_were_trained(tables: Tables) -> str:
-    """A sentence: whether any row was left as it started."""
+    """Returns a sentence on whether any row kept its initial values."""
     rows = untrained_rows(tables, max(tables))
     if not rows:
         return "Every row was trained."
     named = ", ".join(f"{row:,}" for row in rows[:5]) + (" and others" if len(rows) > 5 else "")
-    return f"{len(rows):,} of {len(tables[0]):,} rows were never trained: they are as they started (row {named})."
+    return f"{len(rows):,} of {len(tables[0]):,} rows were never trained: they keep their initial values (row {named})."

@@ -10,7 +10,7 @@ from posembed.lab.questions.lengths import ByLength, LengthRow, LengthSpec, Leng
 from posembed.lab.runs.results import RunResult
 from posembed.report.line_chart import Line, line_chart
 from posembed.report.page import Cell, Picture, Row, Table, picture
-from posembed.report.questions import QuestionPage, estimate_cell, seeds_note, trained_table, values_table
+from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
 from posembed.report.questions.lengths_words import (
     HOLDS,
     REACHES,
@@ -46,7 +46,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
     def notes(self, summary: LengthSummary) -> list[str]:
         trained, base = summary.train_length, base_length(summary)
-        lines = [seeds_note(summary.rows, self.first)]
+        lines = super().notes(summary)
         if base is not None:
             lines.append(f"holds: past {trained:,}, never above {HOLDS:g} times its own perplexity at {base:,}.")
         lines.append(f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}.")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from posembed.lab.cost.results import CostResult, load
-from posembed.report.cost.figures import growth_figure, overhead_figure
-from posembed.report.cost.tables import cost_tables
-from posembed.report.cost.words import answer, cheapest_first, machine, percent, sizes_in_words
 from posembed.report.drawing import styles
-from posembed.report.page import Folded, Pairs, Section, picture, render_page, write_page
+from posembed.report.page import Folded, Pairs, Section, Table, picture, render_page
+from posembed.report.questions import FolderPage, no_reference
+from posembed.report.questions.cost_figures import growth_figure, overhead_figure
+from posembed.report.questions.cost_tables import cost_tables
+from posembed.report.questions.cost_words import answer, cheapest_first, machine, percent, sizes_in_words
 from posembed.statistics import INTERVAL
 
 HOW_TO_READ = (
@@ -19,15 +21,20 @@ HOW_TO_READ = (
 )
 
 
-def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Writes the cost.json of a folder as one self-contained HTML file, whole or not at all. Returns its path.
+class CostPage(FolderPage[CostResult]):
+    def answer(self, summary: CostResult) -> list[str]:
+        return answer(summary)
 
-    Raises:
-        RunFolderError: the folder holds no cost.json that can be read.
-        ArgumentError: the page cannot be written.
-    """
-    page = render(load(Path(folder)))
-    return write_page(Path(folder) / "report.html" if out is None else Path(out), page, option="--out")
+    def main_tables(self, summary: CostResult) -> list[Table]:
+        return cost_tables(summary)
+
+    def notes(self, summary: CostResult) -> list[str]:
+        return [f"{about(summary)} torch {summary.environment['torch']}; {summary.seconds:.0f} s."]
+
+    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
+        if reference is not None:
+            raise no_reference(folder, question)
+        return render(load(folder))
 
 
 def render(result: CostResult) -> str:
@@ -79,3 +86,6 @@ def sections(result: CostResult) -> list[Section]:
 
 def _plain(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+PAGE = CostPage()

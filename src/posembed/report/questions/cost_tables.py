@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.report.cost.words import (
+from posembed.report.page import Cell, Row, Table
+from posembed.report.questions.cost_words import (
     QUOTED_ATTENTION_MS,
     QUOTED_MS,
     between,
@@ -20,33 +21,30 @@ from posembed.report.cost.words import (
     sizes_in_words,
     yours,
 )
-from posembed.report.page import Cell, Row, Table
 from posembed.statistics import Estimate
 
 NOT_TRIED = Cell("not tried", kind="muted")
 
 T = TypeVar("T")
-Column = tuple[str, Callable[[T], str | Cell]]
+Column = tuple[str | Cell, Callable[[T], str | Cell]]
 """The head, and the cell of a row."""
 
 
 def cost_tables(result: CostResult) -> list[Table]:
-    """Returns every table that has rows. The last one has one column per length."""
+    """Returns every table that has rows."""
     tables = [time_table(result), inside_table(result), parameter_table(result), memory_table(result)]
     tables += [quoted_table(result), growth_table(result), size_table([yours(result), *KNOWN]), length_table(result)]
     return [table for table in tables if table.rows]
 
 
 def _table(title: str, says: str, rows: Sequence[T], name: Callable[[T], str], *columns: Column[T]) -> Table:
-    """Returns a table with one line per row. Columns whose cells are words have heads that are words."""
+    """Returns a table with one line per row."""
 
     def as_cell(value: str | Cell) -> Cell:
         return value if isinstance(value, Cell) else Cell(value)
 
-    cells = [tuple(as_cell(write(row)) for _, write in columns) for row in rows]
-    kinds = ["words" if row.kind == "words" else "" for row in (cells[0] if cells else ())]
-    head = tuple(Cell(text, kind=kind) for (text, _), kind in zip(columns, kinds, strict=False))
-    return Table(title, says, head, tuple(Row(name(row), of) for row, of in zip(rows, cells, strict=True)))
+    lines = tuple(Row(name(row), tuple(as_cell(write(row)) for _, write in columns)) for row in rows)
+    return Table(title, says, tuple(as_cell(head) for head, _ in columns), lines)
 
 
 def _name(row: CostRow) -> str:
@@ -104,7 +102,7 @@ def parameter_table(result: CostResult) -> Table:
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("share", lambda row: percent(row.share_of_embeddings)),
         ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
-        ("enters at", places),
+        (Cell("enters at", kind="words"), places),
     )
 
 
@@ -134,7 +132,7 @@ def growth_table(result: CostResult) -> Table:
         ("exponent of time", lambda row: _exponent(row.growth.time_exponent)),
         ("of memory", lambda row: _exponent(row.growth.memory_exponent)),
         ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
-        ("why not longer", lambda row: Cell(row.growth.stopped or "", kind="words")),
+        (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
     )
 
 
@@ -147,7 +145,7 @@ def length_table(result: CostResult) -> Table:
             place = growth.lengths.index(length)
             return Cell(milliseconds(growth.seconds[place]), note=in_bytes(growth.peak[place]))
 
-        return f"{length:,}", cell
+        return Cell(f"{length:,}", rank=1), cell
 
     lengths = sorted({length for row in result.rows for length in row.growth.lengths})
     says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from posembed.lab.cost.results import CostResult, CostRow
-from posembed.report.cost.words import cheapest_first, quoted_share
-from posembed.report.drawing import (
-    INK,
-    LETTER,
-    MARKERS,
-    MUTED,
-    PAPER,
-    RULE,
-    SERIES,
-    TEXT,
-    WIDTH,
-    axes_at,
-    fix_ticks,
-    lines_sheet,
-    new_figure,
-    styles,
-    tick_heights,
-)
-from posembed.report.labels import label_line_ends
+from posembed.report.drawing import INK, LETTER, MUTED, PAPER, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
+from posembed.report.line_chart import Line, line_chart
+from posembed.report.questions.cost_words import cheapest_first, quoted_share
 from posembed.statistics import Estimate
 
 ALONE, ADDED = SERIES[0], SERIES[1]
@@ -67,40 +49,26 @@ def overhead_figure(result: CostResult) -> Figure:
 def growth_figure(result: CostResult) -> Figure:
     """Milliseconds by length, both logarithmic: one line per encoding, a cross where it was stopped."""
     rows = [row for row in cheapest_first(result) if row.writes.all]
-    drawn = styles([row.encoding for row in result.rows])
-    longest = max(max(row.growth.lengths) for row in rows)
-    ends = [
-        (1000 * row.growth.seconds[-1], row.encoding, drawn[row.encoding].colour)
+    times = {row.encoding: [1000 * seconds for seconds in row.growth.seconds] for row in rows}
+    every = [time for found in times.values() for time in found]
+    lengths = max((row.growth.lengths for row in rows), key=len)
+    lines = [
+        Line(
+            row.encoding,
+            {n: Estimate(time) for n, time in zip(row.growth.lengths, times[row.encoding], strict=True)},
+            end=None if row.growth.stopped is None else max(row.growth.lengths),
+        )
         for row in rows
-        if max(row.growth.lengths) == longest
     ]
-    figure, axes = lines_sheet(
-        330,
+    return line_chart(
+        lines,
+        names=[row.encoding for row in result.rows],
         title="milliseconds, alone, forward (log scale)",
         below="tokens (log scale)",
-        names=[e[1] for e in ends],
+        ticks=lengths[:: -2 if len(lengths) > 4 else -1],
+        logarithmic=(min(every) / 1.5, max(every) * 1.5),
+        past_end="not tried past",
     )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    for row in rows:
-        growth, style = row.growth, drawn[row.encoding]
-        times = [1000 * seconds for seconds in growth.seconds]
-        look: dict[str, Any] = {"color": style.colour, "markeredgecolor": PAPER}
-        marker = MARKERS[style.index]
-        axes.plot(growth.lengths, times, linestyle=style.line, linewidth=1.8, marker=marker, markersize=5, **look)
-        if growth.stopped is not None:
-            end = (growth.lengths[-1], times[-1])
-            axes.plot(*end, marker="X", markersize=10, **look)
-            font: dict[str, Any] = {"fontsize": TEXT, "color": style.colour, "parse_math": False}
-            axes.annotate(row.encoding, end, xytext=(7, 3), textcoords="offset points", **font)
-    tick_heights(axes)
-    lengths = max((row.growth.lengths for row in rows), key=len)
-    ticks = lengths[:: -2 if len(lengths) > 4 else -1]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{length:,}" for length in ticks]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    label_line_ends(axes, ends)
-    return figure
 
 
 def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
