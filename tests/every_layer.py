@@ -49,11 +49,13 @@ class Layer:
     arguments: the size -> what to call it with; floating tensors are its differentiable inputs.
     definition: the layer and the same arguments -> what the call must give, in plain PyTorch.
     positioned: whether it takes position_ids and offset.
+    contract: what its ``forward`` follows (layers/base.py); "text" or "images" for an input layer.
     """
 
     make: Callable[..., nn.Module]
     arguments: Callable[[Size], tuple[Any, ...]]
     definition: Callable[..., Any]
+    contract: str
     positioned: bool = False
     dropout: bool = False
     reads_tokens: bool = False
@@ -271,6 +273,7 @@ def text(make: Callable[..., nn.Module], *, dropout: bool = True) -> Layer:
         lambda s, **k: make(VOCABULARY, s.length + 3, s.dim, **({"dropout": 0.0} if dropout else {}) | k),
         token_ids,
         text_input,
+        "text",
         positioned=True,
         dropout=dropout,
         reads_tokens=True,
@@ -282,55 +285,58 @@ P = posembed
 LAYERS: dict[str, Layer] = {
     "LearnedPositionalEmbedding": Layer(
         lambda s, **k: P.LearnedPositionalEmbedding(s.length + 3, s.dim, **{"dropout": 0.0} | k),
-        activations, ROWS, positioned=True, dropout=True,
+        activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "ExtendedPositionalEmbedding": Layer(
         lambda s, **k: P.ExtendedPositionalEmbedding(s.length + 3, s.dim, method="cubic", **{"dropout": 0.0} | k),
-        activations, ROWS, positioned=True, dropout=True,
+        activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "SampledPositionalEmbedding": Layer(
         lambda s, **k: P.SampledPositionalEmbedding(
             s.length + 3, s.dim, sampler="shifted", **{"dropout": 0.0} | k
         ),
-        activations, ROWS, positioned=True, dropout=True,
+        activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "RollingPositionalEmbedding": Layer(
         lambda s, **k: P.RollingPositionalEmbedding(4, s.dim, place="input", **k),
-        activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), positioned=True, dropout=True,
+        activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), "input", positioned=True, dropout=True,
     ),
     "SinusoidalPositionalEmbedding": Layer(
         lambda s, **k: P.SinusoidalPositionalEmbedding(s.dim, **k),
-        activations, adds(lambda m, ids: sinusoids(ids, m.dim)), positioned=True, dropout=True,
+        activations, adds(lambda m, ids: sinusoids(ids, m.dim)), "input", positioned=True, dropout=True,
     ),
-    "NoPosition": Layer(lambda s: P.NoPosition(), activations, lambda m, x, **_: x, positioned=True),
+    "NoPosition": Layer(lambda s: P.NoPosition(), activations, lambda m, x, **_: x, "input", positioned=True),
     "LearnedGridEmbedding": Layer(
         lambda s, **k: P.LearnedGridEmbedding(grid_of(s), s.dim, **{"dropout": 0.0} | k),
-        grid_activations, ROWS, positioned=True, dropout=True,
+        grid_activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "SinusoidalGridEmbedding": Layer(
         lambda s, **k: P.SinusoidalGridEmbedding(grid_of(s), s.dim, **k),
-        grid_activations, adds(grid_rows), positioned=True, dropout=True,
+        grid_activations, adds(grid_rows), "input", positioned=True, dropout=True,
     ),
     "RotaryEmbedding": Layer(
-        lambda s: P.RotaryEmbedding(s.dim // HEADS), heads, turned, positioned=True,
+        lambda s: P.RotaryEmbedding(s.dim // HEADS), heads, turned, "rotation", positioned=True,
     ),
     "PolarEmbedding": Layer(
-        lambda s: P.PolarEmbedding(s.dim // HEADS, HEADS, delta_init="uniform"), heads, polar, positioned=True,
+        lambda s: P.PolarEmbedding(s.dim // HEADS, HEADS, delta_init="uniform"), heads, polar, "rotation",
+        positioned=True,
     ),
-    "Alibi": Layer(lambda s: P.Alibi(HEADS), lengths, bias(alibi)),
-    "T5Bias": Layer(lambda s: P.T5Bias(HEADS), lengths, bias(t5)),
-    "KerpleLog": Layer(lambda s: P.KerpleLog(HEADS), lengths, bias(kerple_log)),
-    "KerplePower": Layer(lambda s: P.KerplePower(HEADS), lengths, bias(kerple_power)),
-    "Fire": Layer(lambda s: P.Fire(HEADS, threshold=3.0), lengths, bias(fire)),
+    "Alibi": Layer(lambda s: P.Alibi(HEADS), lengths, bias(alibi), "bias"),
+    "T5Bias": Layer(lambda s: P.T5Bias(HEADS), lengths, bias(t5), "bias"),
+    "KerpleLog": Layer(lambda s: P.KerpleLog(HEADS), lengths, bias(kerple_log), "bias"),
+    "KerplePower": Layer(lambda s: P.KerplePower(HEADS), lengths, bias(kerple_power), "bias"),
+    "Fire": Layer(lambda s: P.Fire(HEADS, threshold=3.0), lengths, bias(fire), "bias"),
     "AveragedPositionalEmbedding": Layer(
         lambda s: Called(
-            P.AveragedPositionalEmbedding(96, s.dim, heads=HEADS), s.dim, lambda m, project, q, k: m(project, q, k)
+            P.AveragedPositionalEmbedding(96, s.dim, heads=HEADS),
+            s.dim,
+            lambda m, project, q, k: m.in_layer(project)(q, k),
         ),
-        lengths, averaged,
+        lengths, averaged, "both",
     ),
     "NearFarPositionalEmbedding": Layer(
         lambda s: Called(P.NearFarPositionalEmbedding(4, s.dim, heads=HEADS), s.dim, call_near_far),
-        lengths, near_far,
+        lengths, near_far, "both",
     ),
     "BertInput": text(inputs.BertInput),
     "RobertaInput": text(inputs.RobertaInput),
@@ -344,11 +350,11 @@ LAYERS: dict[str, Layer] = {
     "ConvS2SInput": text(inputs.ConvS2SInput),
     "ViTInput": Layer(
         lambda s, **k: inputs.ViTInput([4 * side for side in grid_of(s)], 4, s.dim, **k), images, image_input,
-        dropout=True,
+        "images", dropout=True,
     ),
     "DeiTInput": Layer(
         lambda s, **k: inputs.DeiTInput([4 * side for side in grid_of(s)], 4, s.dim, **k), images, image_input,
-        dropout=True,
+        "images", dropout=True,
     ),
 }  # fmt: skip
 
@@ -361,7 +367,7 @@ def public_layers() -> set[str]:
         for name in dir(room)
         if isinstance(value := getattr(room, name), type) and issubclass(value, nn.Module)
     }
-    return set(found) - {"PositionEncoding"}
+    return set(found) - {"PositionEncoding", "TextInput", "TokenEmbedding"}
 
 
 def tensors(result: Any) -> list[Tensor]:

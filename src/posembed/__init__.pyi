@@ -1,7 +1,7 @@
 from . import inputs as inputs
 from . import kernels as kernels
+from . import nn as nn
 from . import positions as positions
-from .checkpoints.evaluate import evaluate_checkpoints as evaluate_checkpoints
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
 from .checkpoints.resize import resize_checkpoint as resize_checkpoint
@@ -13,6 +13,8 @@ from .errors import DataError as DataError
 from .errors import PosEmbedError as PosEmbedError
 from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
+from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
+from .lab.advice.advise import advise as advise
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding

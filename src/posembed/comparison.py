@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.cost import Cost
-from posembed.lab.runs.spec import TrainingSpec, options
+from posembed.lab.runs.spec import TrainingSpec, as_type, options, take_options
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -170,7 +170,10 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     if name not in QUESTIONS:
         raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
     question = QUESTIONS[name]
-    return prepare_cost(question, chosen) if isinstance(question, Cost) else prepare_training(question, chosen)
+    if isinstance(question, Cost):
+        return prepare_cost(question, chosen)
+    assert isinstance(question, TrainedQuestion)
+    return prepare_training(question, chosen)
 
 
 def prepare_cost(question: Cost, chosen: Mapping[str, Any]) -> PreparedCost:
@@ -179,14 +182,14 @@ def prepare_cost(question: Cost, chosen: Mapping[str, Any]) -> PreparedCost:
 
     given = dict(chosen)
     path = Path(given.pop("out", None) or Path("runs") / question.name)
-    known = options(question.Settings)
-    refuse_unknown(question, given, known)
-    settings = checked(question.Settings(**_taken(given, question.Settings)))
+    settings = question.Settings(**take_options(question.Settings, given))
+    refuse_unknown(question, given, question.Settings)
+    settings = checked(settings)
     prepare_folder(path, settings)
     return PreparedCost(question, settings, path)
 
 
-def prepare_training(question: Any, chosen: Mapping[str, Any]) -> Prepared:
+def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[str, Any]) -> Prepared:
     from posembed.lab.runs.cluster import knock
     from posembed.lab.runs.environment import make_accelerator
     from posembed.lab.runs.results import RunFolder
@@ -194,34 +197,30 @@ def prepare_training(question: Any, chosen: Mapping[str, Any]) -> Prepared:
 
     given = dict(chosen)
     names = given.pop(question.compared, None)
+    names = question.usual if names is None else as_type(question.compared, names, tuple[str, ...])
     preset = given.pop("preset", None)
-    conduct = Conduct(**_taken(given, Conduct))
-    reading = question.ReadingType(**_taken(given, question.ReadingType))
+    conduct = Conduct(**take_options(Conduct, given))
+    reading = question.ReadingType(**take_options(question.ReadingType, given))
+    settings = take_options(question.Spec, given)
+    refuse_unknown(question, given, question.Spec, question.ReadingType, Conduct)
     if conduct.track:
         check_tracker(conduct.track)
         if conduct.on != "here":
             raise ArgumentError("--track follows runs that train here; leave out --on, or leave out --track")
     if conduct.on not in ("here", "ray"):
         knock(conduct.on)
-    names = question.usual if names is None else [names] if isinstance(names, str) else list(names)
     question.check(names, conduct.seeds, reading)
-    refuse_unknown(question, given, options(question.Spec))
-    task, shared = question.prepare(question.settings(preset, given))
+    task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.task_type())
-    accelerator = make_accelerator(
-        shared.precision, conduct.device, track=conduct.track, tracking=tracking_folder(folder.path)
-    )
+    tracking = tracking_folder(folder.path)
+    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
 
 
-def refuse_unknown(question: Question, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    unknown = sorted(given.keys() - known.keys())
-    if unknown:
-        raise ArgumentError(f"unknown option {', '.join(unknown)} of {question.name}; known are {', '.join(known)}")
-
-
-def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Removes the options of ``kind`` from ``given`` and returns those that are not None."""
-    found = {name: given.pop(name, None) for name in options(kind)}
-    return {name: value for name, value in found.items() if value is not None}
+def refuse_unknown(question: Question, left: Mapping[str, Any], *settings: type[Any]) -> None:
+    """Raises ArgumentError if options are left that none of the settings has."""
+    if left:
+        own = [question.compared, "preset"] if isinstance(question, TrainedQuestion) else ["out"]
+        known = ", ".join([*own, *(name for kind in settings for name in options(kind))])
+        raise ArgumentError(f"unknown option {', '.join(sorted(left))} of {question.name}; known are {known}")

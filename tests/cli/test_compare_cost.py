@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
-from posembed import cli
 from posembed.lab.cost.results import CostResult
 
 SMALL = "--encodings learned,alibi --batch 1 --length 16 --width 32 --heads 4 --layers 2 --longest 512 --seconds 0"
-
-
-@pytest.fixture
-def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["posembed", *command.split()])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        return code, *capfd.readouterr()
-
-    return run
 
 
 def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:

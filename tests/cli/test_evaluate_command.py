@@ -1,4 +1,4 @@
-"""posembed evaluate: parses, calls the library and prints one table a measure."""
+"""posembed evaluate and posembed resize --check: one table per measure, JSON and the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from evaluated_models import save_causal, write_texts
 from posembed.cli import app
-from posembed.cli.evaluate import whole_numbers
 from posembed.cli.resize import resize
 from posembed.errors import ArgumentError, CheckpointError, DataError
 from posembed.tables.resize import WHY_TEXT_METHOD
@@ -27,20 +26,20 @@ def test_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_texts(Path("text"))
     words = ["evaluate", "gpt", "--text", "text", "--lengths", "32,64,1024", "--texts", "2", "--device", "cpu"]
     failed = CliRunner().invoke(app, words)
-    assert "expected 1 texts or more of 1,024 tokens" in str(failed.exception)
+    assert "expected at least 1 texts of 1,024 tokens" in str(failed.exception)
     words[5] = "32,64,128"
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert lines[0] == "perplexity, by tokens of text: lower is better"
-    assert lines[1].split() == ["32", "64", "128"]
-    assert lines[2].startswith("gpt ")
-    assert lines[2].endswith("too long")
-    assert lines[3].startswith("gpt, cut or chopped at 64 ")
-    assert "gpt holds 64 positions" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0][:3] == ["Perplexity", "by", "length"]
+    assert lines[2][1:4] == ["32", "64", "128"]
+    assert lines[4][0] == "gpt"
+    assert lines[4][-2:] == ["too", "long"]
+    assert lines[6][:6] == ["gpt,", "truncated", "or", "chunked", "at", "64"]
+    assert "gpt has 64 positions" in " ".join(done.stdout.split())
     assert Path("runs/evaluations.jsonl").exists()
     printed = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
-    assert printed["rows"][0]["figures"]["perplexity"]["128"] is None
+    assert printed["rows"][0]["values"]["perplexity"]["128"] is None
 
 
 def test_resize_with_a_check(tmp_path: Path) -> None:
@@ -49,15 +48,15 @@ def test_resize_with_a_check(tmp_path: Path) -> None:
     words = [str(tmp_path / "gpt"), str(tmp_path / "out"), "--length", "128", "--check", str(text)]
     done = CliRunner().invoke(resizing, words, catch_exceptions=False)
     assert done.exit_code == 0
-    assert done.stdout.index("written: ") < done.stdout.index("perplexity, by tokens of text")
-    assert done.stdout.count("too long\n") == 2  # the old checkpoint, in both tables
+    assert done.stdout.index("written: ") < done.stdout.index("Perplexity by length")
+    assert done.stdout.count("too long") == 2  # the old checkpoint, in both tables
     printed = CliRunner().invoke(resizing, [*words, "--json", "--overwrite"], catch_exceptions=False).stdout
     before, after, baseline = json.loads(printed)["check"]["rows"]
-    assert before["figures"]["perplexity"]["64"]["value"] == after["figures"]["perplexity"]["64"]["value"]
-    assert after["figures"]["perplexity"]["128"]["value"] != baseline["figures"]["perplexity"]["128"]["value"]
+    assert before["values"]["perplexity"]["64"]["value"] == after["values"]["perplexity"]["64"]["value"]
+    assert after["values"]["perplexity"]["128"]["value"] != baseline["values"]["perplexity"]["128"]["value"]
 
 
-def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_check_that_cannot_run_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
     words = [str(source), str(tmp_path / "out"), "--length", "128", "--check", str(write_texts(tmp_path / "text"))]
     with pytest.raises(CheckpointError, match="evaluate the checkpoint that has the model's head"):
@@ -68,12 +67,12 @@ def test_a_check_that_cannot_be_made_is_refused_before_anything_is_written(tmp_p
         CliRunner().invoke(resizing, [*words[:2], *words[4:]], catch_exceptions=False)
     save_causal(tmp_path / "gpt")
     short = write_texts(tmp_path / "short", words=100)
-    with pytest.raises(DataError, match="expected 1 texts or more of 128 tokens"):
+    with pytest.raises(DataError, match="expected at least 1 texts of 128 tokens"):
         CliRunner().invoke(resizing, [str(tmp_path / "gpt"), *words[1:5], str(short)], catch_exceptions=False)
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_killed_resize_left_is_told(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_resize_are_listed(tmp_path: Path) -> None:
     source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
     (tmp_path / ".out.0123abcd.partial").mkdir()
     (tmp_path / ".other.0123abcd.partial").mkdir()
@@ -101,8 +100,15 @@ def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "transformer.wpe.weight" in Path("b.html").read_text(encoding="utf-8")
 
 
-def test_whole_numbers() -> None:
-    assert whole_numbers("256,512") == [256, 512]
-    for text in ("", "256,", "a", "-3", "1e3", "256 512"):
-        with pytest.raises(ArgumentError, match="--lengths"):
-            whole_numbers(text)
+@pytest.mark.parametrize("lengths", ["a", "1e3", "256 512", "256,512.0"])
+def test_lengths_that_are_no_numbers_are_refused(lengths: str) -> None:
+    done = CliRunner().invoke(app, ["evaluate", "no", "--text", "no", "--lengths", lengths])
+    assert done.exit_code == 2
+    assert lengths in done.output
+
+
+@pytest.mark.parametrize("lengths", ["", "-3", "8,256"])
+def test_lengths_below_the_shortest_are_refused(lengths: str) -> None:
+    done = CliRunner().invoke(app, ["evaluate", "no", "--text", "no", "--lengths", lengths])
+    assert isinstance(done.exception, ArgumentError)
+    assert str(done.exception).startswith("lengths: expected")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from posembed import ArgumentError, AveragedPositionalEmbedding, NoPosition, PositionEncoding
-from posembed.lab.model import attention
-from posembed.lab.model.attention import FlexBias
 from posembed.lab.model.decoder import Decoder
 from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
+from posembed.nn import Positions, attend
+from posembed.nn.attend import FlexBias, flex_bias
 
 
 def decoder(rows: int = 8, *, layers: int = 2) -> Decoder:
@@ -62,7 +63,7 @@ def test_a_model_adds_each_layer_s_own_bias() -> None:
     assert isinstance(encoding, AveragedPositionalEmbedding)
     ids = torch.randint(11, (2, 21))
     x = model.tokens(ids)
-    for block in model.blocks:
+    for block in model.body.layers:
         h = block.attention_norm(x)
         q, k, v = (
             t.unflatten(-1, (4, 4)).transpose(1, 2) for t in block.attention.queries_keys_values(h).split(16, -1)
@@ -81,7 +82,7 @@ def test_a_model_adds_each_layer_s_own_bias() -> None:
             scores[..., i, i + 1 :] = -math.inf
         x = x + block.attention.output((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
         x = x + block.mlp(block.mlp_norm(x))
-    expected = model.norm(x) @ model.tokens.weight.T
+    expected = model.body.norm(x) @ model.tokens.weight.T
     torch.testing.assert_close(model(ids), expected, atol=1e-9, rtol=0)
 
 
@@ -96,6 +97,15 @@ def test_where_a_text_stands_is_not_seen_and_the_order_is() -> None:
     assert not torch.allclose(model(ids)[:, -1], model(swapped)[:, -1])
 
 
+class Called(nn.Module):
+    def __init__(self, layer: AveragedPositionalEmbedding) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, project: Callable[[Tensor], Tensor], length: int) -> Tensor:
+        return self.layer.in_layer(project)(length)
+
+
 def test_the_table_is_trained_through_every_layer() -> None:
     model = decoder().train()
     model(torch.randint(11, (2, 20))).square().mean().backward()
@@ -106,7 +116,7 @@ def test_the_table_is_trained_through_every_layer() -> None:
     torch.nn.init.normal_(layer.weight)
     weight = torch.randn(8, 4, dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda w, p: torch.func.functional_call(layer, {"weight": w}, (lambda rows: rows @ p.T, 13)),
+        lambda w, p: torch.func.functional_call(Called(layer), {"layer.weight": w}, (lambda rows: rows @ p.T, 13)),
         (layer.weight, weight.requires_grad_()),
     )
 
@@ -119,14 +129,14 @@ def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.Monk
     ids = torch.randint(11, (1, 20))
     made: list[object] = []
 
-    def through_flex(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> FlexBias | None:
-        made.append(attention.flex_bias_of(encoding, position_ids))
+    def through_flex(self: Positions, encoding: PositionEncoding, head_dim: int, dense: bool) -> FlexBias | None:
+        made.append(flex_bias(encoding, self.q_positions))
         return made[-1]  # type: ignore[return-value]
 
     with torch.no_grad():
         dense = model(ids)
-        monkeypatch.setattr(attention, "compiled", lambda name: getattr(flex_attention, name))
-        monkeypatch.setattr("posembed.lab.model.decoder.bias_of", through_flex)
+        monkeypatch.setattr(attend, "compiled", lambda name: getattr(flex_attention, name))
+        monkeypatch.setattr(Positions, "_bias_of", through_flex)
         torch.testing.assert_close(model(ids), dense, atol=1e-5, rtol=1e-5)
     assert [type(bias) for bias in made] == [type(None), FlexBias, FlexBias]  # of all layers, then of each
 
@@ -143,8 +153,9 @@ def test_state_and_drawing_anew() -> None:
     layer.weight.data.zero_()
     layer.reset_parameters()
     assert torch.equal(layer.weight, start)
-    assert layer(lambda rows: rows.repeat(1, 2), 3, 20).shape == (2, 3, 20)
-    assert not layer(lambda rows: rows.repeat(1, 2), 20)[-1].any()
+    bias = layer.in_layer(lambda rows: rows.repeat(1, 2))
+    assert bias(3, 20).shape == (2, 3, 20)
+    assert not bias(20)[-1].any()
     assert "heads_without=1" in repr(layer)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -55,23 +56,18 @@ def test_each_token_gets_the_row_of_its_position(layout: TableLayout) -> None:
     assert isinstance(layer, PositionEncoding)
 
 
-@few
-@given(
-    layout=st.sampled_from(LAYOUTS),
-    lengths=st.lists(st.integers(1, 8), min_size=1, max_size=3),
-    side=st.sampled_from(["left", "right", "inner"]),
-    start=st.integers(0, 16),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    seed=st.integers(0, 99),
-)
-def test_padded_packed_cached_and_sharded_are_one(
-    layout: TableLayout, lengths: list[int], side: str, start: int, dtype: torch.dtype, seed: int
-) -> None:
-    layer = layer_of(layout).to(dtype)
-    torch.manual_seed(seed)
-    sequences = [torch.randn(1, length, DIM, dtype=dtype) for length in lengths]
-    alone = [layer(x) for x in sequences]
+layouts, dtypes = st.sampled_from(LAYOUTS), st.sampled_from([torch.float32, torch.bfloat16])
+some_lengths = st.lists(st.integers(1, 8), min_size=1, max_size=3)
 
+
+def sequences_of(lengths: list[int], dtype: torch.dtype) -> list[Tensor]:
+    return [torch.randn(1, length, DIM, dtype=dtype) for length in lengths]
+
+
+@few
+@given(layouts, some_lengths, st.sampled_from(["left", "right", "inner"]), dtypes)
+def test_padding_changes_nothing(layout: TableLayout, lengths: list[int], side: str, dtype: torch.dtype) -> None:
+    layer, sequences = layer_of(layout).to(dtype), sequences_of(lengths, dtype)
     width = max(lengths) + 2
     padded = torch.randn(len(lengths), width, DIM, dtype=dtype)
     mask = torch.zeros(len(lengths), width, dtype=torch.int64)
@@ -84,27 +80,44 @@ def test_padded_packed_cached_and_sharded_are_one(
         mask[row, places] = 1
         padded[row, places] = sequences[row][0]
     out = layer(padded, positions.from_mask(mask))
-    for row, one in enumerate(alone):
-        assert torch.equal(out[row, mask[row] == 1], one[0])
+    for row, x in enumerate(sequences):
+        assert torch.equal(out[row, mask[row] == 1], layer(x)[0])
 
-    packed = torch.cat(sequences, dim=1)
+
+@few
+@given(layouts, some_lengths, dtypes)
+def test_packing_changes_nothing(layout: TableLayout, lengths: list[int], dtype: torch.dtype) -> None:
+    layer, sequences = layer_of(layout).to(dtype), sequences_of(lengths, dtype)
+    packed, alone = torch.cat(sequences, dim=1), torch.cat([layer(x) for x in sequences], dim=1)
     bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0)
-    assert torch.equal(layer(packed, positions.from_cu_seqlens(bounds, packed.shape[1])), torch.cat(alone, dim=1))
+    assert torch.equal(layer(packed, positions.from_cu_seqlens(bounds, packed.shape[1])), alone)
     segments = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    assert torch.equal(layer(packed, positions.from_segment_ids(segments)), torch.cat(alone, dim=1))
+    assert torch.equal(layer(packed, positions.from_segment_ids(segments)), alone)
 
-    x = torch.randn(2, 8, DIM, dtype=dtype)
-    whole = layer(x, offset=start)
-    split = seed % 9
+
+@few
+@given(layouts, st.integers(0, 16), st.integers(0, 8), dtypes)
+def test_a_cache_changes_nothing(layout: TableLayout, start: int, split: int, dtype: torch.dtype) -> None:
+    layer, x = layer_of(layout).to(dtype), torch.randn(2, 8, DIM, dtype=dtype)
     cached = [layer(x[:, :split], offset=start), layer(x[:, split:], offset=start + split)]
-    assert torch.equal(torch.cat(cached, dim=1), whole)
-    one_by_one = [layer(x[:, t : t + 1], offset=torch.full((2,), start + t)) for t in range(8)]
-    assert torch.equal(torch.cat(one_by_one, dim=1), whole)
+    assert torch.equal(torch.cat(cached, dim=1), layer(x, offset=start))
 
-    for shard in (positions.contiguous_shard, positions.zigzag_shard):
-        for rank in range(2):
-            ids = shard(8, rank, 2)
-            assert torch.equal(layer(x[:, ids], ids + start), whole[:, ids])
+
+@few
+@given(layouts, st.integers(0, 16), dtypes)
+def test_token_by_token_changes_nothing(layout: TableLayout, start: int, dtype: torch.dtype) -> None:
+    layer, x = layer_of(layout).to(dtype), torch.randn(2, 8, DIM, dtype=dtype)
+    one_by_one = [layer(x[:, t : t + 1], offset=torch.full((2,), start + t)) for t in range(8)]
+    assert torch.equal(torch.cat(one_by_one, dim=1), layer(x, offset=start))
+
+
+@few
+@given(layouts, st.integers(0, 16), dtypes, st.sampled_from([positions.contiguous_shard, positions.zigzag_shard]))
+def test_sharding_changes_nothing(layout: TableLayout, start: int, dtype: torch.dtype, shard: Any) -> None:
+    layer, x = layer_of(layout).to(dtype), torch.randn(2, 8, DIM, dtype=dtype)
+    for rank in range(2):
+        ids = shard(8, rank, 2)
+        assert torch.equal(layer(x[:, ids], ids + start), layer(x, offset=start)[:, ids])
 
 
 @pytest.mark.parametrize("read", ["slice", "ids of one row", "ids of all rows", "offsets"])

@@ -112,7 +112,7 @@ def test_state_dict_is_the_weight() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match=r"dim a multiple of heads; got 4, 10 and 4"):
+    with pytest.raises(ArgumentError, match=r"multiple of heads; got 10 and 4"):
         NearFarPositionalEmbedding(4, 10, heads=4)
     for near_heads in (0, 4):
         with pytest.raises(ArgumentError, match=rf"some of the 4 heads .* got {near_heads}"):
@@ -123,5 +123,5 @@ def test_bad_arguments() -> None:
 
 def test_half_of_it_is_never_given_alone() -> None:
     layer = NearFarPositionalEmbedding(4, 8, heads=2)
-    with pytest.raises(ArgumentError, match="cannot be called by itself: a model calls"):
+    with pytest.raises(ArgumentError, match="cannot be called by itself"):
         layer(5)

@@ -119,7 +119,7 @@ def test_a_ring_smaller_than_its_window_is_refused() -> None:
 
 
 def test_other_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="window and dim must be at least 1, got 0 and 6"):
+    with pytest.raises(ArgumentError, match="window must be at least 1; got 0"):
         RollingPositionalEmbedding(0, 6)
     with pytest.raises(ArgumentError, match="place must be"):
         RollingPositionalEmbedding(4, 6, place="values")  # type: ignore[arg-type]

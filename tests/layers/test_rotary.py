@@ -163,5 +163,5 @@ def test_other_bad_arguments() -> None:
     q = torch.randn(1, 1, 3, 8)
     with pytest.raises(ArgumentError, match="not both"):
         RotaryEmbedding(8)(q, q, torch.arange(3), offset=1)
-    with pytest.raises(ArgumentError, match=r"\(B, H, L, 6\)"):
+    with pytest.raises(ArgumentError, match=r"\(B, H, L, d=6\)"):
         RotaryEmbedding(6)(q, q)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.nn import functional as F
 
 from posembed import (
@@ -241,36 +242,66 @@ def test_bad_arguments(build: Any, message: str) -> None:
         build()
 
 
-@pytest.mark.parametrize("scaling", FOLLOWING, ids=lambda s: type(s).__name__)
-def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> None:
-    """Of two texts, one within the original length and one beyond it."""
+every_following = pytest.mark.parametrize("scaling", FOLLOWING, ids=lambda s: type(s).__name__)
+
+
+class Texts(NamedTuple):
+    """Two texts, one within the original length and one beyond it, and what each becomes alone."""
+
+    layer: RotaryEmbedding
+    short: Tensor
+    long: Tensor
+    alone: Tensor
+    alone_long: Tensor
+
+
+def two_texts(scaling: RotaryScaling) -> Texts:
     layer = RotaryEmbedding(8, scaling=scaling)
     short, long = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 20, 8)
-    alone, alone_long = layer(short, short)[0], layer(long, long)[0]
+    return Texts(layer, short, long, layer(short, short)[0], layer(long, long)[0])
 
+
+@every_following
+def test_padded_with_ids_of_their_own(scaling: RotaryScaling) -> None:
+    texts = two_texts(scaling)
     mask = torch.tensor([[0] * 15 + [1] * 5, [1] * 20])
-    batch = torch.cat([F.pad(short, (0, 0, 15, 0)), long])
-    padded = layer(batch, batch, from_mask(mask))[0]
-    assert torch.equal(padded[:1, :, 15:], alone)
-    assert torch.equal(padded[1:], alone_long)
+    batch = torch.cat([F.pad(texts.short, (0, 0, 15, 0)), texts.long])
+    padded = texts.layer(batch, batch, from_mask(mask))[0]
+    assert torch.equal(padded[:1, :, 15:], texts.alone)
+    assert torch.equal(padded[1:], texts.alone_long)
 
-    batch = torch.cat([F.pad(short, (0, 0, 0, 15)), long])
-    shared = layer(batch, batch, torch.arange(20), text_length=torch.tensor([5, 20]))[0]
-    assert torch.equal(shared[:1, :, :5], alone)
-    assert torch.equal(shared[1:], alone_long)
 
-    packed_ids = torch.cat([torch.arange(5), torch.arange(20)])
-    both = torch.cat([short, long], dim=2)
-    packed = layer(both, both, packed_ids, text_length=torch.tensor([[5] * 5 + [20] * 20]))[0]
-    assert torch.equal(packed, torch.cat([alone, alone_long], dim=2))
+@every_following
+def test_padded_with_shared_ids(scaling: RotaryScaling) -> None:
+    texts = two_texts(scaling)
+    batch = torch.cat([F.pad(texts.short, (0, 0, 0, 15)), texts.long])
+    shared = texts.layer(batch, batch, torch.arange(20), text_length=torch.tensor([5, 20]))[0]
+    assert torch.equal(shared[:1, :, :5], texts.alone)
+    assert torch.equal(shared[1:], texts.alone_long)
 
-    starts = {0: long[:, :, :8], 8: long[:, :, 8:]}
-    shards = [layer(part, part, offset=start, text_length=20)[0] for start, part in starts.items()]
-    assert torch.equal(torch.cat(shards, dim=2), alone_long)
 
-    last_q, all_k = layer.at_queries_keys(long[:, :, -1:], long, torch.tensor([19]), torch.arange(20))
-    assert torch.equal(last_q, alone_long[:, :, -1:])
-    assert torch.equal(all_k, alone_long)
+@every_following
+def test_packed(scaling: RotaryScaling) -> None:
+    texts = two_texts(scaling)
+    ids, both = torch.cat([torch.arange(5), torch.arange(20)]), torch.cat([texts.short, texts.long], dim=2)
+    packed = texts.layer(both, both, ids, text_length=torch.tensor([[5] * 5 + [20] * 20]))[0]
+    assert torch.equal(packed, torch.cat([texts.alone, texts.alone_long], dim=2))
+
+
+@every_following
+def test_sharded(scaling: RotaryScaling) -> None:
+    texts = two_texts(scaling)
+    starts = {0: texts.long[:, :, :8], 8: texts.long[:, :, 8:]}
+    shards = [texts.layer(part, part, offset=start, text_length=20)[0] for start, part in starts.items()]
+    assert torch.equal(torch.cat(shards, dim=2), texts.alone_long)
+
+
+@every_following
+def test_cached(scaling: RotaryScaling) -> None:
+    texts = two_texts(scaling)
+    last_q, all_k = texts.layer.at_queries_keys(texts.long[:, :, -1:], texts.long, torch.tensor([19]), torch.arange(20))
+    assert torch.equal(last_q, texts.alone_long[:, :, -1:])
+    assert torch.equal(all_k, texts.alone_long)
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ NEVER_SILENT = {
     "a grid of nothing": lambda: posembed.SinusoidalGridEmbedding((0, 3), 8),
     "no specials at all": lambda: posembed.SinusoidalGridEmbedding((2, 3), 8, special=-1),
     "a grid of one number": lambda: posembed.LearnedGridEmbedding(14, 8),
-    "W_v too": lambda: posembed.AveragedPositionalEmbedding(8, 8, heads=2)(lambda r: torch.zeros(8, 24), 5),
+    "W_v too": lambda: posembed.AveragedPositionalEmbedding(8, 8, heads=2).in_layer(lambda r: torch.zeros(8, 24)),
     "W_v too, in a ring": lambda: posembed.RollingPositionalEmbedding(4, 8).before_queries_keys(
         lambda r: torch.zeros(4, 24), torch.arange(3)
     ),

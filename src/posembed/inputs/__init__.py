@@ -3,17 +3,9 @@
     BertInput RobertaInput      GPT1Input GPT2Input OPTInput     BartInput WhisperDecoderInput
     CLIPTextInput               ViTInput DeiTInput               TransformerInput ConvS2SInput
 
-Every text layer is called as ``layer(token_ids, position_ids=None, *, offset=0, mask=None)`` -> (B, L, D):
-
-    token_ids       (B, L), integers.
-    position_ids    (L,) or (B, L), integers from 0: the position of each token. None means counted.
-    offset          the number of earlier tokens when decoding with a cache, a number or (B,).
-    mask            (B, L), 1 for a token and 0 for padding, left, right or between; or (B, K), K > L, if it also
-                    covers earlier tokens, as an attention mask does while decoding.
-
-A position without a row raises PositionError, arguments that do not fit raise ArgumentError. ``from_checkpoint``
-reads only the layer's own tensors from a model's folder or hub name, in their stored dtype, and returns the layer
-in ``eval`` mode; it raises CheckpointError for files that it cannot read.
+Each is a ``Declaration`` of its parts, its keys in checkpoints and its settings. All text layers are called as
+``layer(token_ids, *, position_ids=None, offset=0, mask=None, token_type_ids=None)`` -> (B, L, D), see
+``TextInput.forward``, image layers as ``layer(images)``, and all are loaded by ``from_checkpoint(source)``.
 
 Parameters of text layers have the model's own names, so that a layer put into a model is saved with it as before.
 The state dict holds weights and nothing else.
@@ -21,13 +13,16 @@ The state dict holds weights and nothing else.
 
 from posembed.inputs.bart import BartInput as BartInput
 from posembed.inputs.bart import OPTInput as OPTInput
+from posembed.inputs.bart import WhisperDecoderInput as WhisperDecoderInput
+from posembed.inputs.base import Declaration as Declaration
 from posembed.inputs.bert import BertInput as BertInput
-from posembed.inputs.clip_text import CLIPTextInput as CLIPTextInput
-from posembed.inputs.convs2s import ConvS2SInput as ConvS2SInput
-from posembed.inputs.gpt1 import GPT1Input as GPT1Input
-from posembed.inputs.gpt2 import GPT2Input as GPT2Input
-from posembed.inputs.roberta import RobertaInput as RobertaInput
-from posembed.inputs.transformer import TransformerInput as TransformerInput
+from posembed.inputs.bert import RobertaInput as RobertaInput
+from posembed.inputs.fairseq import ConvS2SInput as ConvS2SInput
+from posembed.inputs.fairseq import TransformerInput as TransformerInput
+from posembed.inputs.gpt import CLIPTextInput as CLIPTextInput
+from posembed.inputs.gpt import GPT1Input as GPT1Input
+from posembed.inputs.gpt import GPT2Input as GPT2Input
+from posembed.inputs.text import TextInput as TextInput
+from posembed.inputs.text import TokenEmbedding as TokenEmbedding
 from posembed.inputs.vit import DeiTInput as DeiTInput
 from posembed.inputs.vit import ViTInput as ViTInput
-from posembed.inputs.whisper import WhisperDecoderInput as WhisperDecoderInput

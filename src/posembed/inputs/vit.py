@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from posembed.errors import ArgumentError
-from posembed.inputs.weights import open_model
+from posembed.inputs.base import Declaration, InputLayer
+from posembed.inputs.weights import Weights
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.tables.layout import TableLayout
 
 
-class ViTInput(nn.Module):
+class ViTInput(InputLayer):
     """A class token and the patches of an image, each plus the row of its position, then dropout.
 
     Args:
@@ -30,9 +30,18 @@ class ViTInput(nn.Module):
         ArgumentError: an argument that cannot be used, such as a side that patches do not divide.
     """
 
-    families: ClassVar[tuple[str, ...]] = ("vit",)
+    declaration = Declaration(
+        families=("vit",),
+        prefix="embeddings.",
+        layout=TableLayout.VIT,
+        keys={
+            "position_embeddings.weight": ("embeddings.position_embeddings",),
+            "projection.weight": ("embeddings.patch_embeddings.projection.weight",),
+            "projection.bias": ("embeddings.patch_embeddings.projection.bias",),
+        },
+        settings={"image_size": ("image_size",), "dropout": ("hidden_dropout_prob",)},
+    )
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token",)
-    layout: ClassVar[TableLayout] = TableLayout.VIT
 
     def __init__(
         self,
@@ -49,12 +58,9 @@ class ViTInput(nn.Module):
         self.projection = nn.Conv2d(channels, dim, kernel_size=self.patch_size, stride=self.patch_size)
         for name in self.special_tokens:
             self.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
+        layout = self.declaration.layout or TableLayout.VIT
         self.position_embeddings = LearnedGridEmbedding(
-            grid,
-            dim,
-            layout=self.layout,
-            dropout=dropout,
-            init="truncated_normal",
+            grid, dim, layout=layout, dropout=dropout, init="truncated_normal"
         )
 
     def reset_parameters(self) -> None:
@@ -79,36 +85,22 @@ class ViTInput(nn.Module):
         return self.position_embeddings(torch.cat((*special, patches), dim=1))
 
     @classmethod
-    def from_checkpoint(cls, source: str | Path) -> Self:
-        """Loads the layer of a model of one of ``families`` from a folder or the hub."""
-        weights = open_model(source, families=cls.families)
-        tensors = weights.read(
-            {
-                **{name: (f"embeddings.{name}",) for name in cls.special_tokens},
-                "position_embeddings.weight": ("embeddings.position_embeddings",),
-                "projection.weight": ("embeddings.patch_embeddings.projection.weight",),
-                "projection.bias": ("embeddings.patch_embeddings.projection.bias",),
-            }
-        )
+    def _tensor_names(cls) -> list[str]:
+        return [*cls.special_tokens, *cls.declaration.keys]
+
+    @classmethod
+    def _arguments(cls, weights: Weights, tensors: dict[str, Tensor]) -> dict[str, Any]:
         tensors["position_embeddings.weight"] = tensors["position_embeddings.weight"].squeeze(0)
         dim, channels, *patch_size = tensors["projection.weight"].shape
-        with torch.device("meta"):
-            layer = cls(
-                weights.setting("image_size", default=224),
-                _sides(patch_size),
-                dim,
-                channels=channels,
-                dropout=weights.setting("hidden_dropout_prob", default=0.0),
-            )
-        return weights.fill(layer, tensors)
+        sizes = {"image_size": 224, "patch_size": patch_size, "dim": dim, "channels": channels}
+        return {**sizes, **super()._arguments(weights, tensors)}
 
 
 class DeiTInput(ViTInput):
     """ViT's layer with a distillation token between the class token and the patches."""
 
-    families: ClassVar[tuple[str, ...]] = ("deit",)
+    declaration = replace(ViTInput.declaration, families=("deit",), layout=TableLayout.DEIT)
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")
-    layout: ClassVar[TableLayout] = TableLayout.DEIT
 
 
 def _sides(size: int | Sequence[int]) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -82,8 +82,9 @@ def lookup(
     _require_shapes(request)
     if _needs_the_definition(request):
         return plain(request, sparse=sparse)
-    seed = torch.randint(1 << 31, (1,), device=tokens.device) if request.dropout else None
-    return _lookup(*_tables_and_ids(request), seed, *_settings(request), sparse)
+    if request.dropout:
+        request = replace(request, seed=torch.randint(1 << 31, (1,), device=tokens.device))
+    return _lookup(*(getattr(request, name) for name in _NAMES), sparse)
 
 
 def _int64(ids: Tensor, name: str) -> Tensor:
@@ -117,11 +118,10 @@ def _needs_the_definition(request: Request) -> bool:
         return True
     if not (tokens.is_cpu or _has_triton(request)) or torch.is_autocast_enabled(tokens.device.type):
         return True
-    tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
     return (
         transforms_are_active()
         or forward_mode_is_active()
-        or any(type(table) not in (Tensor, nn.Parameter) for table in tables if table is not None)
+        or any(type(table) not in (Tensor, nn.Parameter) for table in request.tables if table is not None)
         or (not torch.compiler.is_compiling() and a_function_mode_watches())
     )
 
@@ -160,93 +160,52 @@ def _require_shapes(r: Request) -> None:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
 
 
-# The rest is PyTorch's view of it: an operator takes tensors and numbers, one by one.
+# PyTorch's view of it: an operator whose arguments are the fields of a Request, one by one.
+
+_NAMES = tuple(field.name for field in fields(Request))
+_TENSORS = sum("Tensor" in field.type for field in fields(Request))  # they come first
+_TABLES = tuple(_NAMES.index(name) for name in ("tokens", "positions", "types", "weight", "bias"))
+_SCHEMA_TYPES = {"Tensor | None": "Tensor?", "int | None": "SymInt?"}
+_ARGUMENTS = ", ".join(f"{_SCHEMA_TYPES.get(str(field.type), field.type)} {field.name}" for field in fields(Request))
+_FIVE = ", ".join(["Tensor"] * len(_TABLES))
 
 
-def _tables_and_ids(r: Request) -> tuple[Any, ...]:
-    return r.token_ids, r.tokens, r.positions, r.position_ids, r.types, r.type_ids, r.weight, r.bias
-
-
-def _settings(r: Request) -> tuple[Any, ...]:
-    return r.scale, r.norm, r.eps, r.dropout, r.padding_idx, r.position_padding_idx
-
-
-@torch.library.custom_op("posembed::lookup", mutates_args=())
-def _lookup(
-    token_ids: Tensor,
-    tokens: Tensor,
-    positions: Tensor | None,
-    position_ids: Tensor | None,
-    types: Tensor | None,
-    type_ids: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    scale: float,
-    norm: str,
-    eps: float,
-    dropout: float,
-    padding_idx: int | None,
-    position_padding_idx: int | None,
-    sparse: bool,
-) -> Tensor:
-    request = Request(
-        token_ids, tokens, positions, position_ids, types, type_ids, weight, bias, seed,
-        scale, norm, eps, dropout, padding_idx, position_padding_idx,
-    )  # fmt: skip
+@torch.library.custom_op("posembed::lookup", mutates_args=(), schema=f"({_ARGUMENTS}, bool sparse) -> Tensor")
+def _lookup(*arguments: Any) -> Tensor:
+    *values, _ = arguments
+    request = Request(*values)
     return _body_for(request).forward(request)
 
 
 @_lookup.register_fake
-def _(token_ids: Tensor, tokens: Tensor, *rest: Any) -> Tensor:
-    request = Request(token_ids, tokens, *rest[:-1])
-    return tokens.new_empty(request.shape, dtype=request.dtype)
+def _(*arguments: Any) -> Tensor:
+    *values, _ = arguments
+    request = Request(*values)
+    return request.tokens.new_empty(request.shape, dtype=request.dtype)
 
 
-@torch.library.custom_op("posembed::lookup_backward", mutates_args=())
-def _lookup_backward(
-    grad: Tensor,
-    wanted: Sequence[bool],
-    token_ids: Tensor,
-    tokens: Tensor,
-    positions: Tensor | None,
-    position_ids: Tensor | None,
-    types: Tensor | None,
-    type_ids: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    scale: float,
-    norm: str,
-    eps: float,
-    dropout: float,
-    padding_idx: int | None,
-    position_padding_idx: int | None,
-    sparse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    request = Request(
-        token_ids, tokens, positions, position_ids, types, type_ids, weight, bias, seed,
-        scale, norm, eps, dropout, padding_idx, position_padding_idx,
-    )  # fmt: skip
+@torch.library.custom_op(
+    "posembed::lookup_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, bool[] wanted, {_ARGUMENTS}, bool sparse) -> ({_FIVE})",
+)
+def _lookup_backward(grad: Tensor, wanted: Sequence[bool], *arguments: Any) -> tuple[Tensor, ...]:
+    *values, sparse = arguments
+    request = Request(*values)
     gradients = _body_for(request).backward(grad, request, wanted, sparse=sparse)
-    return _five(tokens.new_empty(0) if g is None else g for g in gradients)
+    return tuple(request.tokens.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
 @_lookup_backward.register_fake
-def _(grad: Tensor, wanted: Sequence[bool], token_ids: Tensor, tokens: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    request = Request(token_ids, tokens, *rest[:-1])
-    rows = tokens.new_empty(request.shape) if rest[-1] else torch.empty_like(tokens)
-    likes = (rows, request.positions, request.types, request.weight, request.bias)
-    return _five(
+def _(grad: Tensor, wanted: Sequence[bool], *arguments: Any) -> tuple[Tensor, ...]:
+    *values, sparse = arguments
+    request = Request(*values)
+    likes = (request.tokens.new_empty(request.shape) if sparse else request.tokens, *request.tables[1:])
+    return tuple(
         torch.empty_like(like, memory_format=torch.contiguous_format) if want and like is not None
-        else tokens.new_empty(0)
+        else request.tokens.new_empty(0)
         for want, like in zip(wanted, likes, strict=True)
     )  # fmt: skip
-
-
-def _five(gradients: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    first, second, third, fourth, fifth = gradients
-    return first, second, third, fourth, fifth
 
 
 def _body_for(request: Request) -> Any:
@@ -259,39 +218,31 @@ def _body_for(request: Request) -> Any:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:9])
-    ctx.settings = inputs[9:]
+    ctx.save_for_backward(*inputs[:_TENSORS])
+    ctx.settings = inputs[_TENSORS:]
 
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors
-    request, sparse = Request(*saved, *ctx.settings[:-1]), ctx.settings[-1]
-    tables = (request.tokens, request.positions, request.types, request.weight, request.bias)
-    places = (1, 2, 4, 6, 7)  # their indices among the arguments
-    wanted = [ctx.needs_input_grad[place] for place in places]
+    arguments = (*ctx.saved_tensors, *ctx.settings)
+    *values, sparse = arguments
+    request = Request(*values)
+    wanted = [ctx.needs_input_grad[place] for place in _TABLES]
     gradients: Sequence[Tensor | None]
     if torch.is_grad_enabled():
-        gradients = _differentiable_gradients(grad, request, tables, wanted)
+        gradients = _differentiable_gradients(grad, request, wanted)
     else:
-        of_tokens, *others = _lookup_backward(grad, wanted, *saved, *ctx.settings)
-        if sparse and wanted[0]:
-            of_tokens = _sparse(request.token_ids, of_tokens, request.tokens)
+        of_tokens, *others = _lookup_backward(grad, wanted, *arguments)
+        if sparse and wanted[0]:  # the rows' gradients, by ids known to be valid
+            ids, rows = request.token_ids.flatten()[None], of_tokens.flatten(0, 1)
+            of_tokens = torch.sparse_coo_tensor(ids, rows, request.tokens.shape, check_invariants=False)
         gradients = (of_tokens, *others)
-    results: list[Tensor | None] = [None] * (len(saved) + len(ctx.settings))
-    for place, want, gradient in zip(places, wanted, gradients, strict=True):
+    results: list[Tensor | None] = [None] * len(arguments)
+    for place, want, gradient in zip(_TABLES, wanted, gradients, strict=True):
         results[place] = gradient if want else None
     return tuple(results)
 
 
-def _sparse(token_ids: Tensor, rows: Tensor, table: Tensor) -> Tensor:
-    """Turns the gradients of rows (B, L, D) into a sparse gradient of the table, by ids known to be valid."""
-    ids, rows = token_ids.flatten()[None], rows.flatten(0, 1)
-    return torch.sparse_coo_tensor(ids, rows, table.shape, check_invariants=False)
-
-
-def _differentiable_gradients(
-    grad: Tensor, request: Request, tables: tuple[Tensor | None, ...], wanted: list[bool]
-) -> list[Tensor | None]:
+def _differentiable_gradients(grad: Tensor, request: Request, wanted: list[bool]) -> list[Tensor | None]:
     """Returns the definition's gradients, which can be differentiated again, under create_graph=True."""
     keep = None
     if request.seed is not None:  # a lookup in a table of ones keeps the same elements as any other
@@ -301,15 +252,13 @@ def _differentiable_gradients(
         )  # fmt: skip
         keep = (_body_for(ones).forward(ones) != 0).to(request.dtype)
     # Aliases: one table may be another, or be computed from it, and each has a gradient of its own.
-    aliases = [
-        table.view_as(table) if want and table is not None else table
-        for table, want in zip(tables, wanted, strict=True)
-    ]
-    tokens, positions, types, weight, bias = aliases
-    assert tokens is not None
-    request = replace(request, tokens=tokens, positions=positions, types=types, weight=weight, bias=bias)
-    inputs = [alias for alias, want in zip(aliases, wanted, strict=True) if want and alias is not None]
-    found = iter(torch.autograd.grad(plain(request, keep), inputs, grad, create_graph=True))
+    aliases: dict[str, Any] = {
+        _NAMES[place]: table.view_as(table)
+        for place, table, want in zip(_TABLES, request.tables, wanted, strict=True)
+        if want and table is not None
+    }
+    definition = plain(replace(request, **aliases), keep)
+    found = iter(torch.autograd.grad(definition, list(aliases.values()), grad, create_graph=True))
     return [next(found) if want else None for want in wanted]
 
 

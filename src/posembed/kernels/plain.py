@@ -61,6 +61,11 @@ class Request:
     position_padding_idx: int | None = None
 
     @property
+    def tables(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """What a lookup has gradients of: tokens, positions, types, weight and bias."""
+        return self.tokens, self.positions, self.types, self.weight, self.bias
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of the result, to which the tables' dtypes are promoted."""
         dtype = self.tokens.dtype

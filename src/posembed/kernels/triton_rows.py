@@ -296,12 +296,7 @@ def _sums_by_id(
     return sums
 
 
-_TRITON = {
-    torch.float32: tl.float32,
-    torch.float64: tl.float64,
-    torch.bfloat16: tl.bfloat16,
-    torch.float16: tl.float16,
-}
+_TRITON = {torch.float32: tl.float32, torch.float64: tl.float64, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 def _compute(request: Request) -> torch.dtype:

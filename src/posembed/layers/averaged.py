@@ -75,11 +75,15 @@ class DistanceBias(ScoreBias):
 
         return bias
 
+    def _device(self) -> torch.device:
+        return self.by_distance.device
+
 
 class AveragedPositionalEmbedding(PositionEncoding):
     """A learned table whose position logits, averaged over each distance, are the bias of each layer (see above).
 
-    For causal models that call ``in_layer`` in each layer. Trained at N tokens, it can be read at any length.
+    For causal models. A model calls ``in_layer(project)`` in each layer and uses the bias that this returns. Trained
+    at N tokens, it can be read at any length.
 
     Args:
         max_len: N, the number of rows, which is the training length.
@@ -111,6 +115,9 @@ class AveragedPositionalEmbedding(PositionEncoding):
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()
 
+    def table(self) -> Tensor:
+        return self.weight
+
     def reset_parameters(self) -> None:
         fill_(self.weight, ring_sinusoids(2 * self.max_len, self.dim, std=self.std)[: self.max_len])
 
@@ -121,14 +128,3 @@ class AveragedPositionalEmbedding(PositionEncoding):
         bias = DistanceBias(by_distance * with_position.unsqueeze(-1))
         bias.window = self.window
         return bias
-
-    def forward(self, project: Callable[[Tensor], Tensor], q_length: int, k_length: int | None = None) -> Tensor:
-        """Returns one layer's bias (H, Lq, Lk), float32, for the last q_length of k_length tokens.
-
-        Args:
-            project: (N, D) -> (N, 2 D), the products with the layer's W_q and W_k side by side.
-        """
-        return self.in_layer(project)(q_length, k_length, device=self.weight.device)
-
-    def extra_repr(self) -> str:
-        return f"{self.max_len}, {self.dim}, heads={self.heads}, heads_without={self.heads_without}, std={self.std:g}"

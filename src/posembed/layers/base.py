@@ -1,31 +1,31 @@
 """The places where position can enter a Transformer: the input, the queries and keys, and the scores.
 
 Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
+
+A model calls the places. Called by itself, an encoding follows one of four contracts:
+
+    input       x (B, L, D), position_ids=None, *, offset=0     -> (B, L, D)          InputEncoding
+    rotation    q, k (B, H, L, d), position_ids=None, *, offset=0, text_length=None -> q, k    RotationEncoding
+    bias        q_length, k_length=None                         -> (H, Lq, Lk)        ScoreBias (score_bias.py)
+    both        it acts in several places, or differently in each layer: it has no ``forward``, and the
+                ArgumentError says what to use instead
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
-
-
-def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """Returns the rows (N, D) projected to (N, 2 D). Raises ArgumentError for a projection of another width."""
-    both: Tensor = project(rows)
-    if both.shape != (rows.shape[0], 2 * rows.shape[1]):
-        raise ArgumentError(
-            f"project must map rows {tuple(rows.shape)} to {(rows.shape[0], 2 * rows.shape[1])}, W_q and W_k "
-            f"side by side without W_v; got {tuple(both.shape)}"
-        )
-    return both
 
 
 class PositionEncoding(nn.Module):
@@ -44,13 +44,13 @@ class PositionEncoding(nn.Module):
     """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means by 1."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Applies an encoding that acts in one place. Encodings that act in several have no ``forward``."""
+        """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
         self._refuse_forward()
 
     def _refuse_forward(self) -> NoReturn:
         raise ArgumentError(
             f"{type(self).__name__} cannot be called by itself: a model calls at_input, before_queries_keys, "
-            "at_queries_keys and at_scores, each in its place (docs/design.md)"
+            "at_queries_keys and, on the result of in_layer, at_scores, each in its place (docs/layers.md)"
         )
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> PositionEncoding:
@@ -68,8 +68,22 @@ class PositionEncoding(nn.Module):
         """
         return torch.arange(length, device="cpu")
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D)."""
+    def table(self) -> Tensor | None:
+        """Returns the learned rows (N, D), with their gradient, or None for an encoding that has no rows."""
+        return None
+
+    def on_grid(self, grid: tuple[int, int]) -> PositionEncoding:
+        """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before them.
+
+        The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged.
+        """
+        return self
+
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D).
+
+        ``text_length`` is as in ``at_queries_keys``.
+        """
         return x
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
@@ -81,22 +95,16 @@ class PositionEncoding(nn.Module):
         return None
 
     def at_queries_keys(
-        self,
-        q: Tensor,
-        k: Tensor,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        text_length: int | Tensor | None = None,
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Adds position to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer; positions are (L,) or (B, L).
 
         The returned q and k have the same width: usually D/H, twice that for PoPE. The scores are their products
         divided by the root of that width, as in scaled_dot_product_attention; values keep their own width.
 
-        ``text_length`` is for encodings that depend on the length of the text (RoPE with a scaling): the number of
-        tokens in each token's text, as a number, (B,), or (B, L) for packed texts. None means the largest position
-        of each sequence plus one.
+        ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts.
+        None means the largest position of each sequence plus one. A model passes it to any encoding. Every rotation
+        checks it; the angles of RoPE with a scaling depend on it, and those of other rotations do not.
         """
         return q, k
 
@@ -110,3 +118,112 @@ class PositionEncoding(nn.Module):
         This avoids the (H, Lq, Lk) tensor. Positions, (L,) or (B, L), are those of the query and key indices.
         """
         return None
+
+    def extra_repr(self) -> str:
+        """Shows the constructor's call, from the attributes that have its arguments' names."""
+        shown = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, inspect.Parameter.empty)
+            if value is not inspect.Parameter.empty and not isinstance(value, Tensor):
+                text = repr(value) if isinstance(value, str) else str(value)
+                shown.append(f"{name}={text}" if parameter.kind is parameter.KEYWORD_ONLY else text)
+        return ", ".join(shown)
+
+
+class InputEncoding(PositionEncoding):
+    """An encoding that adds rows to the input: the contract "input"."""
+
+    dim: int
+    dropout: float
+    rows: Callable[..., Tensor]
+    """Position ids (...) -> their rows (..., D)."""
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+        """Adds rows to x (B, L, D), then applies dropout in training: (B, L, D).
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+
+        Raises:
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
+            PositionError: a position without a row.
+        """
+        return self._added(x, self.rows(self._ids(x, position_ids, offset)))
+
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
+        return self(x, position_ids)
+
+    def _require_input(self, x: Tensor) -> None:
+        if x.dim() != 3 or x.shape[-1] != self.dim:
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+
+    def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+        """Returns the ids of x, (L,), (1, L) or (B, L), after checking that all fit."""
+        self._require_input(x)
+        return given_or_consecutive(position_ids, offset, batch=x.shape[0], length=x.shape[1], device=x.device)
+
+    def _added(self, x: Tensor, rows: Tensor) -> Tensor:
+        return F.dropout(x + rows, self.dropout, self.training)
+
+
+class RotationEncoding(PositionEncoding):
+    """An encoding that turns queries and keys: the contract "rotation". A subclass defines ``turned``."""
+
+    head_dim: int
+
+    def turned(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Turns q and k as ``at_queries_keys`` does, after its checks."""
+        raise NotImplementedError
+
+    def at_queries_keys(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        for x, position_ids in ((q, q_positions), (k, k_positions)):
+            require_heads_fit(x, position_ids)
+            require_text_length(text_length, x.shape[-2], batch=x.shape[0] if x.dim() == 4 else 1)
+        return self.turned(q, k, q_positions, k_positions, text_length)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        text_length: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+            text_length: as in ``at_queries_keys``. Pass it to a RoPE with a scaling that has no fixed factor if a
+                sequence of this input is not one whole text: shards, packing, padding with position ids (L,),
+                decoding with a cache.
+
+        Raises:
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
+        """
+        if q.shape[-1] != self.head_dim or k.shape[-1] != self.head_dim or q.shape[-2] != k.shape[-2]:
+            raise ArgumentError(
+                f"q and k must be (B, H, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
+                f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
+            )
+        batch = q.shape[0] if q.dim() == 4 else 1
+        ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.shape[-2], device=q.device)
+        return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
+
+
+def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """Returns the rows (N, D) projected to (N, 2 D). Raises ArgumentError for a projection of another width."""
+    both: Tensor = project(rows)
+    if both.shape != (rows.shape[0], 2 * rows.shape[1]):
+        raise ArgumentError(
+            f"project must map rows {tuple(rows.shape)} to {(rows.shape[0], 2 * rows.shape[1])}, W_q and W_k "
+            f"side by side without W_v; got {tuple(both.shape)}"
+        )
+    return both

@@ -16,9 +16,8 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.rotary_scaling import require_text_length, text_lengths
 from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
-from posembed.positions.from_layout import consecutive, given_or_consecutive
+from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
 from posembed.tables.resize_text import two_digit_rows
 
 METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
@@ -86,12 +85,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
     ``text_length`` in layers/rotary_scaling.py: decode with the final length, or stretch once (``resize_table``).
 
     Args:
-        max_len, dim: size of the trained table.
         method: a name in ``METHODS``.
-        dropout, init, std: as in ``LearnedPositionalEmbedding``.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
+        max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
     """
 
     def __init__(
@@ -126,11 +121,13 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         """
         if text_length is None:
             return super().forward(x, position_ids, offset=offset)
-        self._require_input(x)
-        batch, length = x.shape[:2]
-        require_text_length(text_length, batch)
-        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+        ids = self._ids(x, position_ids, offset)
+        require_text_length(text_length, x.shape[1], batch=x.shape[0])
         return self._added(x, self.rows(ids, text_length=text_length))
+
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
+        return self(x, position_ids, text_length=text_length)
 
     def rows(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...). ``text_length`` is as in ``forward``.
@@ -150,12 +147,6 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         if text_length is not None and not isinstance(text_length, Tensor):
             ids = check_within(ids, lengths)  # in a batch with lengths of its own, what lies beyond is padding
         return extended_rows(self.weight, ids, lengths, method=self.method)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.max_len}, {self.dim}, method={self.method!r}, dropout={self.dropout}, init={self.init!r}, "
-            f"std={self.std}"
-        )
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
         """Returns a copy of consecutive rows, in eval mode also past the trained ones: (L, D)."""

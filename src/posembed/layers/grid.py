@@ -9,16 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import InputEncoding
 from posembed.layers.learned import require_at_least_one, require_probability
-from posembed.layers.parameters import fill_
+from posembed.layers.parameters import copy_with, fill_
 from posembed.positions.checks import check_positions
-from posembed.positions.from_layout import given_or_consecutive, require_fit
 from posembed.tables.fill import initial_rows, initial_table
 from posembed.tables.layout import TableLayout
+from posembed.tables.resize import resize_table
+
+METHOD = "bicubic-antialias"
 
 
-class LearnedGridEmbedding(PositionEncoding):
+class LearnedGridEmbedding(InputEncoding):
     """Adds to each patch the trained row of its grid cell, then applies dropout.
 
     The tokens are ``layout.prefix`` special tokens with rows of their own (class, distillation), ``registers``
@@ -64,13 +66,8 @@ class LearnedGridEmbedding(PositionEncoding):
         if factorized and not isinstance(init, str):
             raise ArgumentError("a factorized grid has two tables: give a name as init and load them afterwards")
         self.layout = layout.on_grid(*grid)
-        self.grid = grid
-        self.dim = dim
-        self.factorized = factorized
-        self.registers = registers
-        self.dropout = dropout
-        self.init = init if isinstance(init, str) else "given"
-        self.std = std
+        self.grid, self.dim, self.factorized, self.registers = grid, dim, factorized, registers
+        self.dropout, self.std, self.init = dropout, std, init if isinstance(init, str) else "given"
         if factorized:
             self.height_weight = nn.Parameter(torch.empty(grid[0], dim))
             self.width_weight = nn.Parameter(torch.empty(grid[1], dim))
@@ -96,9 +93,8 @@ class LearnedGridEmbedding(PositionEncoding):
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
         Args:
-            position_ids: (L,), (1, L) or (B, L): the index of each token among all tokens of its image, for images
-                with only some of their tokens. None means all tokens, in order.
-            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+            position_ids, offset: (L,), (1, L) or (B, L): the index of each token among all tokens of its image, or
+                the number of earlier tokens, for images with only some tokens. None means all tokens, in order.
             grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:
@@ -108,24 +104,16 @@ class LearnedGridEmbedding(PositionEncoding):
         height, width = self.grid if grid is None else grid
         special = self.layout.prefix + self.registers + self.layout.tail
         tokens = special + height * width
-        if x.dim() != 3 or x.shape[-1] != self.dim:
-            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
-        batch, length = x.shape[:2]
-        require_fit(batch, length, position_ids, offset)
+        ids = self._ids(x, position_ids, offset)
         rows = self.rows((height, width))
         if position_ids is not None or isinstance(offset, Tensor) or offset:
-            ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
             rows = F.embedding(check_positions(ids, tokens), rows)
-        elif length != tokens:
+        elif x.shape[1] != tokens:
             raise ArgumentError(
                 f"x must be (B, {tokens}, D={self.dim}), {special} special tokens and {height} x {width} patches; "
                 f"got {tuple(x.shape)}. Pass grid=(height, width) of these images, or their position_ids"
             )
-        return F.dropout(x + rows, self.dropout, self.training)
-
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """Calls ``forward`` with indices among an image's tokens: x (B, L, D), position_ids (L,) or (B, L)."""
-        return self(x, position_ids)
+        return self._added(x, rows)
 
     def rows(self, grid: tuple[int, int] | None = None) -> Tensor:
         """Returns the rows of all tokens of images with this grid: (prefix + registers + H W + tail, D)."""
@@ -146,11 +134,27 @@ class LearnedGridEmbedding(PositionEncoding):
         registers = patches.new_zeros(self.registers, self.dim)
         return torch.cat((prefix, registers, patches, tail))
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.grid}, {self.dim}, factorized={self.factorized}, layout={self.layout}, "
-            f"registers={self.registers}, dropout={self.dropout}, init={self.init!r}, std={self.std}"
-        )
+    def table(self) -> Tensor:
+        """Returns the rows (prefix + H W + tail, D), of a factorized grid the sums of both tables' rows."""
+        if not self.factorized:
+            return self.weight
+        rows = self.rows()
+        return torch.cat((rows[: self.layout.prefix], rows[self.layout.prefix + self.registers :]))
+
+    def on_grid(self, grid: tuple[int, int]) -> LearnedGridEmbedding:
+        """Returns this table resized to another grid, bicubically with antialiasing, as timm does.
+
+        Each table of a factorized grid is resized along its side. Special tokens keep their rows.
+        """
+        if tuple(grid) == self.grid:
+            return self
+        if self.factorized:
+            height, width = _resized_side(self.height_weight, grid[0]), _resized_side(self.width_weight, grid[1])
+            changed = copy_with(self, height_weight=height, width_weight=width)
+        else:
+            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, method=METHOD, layout=self.layout))
+        changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
+        return changed
 
     def _fill(self, init: str | Tensor) -> None:
         if not self.factorized:
@@ -162,3 +166,9 @@ class LearnedGridEmbedding(PositionEncoding):
             if table.shape[0] == 0:
                 continue
             fill_(table, initial_table(init, table.shape[0], self.dim, std=self.std))
+
+
+def _resized_side(rows: Tensor, length: int) -> Tensor:
+    """Resizes the rows (N, D) of one side of a grid to (length, D), as ``METHOD`` resizes that side of a grid."""
+    # A grid one high: PyTorch's antialiasing gives wrong rows for one that comes out one wide (2.13, CPU).
+    return resize_table(rows, grid=(1, length), method=METHOD, layout=TableLayout().on_grid(1, len(rows)))

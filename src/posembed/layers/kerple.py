@@ -36,6 +36,7 @@ class KerpleLog(ScoreBias):
     """
 
     of_distance_alone = True
+    bias = staticmethod(kerple_log_bias)
 
     def __init__(self, heads: int) -> None:
         super().__init__(heads)
@@ -49,28 +50,22 @@ class KerpleLog(ScoreBias):
         fill_(self.r2_weight, inverse_softplus(r2.clamp(min=SMALLEST)))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Returns r1 and r2, (H,) each, positive, float32 or wider."""
+        """Returns r1 and r2, (H,) each, positive, float32 or wider; the power's r2 is below 2."""
         return F.softplus(wide(self.r1_weight)), F.softplus(wide(self.r2_weight))
 
     def formula(self, device: torch.device) -> Formula:
         r1, r2 = self.coefficients()
-        return lambda head, q, k: kerple_log_bias(r1[head], r2[head], (q - k).abs())
+        return lambda head, q, k: self.bias(r1[head], r2[head], (q - k).abs())
 
 
-class KerplePower(ScoreBias):
+class KerplePower(KerpleLog):
     """The power kernel.
 
     It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
     """
 
-    of_distance_alone = True
-
-    def __init__(self, heads: int) -> None:
-        super().__init__(heads)
-        self.r1_weight = nn.Parameter(torch.empty(heads))
-        self.r2_weight = nn.Parameter(torch.empty(heads))
-        self.reset_parameters()
+    bias = staticmethod(kerple_power_bias)
 
     def reset_parameters(self) -> None:
         r1, r2 = torch.rand(self.heads), 2 * torch.rand(self.heads)
@@ -78,12 +73,7 @@ class KerplePower(ScoreBias):
         fill_(self.r2_weight, torch.logit(r2 / 2, eps=SMALLEST / 2))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Returns r1, positive, and r2, between 0 and 2: (H,) each, float32 or wider."""
         return F.softplus(wide(self.r1_weight)), 2 * torch.sigmoid(wide(self.r2_weight))
-
-    def formula(self, device: torch.device) -> Formula:
-        r1, r2 = self.coefficients()
-        return lambda head, q, k: kerple_power_bias(r1[head], r2[head], (q - k).abs())
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,16 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
-from posembed.layers.parameters import fill_
+from posembed.layers.base import InputEncoding
+from posembed.layers.parameters import copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
-from posembed.positions.from_layout import consecutive, given_or_consecutive, require_fit
+from posembed.positions.from_layout import consecutive
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout
+from posembed.tables.resize import resize_table
 from posembed.tables.scale import warn_if_far_apart
 
 
-class LearnedPositionalEmbedding(PositionEncoding):
+class LearnedPositionalEmbedding(InputEncoding):
     """Adds to each token the trained row of its position, then applies dropout.
 
     A position without a row raises PositionError before the lookup, on CPU and CUDA, and under torch.compile from
@@ -54,13 +57,9 @@ class LearnedPositionalEmbedding(PositionEncoding):
         require_probability(dropout)
         if layout.prefix or layout.tail or layout.grid:
             raise ArgumentError(f"a sequence has no prefix, tail or grid; got {layout}. Use LearnedGridEmbedding")
-        self.max_len = max_len
-        self.dim = dim
-        self.dropout = dropout
-        self.init = init if isinstance(init, str) else "given"
-        self.std = std
-        self.layout = layout
-        self.check_ids = check_ids
+        self.max_len, self.dim, self.dropout = max_len, dim, dropout
+        self.init, self.std = init if isinstance(init, str) else "given", std
+        self.layout, self.check_ids = layout, check_ids
         self.weight = nn.Parameter(torch.empty(layout.rows(max_len), dim))
         self._fill(init)
 
@@ -83,18 +82,26 @@ class LearnedPositionalEmbedding(PositionEncoding):
             PositionError: a position without a row.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        self._require_input(x)
-        batch, length = x.shape[:2]
-        require_fit(batch, length, position_ids, offset)
         if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
-            rows = self.consecutive_rows(length, offset)
-        else:
-            rows = self.rows(given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device))
-        return self._added(x, rows)
+            self._require_input(x)
+            return self._added(x, self.consecutive_rows(x.shape[1], offset))
+        return super().forward(x, position_ids, offset=offset)
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
-        return self(x, position_ids)
+    def table(self) -> Tensor:
+        return self.weight
+
+    def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
+        """Returns this table for images of ``grid``: one token, then the patches read as a line.
+
+        The patches' rows are interpolated linearly to the new number of patches; the token's row stays.
+        """
+        cells = math.prod(grid)
+        if cells == self.max_len - 1:
+            return self
+        layout = replace(self.layout, prefix=1)
+        changed = copy_with(self, weight=resize_table(self.weight, length=cells, method="linear", layout=layout))
+        changed.max_len = 1 + cells
+        return changed
 
     def check_scale(self, x: Tensor) -> None:
         """Warns if the tokens x and the table differ so much in scale that one drowns the other in the sum."""
@@ -120,12 +127,6 @@ class LearnedPositionalEmbedding(PositionEncoding):
             require_integers(position_ids, "position_ids")
         return self.layout.rows_of(position_ids)
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.max_len}, {self.dim}, dropout={self.dropout}, init={self.init!r}, std={self.std}, "
-            f"layout={self.layout}, check_ids={self.check_ids}"
-        )
-
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
         """Returns a copy of the rows of positions offset .. offset + length - 1: (L, D). Creates no ids.
 
@@ -150,8 +151,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
 
     def _require_input(self, x: Tensor) -> None:
         if x.is_floating_point():
-            if x.dim() != 3 or x.shape[-1] != self.dim:
-                raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+            super()._require_input(x)
         else:
             require_integers(x, "x, where it is not (B, L, D) floats,")
             if x.dim() != 2:
@@ -160,7 +160,7 @@ class LearnedPositionalEmbedding(PositionEncoding):
     def _added(self, x: Tensor, rows: Tensor) -> Tensor:
         if not x.is_floating_point():  # a copy: rows may be shared by the batch or belong to a subclass
             return rows.expand(*x.shape, self.dim).clone(memory_format=torch.contiguous_format)
-        return F.dropout(x + rows, self.dropout, self.training)
+        return super()._added(x, rows)
 
     def _fill(self, init: str | Tensor) -> None:
         fill_(self.weight, initial_rows(init, self.layout, self.max_len, self.dim, std=self.std))

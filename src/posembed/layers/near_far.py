@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import projected
 from posembed.layers.parameters import fill_
-from posembed.layers.rolling import ring_sinusoids
+from posembed.layers.rolling import from_random_phases, require_ring, ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias
 from posembed.positions.checks import as_int64
 
@@ -34,7 +34,7 @@ class NearFarPositionalEmbedding(ScoreBias):
     tokens from the near heads.
 
     Args:
-        window: w, the number of tokens that a near head attends to, itself included.
+        near_window: w, the number of tokens that a near head attends to, itself included.
         dim: width D.
         heads: H of the model; D is a multiple of it.
         near_heads: the number of near heads, the first ones. None means half, rounded up.
@@ -49,7 +49,7 @@ class NearFarPositionalEmbedding(ScoreBias):
 
     def __init__(
         self,
-        window: int,
+        near_window: int,
         dim: int,
         *,
         heads: int,
@@ -58,34 +58,28 @@ class NearFarPositionalEmbedding(ScoreBias):
         std: float = 1.0,
     ) -> None:
         super().__init__(heads)
-        ring = window if ring is None else ring
+        ring = near_window if ring is None else ring
         near_heads = (heads + 1) // 2 if near_heads is None else near_heads
-        if window < 1 or dim < 1 or dim % heads:
-            raise ArgumentError(
-                f"window and dim must be at least 1 and dim a multiple of heads; got {window}, {dim} and {heads}"
-            )
+        if dim < 1 or dim % heads:
+            raise ArgumentError(f"dim must be at least 1 and a multiple of heads; got {dim} and {heads}")
         if not 1 <= near_heads < heads:
             raise ArgumentError(
                 f"near_heads must leave some of the {heads} heads to look far, and be at least 1; got {near_heads}"
             )
-        if ring < window:
-            raise ArgumentError(
-                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
-                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
-            )
-        self.near_window, self.dim, self.near_heads = window, dim, near_heads
+        require_ring(ring, near_window)
+        self.near_window, self.dim, self.near_heads = near_window, dim, near_heads
         self.ring, self.std = ring, std
         self.weight = nn.Parameter(torch.empty(ring, dim))
         self.reset_parameters()
+
+    def table(self) -> Tensor:
+        return self.weight
 
     def reset_parameters(self) -> None:
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Returns ids (B, L), int64: each sequence starts at its own phase, so that all rows are trained."""
-        return torch.randint(self.ring, (batch, 1), generator=generator, device="cpu") + torch.arange(
-            length, device="cpu"
-        )
+        return from_random_phases(self.ring, batch, length, generator)
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
         """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
@@ -103,9 +97,3 @@ class NearFarPositionalEmbedding(ScoreBias):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError: a model calls before_queries_keys and at_scores; the bias alone is only half."""
         self._refuse_forward()
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.near_window}, {self.dim}, heads={self.heads}, near_heads={self.near_heads}, ring={self.ring}, "
-            f"std={self.std:g}"
-        )

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import RotationEncoding
 from posembed.layers.parameters import fill_
-from posembed.positions.from_layout import given_or_consecutive, require_heads_fit
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
@@ -31,7 +30,7 @@ def polar(x: Tensor, angles: Tensor) -> Tensor:
     return torch.cat((magnitudes * angles.cos(), magnitudes * angles.sin()), dim=-1).to(x.dtype)
 
 
-class PolarEmbedding(PositionEncoding):
+class PolarEmbedding(RotationEncoding):
     """PoPE turns queries and keys (B, H, L, d) into magnitudes at angles, (B, H, L, 2 d).
 
     scaled_dot_product_attention divides by the root of the width it sees, sqrt(2 d), and PoPE by sqrt(d): the
@@ -66,32 +65,10 @@ class PolarEmbedding(PositionEncoding):
         frequencies = polar_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)
 
-    def at_queries_keys(
-        self,
-        q: Tensor,
-        k: Tensor,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        text_length: int | Tensor | None = None,
+    def turned(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        require_heads_fit(q, q_positions)
-        require_heads_fit(k, k_positions)
+        if k.shape[-3] != self.heads:
+            raise ArgumentError(f"k must be (B, H={self.heads}, L, d), a delta for each head; got {tuple(k.shape)}")
         delta = self.delta.float().clamp(-2 * math.pi, 0.0).unsqueeze(-2)
         return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)
-
-    def forward(
-        self, q: Tensor, k: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0
-    ) -> tuple[Tensor, Tensor]:
-        """Turns q and k (B, H, L, d) into (B, H, L, 2 d) each. Without position_ids, positions start at offset."""
-        if q.shape[-1] != self.head_dim or k.shape[-3::2] != (self.heads, self.head_dim) or q.size(-2) != k.size(-2):
-            raise ArgumentError(
-                f"q and k must be (B, H={self.heads}, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
-                f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
-            )
-        batch = q.size(0) if q.dim() == 4 else 1
-        position_ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.size(-2), device=q.device)
-        return self.at_queries_keys(q, k, position_ids, position_ids)
-
-    def extra_repr(self) -> str:
-        return f"{self.head_dim}, {self.heads}, base={self.base:g}, delta_init={self.delta_init!r}"

@@ -60,13 +60,7 @@ class T5Bias(ScoreBias):
     of_distance_alone = True
 
     def __init__(
-        self,
-        heads: int,
-        *,
-        buckets: int = 32,
-        max_distance: int = 128,
-        bidirectional: bool = True,
-        std: float = 0.02,
+        self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True, std: float = 0.02
     ) -> None:
         super().__init__(heads)
         sides = 2 if bidirectional else 1
@@ -101,9 +95,3 @@ class T5Bias(ScoreBias):
         table = self.by_distance(device)
         furthest = torch.full((), self.max_distance, device=device)  # a number would become a symbol when compiled
         return lambda head, q, k: table[(k - q).clamp(-furthest, furthest) + furthest, head]
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.heads}, buckets={self.buckets}, max_distance={self.max_distance}, "
-            f"bidirectional={self.bidirectional}, std={self.std:g}"
-        )

@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, projected
-from posembed.layers.learned import require_probability
+from posembed.layers.base import InputEncoding, projected
+from posembed.layers.learned import require_at_least_one, require_probability
 from posembed.layers.parameters import fill_
 from posembed.positions.checks import as_int64
-from posembed.positions.from_layout import given_or_consecutive
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["sinusoidal", "normal"]
@@ -43,7 +42,22 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     return (waves * (std * math.sqrt(2))).float()
 
 
-class RollingPositionalEmbedding(PositionEncoding):
+def require_ring(ring: int, window: int) -> None:
+    """Raises ArgumentError unless a ring has a row for each token of a window of at least one token."""
+    require_at_least_one(window=window)
+    if ring < window:
+        raise ArgumentError(
+            f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
+            f"give a ring of at least {window} rows or a window of at most {ring} tokens"
+        )
+
+
+def from_random_phases(ring: int, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    """Returns ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
+    return torch.randint(ring, (batch, 1), generator=generator, device="cpu") + torch.arange(length, device="cpu")
+
+
+class RollingPositionalEmbedding(InputEncoding):
     """A ring of learned rows under a causal window (see the top of this file).
 
     Args:
@@ -74,13 +88,8 @@ class RollingPositionalEmbedding(PositionEncoding):
     ) -> None:
         super().__init__()
         ring = window if ring is None else ring
-        if window < 1 or dim < 1:
-            raise ArgumentError(f"window and dim must be at least 1, got {window} and {dim}")
-        if ring < window:
-            raise ArgumentError(
-                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
-                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
-            )
+        require_at_least_one(dim=dim)
+        require_ring(ring, window)
         if place not in STD_BY_PLACE:
             raise ArgumentError(f'place must be "queries_keys" or "input", got {place!r}')
         if init not in ("sinusoidal", "normal"):
@@ -90,8 +99,11 @@ class RollingPositionalEmbedding(PositionEncoding):
         self.place, self.init = place, init
         self.std = STD_BY_PLACE[place] if std is None else std
         self.weight = nn.Parameter(torch.empty(ring, dim))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.reset_parameters()
+
+    def table(self) -> Tensor:
+        return self.weight
 
     def reset_parameters(self) -> None:
         if self.init == "normal":
@@ -100,14 +112,13 @@ class RollingPositionalEmbedding(PositionEncoding):
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
-        return phases + torch.arange(length, device="cpu")
+        return from_random_phases(self.ring, batch, length, generator)
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...)."""
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, self.weight)
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return self(x, position_ids) if self.place == "input" else x
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
@@ -116,27 +127,9 @@ class RollingPositionalEmbedding(PositionEncoding):
         # Project the ring, not the tokens' rows: P products, whatever the length and the batch.
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, projected(project, self.weight))
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """Adds rows to x (B, L, D), whatever ``place`` is, then applies dropout: (B, L, D).
-
-        Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive, from a random phase
-                for each sequence in training.
-            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
-
-        Raises:
-            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
-        """
-        if x.dim() != 3 or x.shape[-1] != self.dim:
-            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
-        batch, length = x.shape[:2]
-        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+    def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+        """Returns the ids of x: in training, consecutive ones start at a random phase for each sequence."""
+        ids = super()._ids(x, position_ids, offset)
         if position_ids is None and self.training:
-            ids = ids + torch.randint(self.ring, (batch, 1), device=x.device)
-        return self.dropout(x + self.rows(ids))
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.window}, {self.dim}, ring={self.ring}, place={self.place!r}, init={self.init!r}, "
-            f"std={self.std:g}, dropout={self.dropout.p:g}"
-        )
+            ids = ids + torch.randint(self.ring, (x.shape[0], 1), device=x.device)
+        return ids

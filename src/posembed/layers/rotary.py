@@ -14,9 +14,9 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.kernels.memory import on_large_pages
-from posembed.layers.base import PositionEncoding
-from posembed.layers.rotary_scaling import Factor, RotaryScaling, require_text_length, text_lengths
-from posembed.positions.from_layout import given_or_consecutive, require_heads_fit
+from posembed.layers.base import RotationEncoding
+from posembed.layers.rotary_scaling import Factor, RotaryScaling
+from posembed.positions.from_layout import text_lengths
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
 
 Pairing = Literal["half_split", "interleaved"]
@@ -107,7 +107,7 @@ class _Rotation(torch.autograd.Function):
         return rotate(gradient, cos, -sin, ctx.pairing), None, None, None
 
 
-class RotaryEmbedding(PositionEncoding):
+class RotaryEmbedding(RotationEncoding):
     """RoPE over the whole width of each head; ``forward(q, k)`` turns both.
 
     Args:
@@ -140,7 +140,7 @@ class RotaryEmbedding(PositionEncoding):
     def cos_sin(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns float32 cosines and sines that broadcast over heads: (L, d/2), or (B, 1, L, d/2) for ids (B, L).
 
-        Only a scaling reads ``text_length``; see ``text_lengths`` in layers/rotary_scaling.py.
+        Only a scaling reads ``text_length``; see ``posembed.positions.from_layout.text_lengths``.
         """
         frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         attention_factor: Factor = 1.0
@@ -153,17 +153,9 @@ class RotaryEmbedding(PositionEncoding):
             cos, sin = cos * attention_factor, sin * attention_factor
         return (cos, sin) if cos.dim() == 2 else (cos.unsqueeze(1), sin.unsqueeze(1))
 
-    def at_queries_keys(
-        self,
-        q: Tensor,
-        k: Tensor,
-        q_positions: Tensor,
-        k_positions: Tensor,
-        *,
-        text_length: int | Tensor | None = None,
+    def turned(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        require_heads_fit(q, q_positions)
-        require_heads_fit(k, k_positions)
         if k_positions is q_positions:
             cos_sin = self.cos_sin(q_positions, text_length=text_length)
             return rotate(q, *cos_sin, self.pairing), rotate(k, *cos_sin, self.pairing)
@@ -172,39 +164,3 @@ class RotaryEmbedding(PositionEncoding):
             text_length = torch.maximum(text_lengths(q_positions), text_lengths(k_positions))
         turned_q = rotate(q, *self.cos_sin(q_positions, text_length=text_length), self.pairing)
         return turned_q, rotate(k, *self.cos_sin(k_positions, text_length=text_length), self.pairing)
-
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        position_ids: Tensor | None = None,
-        *,
-        offset: int | Tensor = 0,
-        text_length: int | Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
-
-        Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
-            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
-            text_length: for a scaling without a fixed factor, the number of tokens of each text: a number, (B,),
-                or (B, L) for packed texts. None means the largest position of each sequence plus one. Pass it if a
-                sequence of this input is not one whole text: shards, packing, padding with position ids (L,),
-                decoding with a cache.
-
-        Raises:
-            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
-        """
-        if q.size(-1) != self.head_dim or k.size(-1) != self.head_dim or q.size(-2) != k.size(-2):
-            raise ArgumentError(
-                f"q and k must be (B, H, L, {self.head_dim}) with one L, got {tuple(q.shape)} and "
-                f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
-            )
-        batch = q.size(0) if q.dim() == 4 else 1
-        require_text_length(text_length, batch)
-        ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.size(-2), device=q.device)
-        return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
-
-    def extra_repr(self) -> str:
-        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        return f"{self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{scaling}"

@@ -24,50 +24,10 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import as_int64, require_integers, require_whole
+from posembed.positions.checks import require_whole
 
 Factor = float | Tensor
 """How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
-
-
-def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
-    """Returns the number of tokens in each token's text, broadcasting with position_ids: (), (B, 1) or (B, L).
-
-    Args:
-        position_ids: (L,) or (B, L).
-        text_length: a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence
-            if sequences have their own ids.
-
-    Raises:
-        ArgumentError: a length that is not a whole number, or a shape that does not fit.
-    """
-    if text_length is None:
-        if position_ids.numel() == 0:
-            return torch.ones((), dtype=torch.int64, device=position_ids.device)
-        position_ids = as_int64(position_ids, "position_ids")
-        largest = position_ids.amax(-1, keepdim=True) if position_ids.dim() > 1 else position_ids.amax()
-        return largest + 1
-    if not isinstance(text_length, Tensor):
-        require_whole(text_length, "text_length")
-        if text_length < 1:
-            raise ArgumentError(f"text_length counts the tokens of a text, from 1; got {text_length}")
-        return torch.full((), text_length, dtype=torch.int64, device=position_ids.device)
-    require_integers(text_length, "text_length")
-    length = position_ids.shape[-1] if position_ids.dim() else 1
-    if text_length.dim() > 2 or (text_length.dim() == 2 and text_length.shape[1] not in (1, length)):
-        raise ArgumentError(
-            f"text_length must be a number, (B,), or (B, L) with L={length}; got {tuple(text_length.shape)}"
-        )
-    lengths = text_length.to(position_ids.device, torch.int64)
-    return lengths.unsqueeze(-1) if lengths.dim() == 1 else lengths
-
-
-def require_text_length(text_length: int | Tensor | None, batch: int) -> None:
-    """Raises ArgumentError unless a text length fits an input of ``batch`` sequences."""
-    if isinstance(text_length, Tensor) and text_length.dim() and text_length.size(0) not in (batch, 1):
-        raise ArgumentError(
-            f"text_length must be a number, (B,)=({batch},) or (B, L) for this input; got {tuple(text_length.shape)}"
-        )
 
 
 def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
@@ -84,14 +44,9 @@ def ntk_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
 
 
 def yarn_scaling(
-    frequencies: Tensor,
-    factor: Factor,
-    *,
-    base: float,
-    original_length: int,
-    beta_fast: float = 32.0,
-    beta_slow: float = 1.0,
-) -> Tensor:
+    frequencies: Tensor, factor: Factor, *, base: float, original_length: int,
+    beta_fast: float = 32.0, beta_slow: float = 1.0,
+) -> Tensor:  # fmt: skip
     """YaRN (Peng et al. 2024, arXiv:2309.00071), "NTK by parts".
 
     Pairs that turn beta_fast times or more within the original length stay, pairs that turn beta_slow times or
@@ -111,25 +66,20 @@ def yarn_scaling(
 
 def yarn_attention_factor(factor: Factor) -> Factor:
     """Returns 0.1 ln s + 1, applied to both queries and keys (Peng et al. 2024)."""
-    return 0.1 * _log(factor) + 1.0
+    return 0.1 * (factor.log() if isinstance(factor, Tensor) else math.log(factor)) + 1.0
 
 
 def llama3_scaling(
-    frequencies: Tensor,
-    factor: Factor,
-    *,
-    original_length: int,
-    low_frequency_factor: float = 1.0,
-    high_frequency_factor: float = 4.0,
-) -> Tensor:
+    frequencies: Tensor, factor: Factor, *, original_length: int,
+    low_frequency_factor: float = 1.0, high_frequency_factor: float = 4.0,
+) -> Tensor:  # fmt: skip
     """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783; the formula is in their code).
 
     Pairs that turn more than high_frequency_factor times within the original length stay, pairs that turn less
     than low_frequency_factor times are interpolated, and between them the weight is linear in the turns.
     """
     turns = original_length * frequencies / (2 * math.pi)
-    kept = (turns - low_frequency_factor) / (high_frequency_factor - low_frequency_factor)
-    kept = kept.clamp(0, 1)
+    kept = ((turns - low_frequency_factor) / (high_frequency_factor - low_frequency_factor)).clamp(0, 1)
     return (1 - kept) * frequencies / factor + kept * frequencies
 
 
@@ -149,8 +99,30 @@ class RotaryScaling(Protocol):
         ...
 
 
+class _Scaling:
+    factor: float | None
+    original_length: int | None
+
+    def __post_init__(self) -> None:
+        if self.factor is not None and self.factor < 1:
+            raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {self.factor:g}")
+        if self.original_length is not None:
+            require_whole(self.original_length, "original_length, which comes before the factor,")
+            if self.original_length < 2:
+                raise ArgumentError(
+                    f"original_length is the length of training, at least 2; got {self.original_length}"
+                )
+
+    def _factor(self, length: Tensor) -> Factor:
+        """Returns the fixed factor, or the ratio of the texts' lengths (...) to the original one: (..., 1)."""
+        if self.factor is not None:
+            return self.factor
+        assert self.original_length is not None
+        return (length.to(torch.float32) / self.original_length).clamp(min=1.0).unsqueeze(-1)
+
+
 @dataclass(frozen=True)
-class _ByFactor:
+class _ByFactor(_Scaling):
     factor: float | None = None
     original_length: int | None = None
 
@@ -160,14 +132,14 @@ class _ByFactor:
                 "give a fixed factor, or an original_length from which each text's factor follows, and not both; "
                 f"got factor={self.factor} and original_length={self.original_length}"
             )
-        _check(self.factor, self.original_length)
+        super().__post_init__()
 
 
 class LinearScaling(_ByFactor):
     """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``."""
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        return linear_scaling(frequencies, _factor(self.factor, self.original_length, length)), 1.0
+        return linear_scaling(frequencies, self._factor(length)), 1.0
 
 
 class NTKScaling(_ByFactor):
@@ -177,11 +149,11 @@ class NTKScaling(_ByFactor):
     """
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        return ntk_scaling(frequencies, _factor(self.factor, self.original_length, length)), 1.0
+        return ntk_scaling(frequencies, self._factor(length)), 1.0
 
 
 @dataclass(frozen=True)
-class YarnScaling:
+class YarnScaling(_Scaling):
     """YaRN with its attention factor, by ``factor`` or else by the ratio of the text's length."""
 
     original_length: int
@@ -192,28 +164,23 @@ class YarnScaling:
     """None means 0.1 ln(factor) + 1."""
 
     def __post_init__(self) -> None:
-        _check(self.factor, self.original_length)
+        super().__post_init__()
         if not 0 < self.beta_slow < self.beta_fast:
             raise ArgumentError(
                 f"beta_fast must be above beta_slow, both above 0; got {self.beta_fast:g} and {self.beta_slow:g}"
             )
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        factor = _factor(self.factor, self.original_length, length)
+        factor = self._factor(length)
         new = yarn_scaling(
-            frequencies,
-            factor,
-            base=base,
-            original_length=self.original_length,
-            beta_fast=self.beta_fast,
-            beta_slow=self.beta_slow,
-        )
-        given = self.attention_factor
-        return new, yarn_attention_factor(factor) if given is None else given
+            frequencies, factor, base=base, original_length=self.original_length,
+            beta_fast=self.beta_fast, beta_slow=self.beta_slow,
+        )  # fmt: skip
+        return new, yarn_attention_factor(factor) if self.attention_factor is None else self.attention_factor
 
 
 @dataclass(frozen=True)
-class Llama3Scaling:
+class Llama3Scaling(_Scaling):
     """Llama 3.1's scaling by ``factor``, or else by the ratio of the text's length."""
 
     original_length: int
@@ -222,7 +189,7 @@ class Llama3Scaling:
     high_frequency_factor: float = 4.0
 
     def __post_init__(self) -> None:
-        _check(self.factor, self.original_length)
+        super().__post_init__()
         if not 0 < self.low_frequency_factor < self.high_frequency_factor:
             raise ArgumentError(
                 "high_frequency_factor must be above low_frequency_factor and both above 0, got "
@@ -230,18 +197,16 @@ class Llama3Scaling:
             )
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        low, high = self.low_frequency_factor, self.high_frequency_factor
         new = llama3_scaling(
-            frequencies,
-            _factor(self.factor, self.original_length, length),
-            original_length=self.original_length,
-            low_frequency_factor=self.low_frequency_factor,
-            high_frequency_factor=self.high_frequency_factor,
-        )
+            frequencies, self._factor(length), original_length=self.original_length,
+            low_frequency_factor=low, high_frequency_factor=high,
+        )  # fmt: skip
         return new, 1.0
 
 
 @dataclass(frozen=True)
-class LongRopeScaling:
+class LongRopeScaling(_Scaling):
     """LongRoPE by the short factors up to the original length, and by the long factors beyond it.
 
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
@@ -255,7 +220,7 @@ class LongRopeScaling:
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        _check(self.factor, self.original_length)
+        super().__post_init__()
         if len(self.short_factors) != len(self.long_factors) or min(self.short_factors + self.long_factors) <= 0:
             raise ArgumentError(
                 "short_factors and long_factors must be as many, one for each pair of a head, and positive; got "
@@ -268,29 +233,8 @@ class LongRopeScaling:
                 f"this head has {len(frequencies)} pairs, each with a factor of its own; "
                 f"got {len(self.short_factors)} factors"
             )
-        short = longrope_scaling(frequencies, self.short_factors)
-        long = longrope_scaling(frequencies, self.long_factors)
+        short, long = (longrope_scaling(frequencies, factors) for factors in (self.short_factors, self.long_factors))
         attention = self.attention_factor
         if attention is None:
             attention = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
         return torch.where(length.unsqueeze(-1) > self.original_length, long, short), attention
-
-
-def _factor(factor: float | None, original_length: int | None, length: Tensor) -> Factor:
-    if factor is not None:
-        return factor
-    assert original_length is not None
-    return (length.to(torch.float32) / original_length).clamp(min=1.0).unsqueeze(-1)
-
-
-def _log(factor: Factor) -> Factor:
-    return factor.log() if isinstance(factor, Tensor) else math.log(factor)
-
-
-def _check(factor: float | None, original_length: int | None) -> None:
-    if factor is not None and factor < 1:
-        raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {factor:g}")
-    if original_length is not None:
-        require_whole(original_length, "original_length, which comes before the factor,")
-    if original_length is not None and original_length < 2:
-        raise ArgumentError(f"original_length is the length of training, at least 2; got {original_length}")

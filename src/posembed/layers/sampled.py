@@ -21,14 +21,10 @@ Sampler = Callable[[int, int, int, torch.Generator], Tensor]
 """(batch, length, max_len, generator) -> ids (B, L), each below max_len >= length."""
 
 SAMPLERS: Mapping[str, Sampler] = {
-    "shifted": lambda batch, length, max_len, generator: shifted(
-        batch, length, max_shift=max_len - length, generator=generator
-    ),
-    "randomized": lambda batch, length, max_len, generator: randomized(
-        batch, length, max_len=max_len, generator=generator
-    ),
-    "skipped": lambda batch, length, max_len, generator: skipped(
-        batch, length, max_len=max_len, chunks=min(2, length), generator=generator
+    "shifted": lambda batch, length, end, source: shifted(batch, length, max_shift=end - length, generator=source),
+    "randomized": lambda batch, length, end, source: randomized(batch, length, max_len=end, generator=source),
+    "skipped": lambda batch, length, end, source: skipped(
+        batch, length, max_len=end, chunks=min(2, length), generator=source
     ),
 }
 
@@ -40,12 +36,8 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     plain table.
 
     Args:
-        max_len, dim: size of the table.
         sampler: "shifted", "randomized" or "skipped" (see the top of this file).
-        dropout, init, std: as in ``LearnedPositionalEmbedding``.
-
-    Raises:
-        ArgumentError: an argument that cannot be used.
+        max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
     """
 
     def __init__(
@@ -72,9 +64,3 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
         if length > self.max_len:
             raise no_row(length - 1, self.max_len)
         return SAMPLERS[self.sampler](batch, length, self.max_len, generator)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.max_len}, {self.dim}, sampler={self.sampler!r}, dropout={self.dropout}, init={self.init!r}, "
-            f"std={self.std}"
-        )

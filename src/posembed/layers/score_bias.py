@@ -79,14 +79,13 @@ class ScoreBias(PositionEncoding):
             raise ArgumentError(f"q_length counts tokens and cannot be negative; got {q_length}")
         if q_length > k_length:
             raise ArgumentError(f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}")
-        learned = next(self.parameters(), None)
-        if device is None and learned is not None:
-            device = learned.device
-        positions = torch.arange(k_length, device=device)
+        positions = torch.arange(k_length, device=self._device() if device is None else device)
         return self.at_scores(positions[k_length - q_length :], positions)
 
-    def extra_repr(self) -> str:
-        return f"{self.heads}"
+    def _device(self) -> torch.device | None:
+        """Returns the device of the learned values, or None if there are none."""
+        learned = next(self.parameters(), None)
+        return None if learned is None else learned.device
 
 
 def _are_consecutive(position_ids: Tensor) -> bool:

@@ -7,14 +7,14 @@ a half first: the same numbers in another order. Tokens before the patches have 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import InputEncoding
 from posembed.layers.learned import require_probability
+from posembed.layers.parameters import copy_with
 from posembed.positions.checks import check_positions
-from posembed.positions.from_layout import given_or_consecutive
 from posembed.tables.fill import sinusoids
 
 
@@ -34,7 +34,7 @@ def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] |
     return torch.cat([sinusoids(places[:, axis], dim // 2) for axis in (1, 0)], dim=1)
 
 
-class SinusoidalGridEmbedding(PositionEncoding):
+class SinusoidalGridEmbedding(InputEncoding):
     """Adds to each patch the sinusoids of its column and row, then applies dropout. It has no weights.
 
     Args:
@@ -68,43 +68,34 @@ class SinusoidalGridEmbedding(PositionEncoding):
                 f"{grid}, {special} and {extent}"
             )
         self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
+
+    def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
+        """Returns the sinusoids of another grid stretched over the same extent: evaluated between the old positions."""
+        if tuple(grid) == tuple(self.grid):
+            return self
+        changed = copy_with(self)
+        changed.grid, changed.extent = grid, self.extent or self.grid
+        return changed
 
     def rows(self) -> Tensor:
         """Computes the rows (special + H W, D), float32: a stored table would be cast with the model."""
         rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
         return F.pad(rows, (0, 0, self.special, 0))
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
-        """Calls ``forward`` with indices among an image's tokens: x (B, L, D), position_ids (L,) or (B, L)."""
-        return self(x, position_ids)
-
     def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
-        """Adds rows to x (B, L, D) by the indices of its tokens in the image, then applies dropout: (B, L, D).
-
-        Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
-            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+        """Adds rows to x (B, L, D), then applies dropout; position_ids are indices among an image's tokens.
 
         Raises:
             PositionError: an index past the grid.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        if x.dim() != 3 or x.shape[-1] != self.dim:
-            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
-        batch, length = x.shape[:2]
-        ids = given_or_consecutive(position_ids, offset, batch=batch, length=length, device=x.device)
+        ids = self._ids(x, position_ids, offset)
         rows = self.rows().to(x.device, x.dtype)
-        if position_ids is None and not isinstance(offset, Tensor) and offset == 0 and length != len(rows):
+        if position_ids is None and not isinstance(offset, Tensor) and offset == 0 and x.shape[1] != len(rows):
             raise ArgumentError(
                 f"x must be (B, {len(rows)}, D={self.dim}), {self.special} special tokens and {self.grid[0]} x "
                 f"{self.grid[1]} patches; got {tuple(x.shape)}. Build another layer, or pass position_ids"
             )
-        return self.dropout(x + F.embedding(check_positions(ids, len(rows)), rows))
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.grid}, {self.dim}, special={self.special}, extent={self.extent}, scale={self.scale:g}, "
-            f"dropout={self.dropout.p:g}"
-        )
+        return self._added(x, F.embedding(check_positions(ids, len(rows)), rows))

@@ -95,16 +95,16 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
 # Positions: each in lowest .. max_len - 1, where lowest is negative if padding has a row.
 
 
-def _are_held(ids: Tensor, max_len: int, lowest: int) -> Tensor:
-    return ((ids >= lowest) & (ids < max_len)).all()
-
-
-def _say_which_is_not_held(ids: Tensor, max_len: int, lowest: int) -> Exception:
+def _which_is_not_held(ids: Tensor, max_len: int, lowest: int) -> Exception:
     least, greatest = (int(extreme) for extreme in ids.aminmax())
     return no_row(greatest if greatest >= max_len else least, max_len)
 
 
-_check_positions = _checked("every position has a row", _are_held, _say_which_is_not_held)
+_check_positions = _checked(
+    "every position has a row",
+    lambda ids, max_len, lowest: ((ids >= lowest) & (ids < max_len)).all(),
+    _which_is_not_held,
+)
 
 
 def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> Tensor:
@@ -120,16 +120,12 @@ def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> T
 # Offsets: the number of earlier tokens.
 
 
-def _are_counts(offset: Tensor) -> Tensor:
-    return (offset >= 0).all()
-
-
-def _say_which_is_negative(offset: int | Tensor) -> Exception:
+def _which_is_negative(offset: int | Tensor) -> Exception:
     least = offset.min().item() if isinstance(offset, Tensor) else offset
     return ArgumentError(f"offset counts the tokens that came before: 0, 1, 2, ...; got {least}")
 
 
-_check_offset = _checked("no offset is negative", _are_counts, _say_which_is_negative)
+_check_offset = _checked("no offset is negative", lambda offset: (offset >= 0).all(), _which_is_negative)
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
@@ -137,29 +133,25 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:
-            raise ArgumentError(f"offset must be a number or (B,), one a sequence; got shape {_shape(offset)}")
+            raise ArgumentError(f"offset must be a number or (B,), one a sequence; got shape {tuple(offset.shape)}")
         return _check_offset(offset.to(torch.int64))
     require_whole(offset, "offset")
     if offset < 0:
-        raise _say_which_is_negative(offset)
+        raise _which_is_negative(offset)
     return offset
 
 
 # Texts: each position stands within its own text.
 
 
-def _are_within(excess: Tensor) -> Tensor:
-    return (excess < 0).all()
-
-
-def _say_how_far_beyond(excess: Tensor) -> Exception:
-    return ArgumentError(
+_check_within = _checked(
+    "every position is within its text",
+    lambda excess: (excess < 0).all(),
+    lambda excess: ArgumentError(
         f"text_length counts all tokens of a text, so it is above every position; got one {int(excess.max()) + 1} "
         "too small"
-    )
-
-
-_check_within = _checked("every position is within its text", _are_within, _say_how_far_beyond)
+    ),
+)
 
 
 def check_within(position_ids: Tensor, lengths: Tensor) -> Tensor:
@@ -175,7 +167,7 @@ def _is_mask(mask: Tensor) -> Tensor:
     return (ones | (mask == 0)).all() & ones.any(dim=-1).all()
 
 
-def _say_what_is_no_mask(mask: Tensor) -> Exception:
+def _what_is_no_mask(mask: Tensor) -> Exception:
     other = mask[(mask != 0) & (mask != 1)]
     if other.numel():
         return ArgumentError(
@@ -187,7 +179,7 @@ def _say_what_is_no_mask(mask: Tensor) -> Exception:
     return ArgumentError(f"{which} nothing but padding: there is no token to number. Leave that sequence out")
 
 
-_check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _say_what_is_no_mask)
+_check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _what_is_no_mask)
 
 
 def check_mask(mask: Tensor) -> Tensor:
@@ -195,20 +187,14 @@ def check_mask(mask: Tensor) -> Tensor:
     if not isinstance(mask, Tensor):
         raise ArgumentError(f"a mask must be a tensor of 0 and 1; got {mask!r}")
     if mask.dim() not in (1, 2):
-        raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {_shape(mask)}")
-    if mask.shape[-1] == 0:
-        return mask.bool()
-    return _check_mask(mask).bool()
+        raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {tuple(mask.shape)}")
+    return _check_mask(mask).bool() if mask.shape[-1] else mask.bool()
 
 
 # Packed sequences: cu_seqlens (S + 1,) holds the start of each sequence and the end of the last.
 
 
-def _are_bounds(bounds: Tensor, length: int) -> Tensor:
-    return (bounds[..., 0] == 0).all() & (bounds.diff() > 0).all() & (bounds[..., -1] == length).all()
-
-
-def _say_which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
+def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
     first, last = int(bounds[0]), int(bounds[-1])
     if first != 0:
         return ArgumentError(f"cu_seqlens must start at 0, where the first sequence starts; got {first}")
@@ -221,16 +207,16 @@ def _say_which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
     )
 
 
-_check_bounds = _checked("cu_seqlens rise from 0 to the length", _are_bounds, _say_which_bound_is_wrong)
+_check_bounds = _checked(
+    "cu_seqlens rise from 0 to the length",
+    lambda bounds, length: (bounds[..., 0] == 0).all() & (bounds.diff() > 0).all() & (bounds[..., -1] == length).all(),
+    _which_bound_is_wrong,
+)
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     """Returns cu_seqlens (S + 1,), any integer dtype, as int64, after checking that it rises from 0 to length."""
     require_integers(cu_seqlens, "cu_seqlens")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] == 0:
-        raise ArgumentError(f"cu_seqlens must be (number of sequences + 1,); got shape {_shape(cu_seqlens)}")
+        raise ArgumentError(f"cu_seqlens must be (number of sequences + 1,); got shape {tuple(cu_seqlens.shape)}")
     return _check_bounds(cu_seqlens.to(torch.int64), length)
-
-
-def _shape(values: Tensor) -> tuple[int, ...]:
-    return tuple(values.shape)

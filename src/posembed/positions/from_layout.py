@@ -6,7 +6,14 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import as_int64, check_cu_seqlens, check_mask, check_offset, require_integers
+from posembed.positions.checks import (
+    as_int64,
+    check_cu_seqlens,
+    check_mask,
+    check_offset,
+    require_integers,
+    require_whole,
+)
 
 
 def consecutive(length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None) -> Tensor:
@@ -59,6 +66,47 @@ def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
     if x.dim() < 3 or (x.dim() == 3 and position_ids.dim() > 1):
         raise ArgumentError(f"queries and keys must be (B, H, L, d) for these positions; got {tuple(x.shape)}")
     require_fit(x.shape[0] if x.dim() == 4 else 1, x.shape[-2], position_ids, 0)
+
+
+def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
+    """Returns the number of tokens in each token's text, int64, broadcasting with position_ids: (), (B, 1) or (B, L).
+
+    Args:
+        position_ids: (L,) or (B, L).
+        text_length: a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence
+            if sequences have their own ids.
+
+    Raises:
+        ArgumentError: a length that is not a whole number, or a shape that does not fit.
+    """
+    if text_length is None:
+        if position_ids.numel() == 0:
+            return torch.ones((), dtype=torch.int64, device=position_ids.device)
+        position_ids = as_int64(position_ids, "position_ids")
+        largest = position_ids.amax(-1, keepdim=True) if position_ids.dim() > 1 else position_ids.amax()
+        return largest + 1
+    require_text_length(text_length, position_ids.shape[-1] if position_ids.dim() else 1)
+    if not isinstance(text_length, Tensor):
+        return torch.full((), text_length, dtype=torch.int64, device=position_ids.device)
+    lengths = text_length.to(position_ids.device, torch.int64)
+    return lengths.unsqueeze(-1) if lengths.dim() == 1 else lengths
+
+
+def require_text_length(text_length: int | Tensor | None, length: int, *, batch: int | None = None) -> None:
+    """Raises ArgumentError unless a text length fits an input of ``batch`` sequences of ``length`` tokens."""
+    if text_length is None:
+        return
+    if not isinstance(text_length, Tensor):
+        require_whole(text_length, "text_length")
+        if text_length < 1:
+            raise ArgumentError(f"text_length counts the tokens of a text, from 1; got {text_length}")
+        return
+    require_integers(text_length, "text_length")
+    shape = tuple(text_length.shape)
+    if batch is not None and shape and shape[0] not in (batch, 1):
+        raise ArgumentError(f"text_length must be a number, (B,)=({batch},) or (B, L) for this input; got {shape}")
+    if len(shape) > 2 or (len(shape) == 2 and shape[1] not in (1, length)):
+        raise ArgumentError(f"text_length must be a number, (B,), or (B, L) with L={length}; got {shape}")
 
 
 def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:

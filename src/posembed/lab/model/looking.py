@@ -13,7 +13,8 @@ from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
-from posembed.lab.model.decoder import Attention, PositionedModel
+from posembed.lab.model.decoder import PositionedModel
+from posembed.nn import Attention
 
 SEQUENCES = 32
 WEIGHTS_AT_ONCE = 2**24
@@ -68,10 +69,10 @@ def load_attention(path: Path) -> Tensor:
 def _weights_shown_to(sums: list[Tensor], model: nn.Module) -> Iterator[None]:
     """Inside it, every attention that is called appends the sums of its weights by distance."""
 
-    def look(attention: Attention, inputs: tuple[Any, ...]) -> None:
-        sums.append(diagonal_sums(attention.weights(*inputs)))
+    def look(attention: Attention, inputs: tuple[Tensor], keywords: dict[str, Any]) -> None:
+        sums.append(diagonal_sums(attention.weights(*inputs, positions=keywords["positions"])))
 
-    hooks = [m.register_forward_pre_hook(look) for m in model.modules() if isinstance(m, Attention)]
+    hooks = [m.register_forward_pre_hook(look, with_kwargs=True) for m in model.modules() if isinstance(m, Attention)]
     try:
         yield
     finally:

@@ -100,9 +100,9 @@ class Text(TrainedQuestion["TextSpec", "Classified", TextSummary]):
     presets = PRESETS
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.encoder_encodings import require_both_ways
+        from posembed.lab.encodings import split_name
 
-        require_both_ways(name)
+        split_name(name, "encoder")
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[TextClassification, TextSpec]:
         from posembed.lab.data.readers import load_labelled

@@ -166,7 +166,11 @@ class RunFolder(Generic[SpecT, MeasuredT]):
             RunFolderError: the file is damaged.
         """
         try:
-            return restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
+            reading = restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
+            for name, hint in get_type_hints(kind).items():
+                if not isinstance(getattr(reading, name), hint):
+                    raise ValueError(f"{name} cannot be {getattr(reading, name)!r}")
+            return reading
         except FileNotFoundError:
             return kind()
         except (OSError, ValueError, TypeError, KeyError) as error:

@@ -55,6 +55,8 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
 
     first = "encoding"
     """The head above the names."""
+    of_each = "encoding"
+    """What the runs are counted by: "3 runs per encoding"."""
     loss_unit = "per token"
     """What a training loss is the mean of."""
     loss_note = ""
@@ -76,8 +78,9 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
         return [self.main_table(summary)]
 
     def notes(self, summary: SummaryT) -> list[str]:
-        several = any(len(row.seeds) > 1 for row in summary.rows)  # the answer reports single runs itself
-        return [seeds_note(summary.rows, self.first)] if several else []
+        """Returns what a reader of the terminal must know to read the main table."""
+        several = any(len(row.seeds) > 1 for row in summary.rows)
+        return [seeds_note(summary.rows, self.of_each)] if several else []  # the answer reports a single run
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -101,6 +104,7 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
             if not isinstance(reading, Compared):
                 raise no_reference(folder, question)
             reading = dataclasses.replace(reading, reference=reference)
+        question.check_reading(reading)
         results = runs.results()
         return self.render(runs, results, question.summarise(results, reading))
 
@@ -109,7 +113,7 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         sections = [
             Section("", tuple(self.figures(summary))),
-            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.first)),
+            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.of_each)),
             Section("What the tables learned", tuple(self.learned(folder, results)), says=self.tables_note),
             attention_section(folder, results),
             training_section(results, unit=self.loss_unit, note=self.loss_note),
@@ -182,7 +186,7 @@ def trained_table(
     return Table(
         "What was trained",
         "The models differ only in their positions.",
-        (Cell("parameters"), Cell("of positions"), Cell("runs"), *extra),
+        (Cell("parameters"), Cell("position parameters"), Cell("runs"), *extra),
         tuple(Row(row.name, cells(row)) for row in rows),
         first=first,
     )
@@ -206,8 +210,8 @@ def values_table(
     return Table(title, says, head, rows, first="run")
 
 
-def seeds_note(rows: Sequence[SummaryRow], first: str) -> str:
+def seeds_note(rows: Sequence[SummaryRow], of_each: str) -> str:
     """Returns how certain the numbers are."""
     if all(len(row.seeds) < 2 for row in rows):
-        return f"There is one run per {first}, so there are no intervals; small differences may be chance."
-    return f"Below each mean is its {INTERVAL} over seeds (Student's t); differences and ratios are paired by seed."
+        return f"There is one run per {of_each}, so there are no intervals; small differences may be chance."
+    return f"Below each mean is its {INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from posembed.lab.cost.results import CostResult, CostRow
+from posembed.lab.cost.results import CostResult, CostRow, Passes
 from posembed.lab.cost.sizes import KNOWN, Size
 from posembed.report.page import Cell, Row, Table
 from posembed.report.questions.cost_words import (
@@ -47,8 +47,8 @@ def _table(title: str, says: str, rows: Sequence[T], name: Callable[[T], str], *
     return Table(title, says, tuple(as_cell(head) for head, _ in columns), lines)
 
 
-def _name(row: CostRow) -> str:
-    return row.encoding
+def _of_rows(result: CostResult, title: str, says: str, *columns: Column[CostRow]) -> Table:
+    return _table(title, says, cheapest_first(result), lambda row: row.encoding, *columns)
 
 
 def time_table(result: CostResult) -> Table:
@@ -58,33 +58,35 @@ def time_table(result: CostResult) -> Table:
         share = row.alone_share.backward.value
         return percent(share / layers if once_a_forward(row) else share)
 
-    return _table(
+    return _of_rows(
+        result,
         "Time of the encoding alone",
         f"At {sizes_in_words(result)}, compared with an attention layer without position: "
         f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. An "
         "encoding at the input or as a bias is computed once for all layers.",
-        cheapest_first(result),
-        _name,
-        ("forward, ms", lambda row: milliseconds(row.alone.forward.value)),
-        ("of attention", lambda row: _share(row.alone_share.forward)),
-        ("with backward, ms", lambda row: milliseconds(row.alone.backward.value)),
-        ("of attention", lambda row: _share(row.alone_share.backward)),
+        *_times(lambda row: row.alone, lambda row: row.alone_share, "of attention"),
         (f"of {layers:,} layers", in_model),
     )
 
 
 def inside_table(result: CostResult) -> Table:
-    return _table(
+    return _of_rows(
+        result,
         "Overhead in the layer",
         "The whole layer with the encoding compared with the layer without: a bias keeps attention off its fastest "
         "path, a window saves work. An interval that contains 0 is not significant; “none” shows the noise.",
-        cheapest_first(result),
-        _name,
-        ("forward, ms", lambda row: milliseconds(row.attention.forward.value)),
-        ("overhead", lambda row: _share(row.overhead.forward)),
-        ("with backward, ms", lambda row: milliseconds(row.attention.backward.value)),
-        ("overhead", lambda row: _share(row.overhead.backward)),
+        *_times(lambda row: row.attention, lambda row: row.overhead, "overhead"),
     )
+
+
+def _times(
+    times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passes], share: str
+) -> Iterator[Column[CostRow]]:
+    """Yields milliseconds and their share, forward and with backward."""
+    yield "forward, ms", lambda row: milliseconds(times(row).forward.value)
+    yield share, lambda row: _share(shares(row).forward)
+    yield "with backward, ms", lambda row: milliseconds(times(row).backward.value)
+    yield share, lambda row: _share(shares(row).backward)
 
 
 def parameter_table(result: CostResult) -> Table:
@@ -94,11 +96,10 @@ def parameter_table(result: CostResult) -> Table:
         named = {"input": row.writes.input, "queries and keys": row.writes.queries_keys, "scores": row.writes.scores}
         return Cell(", ".join(name for name, size in named.items() if size) or "nowhere", kind="words")
 
-    return _table(
+    return _of_rows(
+        result,
         "Parameters",
         f"Share: of the position and token parameters ({settings.vocabulary:,} x {settings.width:,} for tokens).",
-        cheapest_first(result),
-        _name,
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("share", lambda row: percent(row.share_of_embeddings)),
         ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
@@ -107,12 +108,11 @@ def parameter_table(result: CostResult) -> Table:
 
 
 def memory_table(result: CostResult) -> Table:
-    return _table(
+    return _of_rows(
+        result,
         "Memory",
         "The encoding alone. By formula: what it hands to the model, 4 B L D bytes at the input, 8 B L D at queries "
         "and keys, 4 H L L as a bias. Measured: the peak of all tensors that it creates.",
-        cheapest_first(result),
-        _name,
         ("by formula", lambda row: in_bytes(row.writes.all)),
         ("peak forward", lambda row: in_bytes(row.peak_forward)),
         ("times the formula", lambda row: f"{row.peak_forward / row.writes.all:.1f}" if row.writes.all else ""),
@@ -122,13 +122,12 @@ def memory_table(result: CostResult) -> Table:
 
 def growth_table(result: CostResult) -> Table:
     heads = f"{result.growth_heads:,} head{'s' * (result.growth_heads != 1)}"
-    return _table(
+    return _of_rows(
+        result,
         "Growth with length",
         f"The encoding alone, forward, one sequence, width {result.growth_width}, {heads}. Exponents are fitted by "
         "least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A length that would not fit "
         "in memory or time, predicted from the two before, was not tried.",
-        cheapest_first(result),
-        _name,
         ("exponent of time", lambda row: _exponent(row.growth.time_exponent)),
         ("of memory", lambda row: _exponent(row.growth.memory_exponent)),
         ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
@@ -149,7 +148,7 @@ def length_table(result: CostResult) -> Table:
 
     lengths = sorted({length for row in result.rows for length in row.growth.lengths})
     says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."
-    return _table("Time and memory by length", says, cheapest_first(result), _name, *map(at, lengths))
+    return _of_rows(result, "Time and memory by length", says, *map(at, lengths))
 
 
 def quoted_table(result: CostResult) -> Table:
@@ -159,7 +158,7 @@ def quoted_table(result: CostResult) -> Table:
         "hardware. Shares depend on the machine: attention is mostly arithmetic, an encoding mostly memory traffic, "
         "so its share is larger where memory is slow compared with arithmetic.",
         [row for row in cheapest_first(result) if row.encoding in QUOTED_MS],
-        _name,
+        lambda row: row.encoding,
         ("published", lambda row: percent(quoted_share(row.encoding))),
         ("ours, forward", lambda row: _share(row.alone_share.forward)),
         (

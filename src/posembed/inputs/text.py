@@ -1,0 +1,290 @@
+"""The base of text input layers: the sum of token, type and position rows, its norm and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.inputs.base import InputLayer
+from posembed.inputs.weights import FAIRSEQ_PAD_ID, Weights
+from posembed.kernels import Norm, lookup
+from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
+from posembed.layers.parameters import fill_
+from posembed.positions.checks import check_mask, check_offset, require_integers
+from posembed.positions.from_layout import consecutive, require_fit
+from posembed.tables.layout import PADDING, TableLayout
+from posembed.torch_internals import is_as_written, runs_forward_alone
+
+
+class TokenEmbedding(nn.Embedding):
+    """Token rows (V, D) drawn from N(0, std). The pad token's row is zero and not trained."""
+
+    def __init__(self, vocab_size: int, dim: int, *, std: float = 0.02, pad_id: int | None = None) -> None:
+        require_at_least_one(vocab_size=vocab_size, dim=dim)
+        if pad_id is not None and not 0 <= pad_id < vocab_size:
+            raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
+        self.std = std  # read by reset_parameters, which nn.Embedding calls
+        super().__init__(vocab_size, dim, padding_idx=pad_id)
+
+    def reset_parameters(self) -> None:
+        """Draws a new table, whole or sharded."""
+        rows = torch.empty(self.num_embeddings, self.embedding_dim).normal_(std=self.std)
+        if self.padding_idx is not None:
+            rows[self.padding_idx] = 0
+        fill_(self.weight, rows)
+
+
+class TextInput(InputLayer):
+    """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
+
+    This is one lookup (``posembed.kernels``) if calling each module would only run its own forward. With a hook,
+    an offloader, a patch or a subclass the modules are called one by one. A model joins as a subclass with a
+    ``declaration`` whose constructor builds the parts from
+
+        vocab_size, max_len, dim    the numbers of tokens and positions, and the width D of their rows;
+        dropout                     the probability of the dropout at the end, in training;
+        pad_id                      the token whose row is zero and not trained, or None;
+
+    and its own arguments, and raises ArgumentError for one that cannot be used.
+    """
+
+    scale: float = 1.0
+    """The factor on the token rows."""
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        *,
+        position_ids: Tensor | None = None,
+        offset: int | Tensor = 0,
+        mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Embeds token_ids (B, L): (B, L, D).
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), integers from 0. None means counted from ``offset``: the tokens in
+                ``mask``, or else those that are not the model's padding, or else all.
+            offset: the number of earlier tokens: a number, or (B,).
+            mask: (B, L), 1 for a token and 0 for padding; or (B, K), K > L, if it also covers earlier tokens.
+            token_type_ids: (B, L). None means type 0 for every token, if the model has types.
+
+        Raises:
+            ArgumentError: ids that are not integers, shapes that do not fit, or types for a model without.
+            PositionError: a position without a row.
+        """
+        parts = self.declaration
+        tokens, positions = getattr(self, parts.tokens), getattr(self, parts.positions)
+        types, norm, dropout, projection = (
+            getattr(self, name) if name else None for name in (parts.types, parts.norm, parts.dropout, parts.projection)
+        )
+        require_integers(token_ids, "token_ids")
+        if token_ids.dim() != 2:
+            raise ArgumentError(
+                f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add the batch by token_ids[None]"
+            )
+        token_ids = token_ids.to(torch.int64)
+        if token_type_ids is not None:
+            _require_types(types, token_type_ids, token_ids)
+        position_ids, offset = self._place(positions, token_ids, position_ids, offset=offset, mask=mask)
+        fused = None if projection is not None else _fused_dropout(tokens, positions, types, norm, dropout)
+        if fused is not None:
+            rows, row_ids = _position_rows(positions, token_ids, position_ids, offset)
+            x = lookup(
+                token_ids,
+                tokens.weight,
+                positions=rows,
+                position_ids=row_ids,
+                types=None if types is None else types.weight,
+                type_ids=token_type_ids,
+                scale=self.scale,
+                norm=Norm.of(norm) if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) else None,
+                dropout=fused,
+                padding_idx=tokens.padding_idx,
+                position_padding_idx=None if row_ids is None else positions.layout.pad_row,
+                sparse=tokens.sparse,
+            )
+        else:
+            x = tokens(token_ids)
+            x = x if projection is None else projection(x)
+            x = x if self.scale == 1 else x * self.scale
+            if types is not None:
+                x = x + types(torch.zeros_like(token_ids) if token_type_ids is None else token_type_ids.to(torch.int64))
+            x = positions(x, position_ids, offset=offset)
+            x = x if norm is None else norm(x)
+            x = x if dropout is None else dropout(x)
+        if parts.zero_padding and (pad_id := self.uncounted_id) is not None:
+            present = token_ids.ne(pad_id) if mask is None else mask[:, mask.shape[1] - token_ids.shape[1] :]
+            x = x.masked_fill(present[..., None] == 0, 0)
+        return x
+
+    @property
+    def uncounted_id(self) -> int | None:
+        """The padding token that positions skip, or None if they count every token."""
+        table = _table(getattr(self, self.declaration.positions))
+        return table.layout.pad_row if self.declaration.layout is None else None
+
+    @classmethod
+    def layout(cls, pad_id: int | None) -> TableLayout:
+        """Returns the layout of the position table for a padding token."""
+        if cls.declaration.layout is not None:
+            return cls.declaration.layout
+        if pad_id is None:
+            raise ArgumentError(
+                f"{cls.__name__} counts its rows from the pad token: give pad_id (pad_token_id), 1 in RoBERTa"
+            )
+        return TableLayout.roberta(pad_id)
+
+    @classmethod
+    def _tensor_names(cls) -> list[str]:
+        parts = cls.declaration
+        named = [f"{part}.weight" for part in (parts.tokens, parts.positions, parts.types, parts.projection) if part]
+        return named + ([f"{parts.norm}.weight", f"{parts.norm}.bias"] if parts.norm else [])
+
+    @classmethod
+    def _arguments(cls, weights: Weights, tensors: dict[str, Tensor]) -> dict[str, Any]:
+        parts, arguments = cls.declaration, super()._arguments(weights, tensors)
+        vocab_size, token_dim = tensors[f"{parts.tokens}.weight"].shape
+        rows, dim = tensors[f"{parts.positions}.weight"].shape
+        if parts.types:
+            types = tensors.get(f"{parts.types}.weight")
+            arguments["token_types"] = 0 if types is None else len(types)
+        if parts.norm in parts.optional:
+            arguments["norm"] = f"{parts.norm}.weight" in tensors
+        if parts.projection:
+            arguments["token_dim"] = token_dim
+        max_len = cls.layout(arguments.get("pad_id", FAIRSEQ_PAD_ID)).length(rows)
+        return {"vocab_size": vocab_size, "max_len": max_len, "dim": dim, **arguments}
+
+    def _place(
+        self,
+        positions: nn.Module,
+        token_ids: Tensor,
+        position_ids: Tensor | None,
+        *,
+        offset: int | Tensor,
+        mask: Tensor | None,
+    ) -> tuple[Tensor | None, int | Tensor]:
+        """Returns the positions as ``positions`` takes them: ids, or None and the offset to count from."""
+        if position_ids is not None:
+            if mask is not None:
+                raise ArgumentError(
+                    "give position_ids or mask, not both: position_ids already say where each token stands "
+                    "(posembed.positions.from_mask makes them from a mask)"
+                )
+            return position_ids, offset
+        present = _present(token_ids, offset, mask, self.uncounted_id)
+        if present is None:
+            return None, offset
+        earlier = check_offset(offset)
+        if isinstance(earlier, Tensor) and earlier.dim():
+            if earlier.shape[0] != len(token_ids):
+                raise ArgumentError(
+                    f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
+                )
+            earlier = earlier[:, None]
+        padding = 0 if _table(positions).layout.pad_row is None else PADDING
+        counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
+        return counted[:, counted.shape[1] - token_ids.shape[1] :], 0
+
+
+def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
+    """Marks tokens as True: bool (B, L), or (B, K) if the mask covers earlier tokens; None means all tokens."""
+    starts_here = isinstance(offset, int) and offset == 0
+    if mask is None:
+        if pad_id is None:
+            return None
+        present = token_ids != pad_id
+        # A sequence needs a token, but a finished one in a batch that is still decoding continues as padding.
+        return check_mask(present) if starts_here else present
+    batch, length = token_ids.shape
+    if not isinstance(mask, Tensor):
+        return check_mask(mask)
+    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < length:
+        raise ArgumentError(
+            f"mask must be (B, L)=({batch}, {length}), or longer where it covers earlier tokens; "
+            f"got {tuple(mask.shape)}"
+        )
+    if mask.shape[1] > length and not starts_here:
+        raise ArgumentError(
+            f"this mask covers {mask.shape[1] - length} earlier tokens, which offset would count again; "
+            f"leave offset out, or pass mask[:, -{length}:]"
+        )
+    return check_mask(mask)
+
+
+def _require_types(types: nn.Module | None, token_type_ids: Tensor, token_ids: Tensor) -> None:
+    if types is None:
+        raise ArgumentError("this layer has no token types: leave token_type_ids out")
+    require_integers(token_type_ids, "token_type_ids")
+    if token_type_ids.shape != token_ids.shape:
+        raise ArgumentError(
+            f"token_type_ids must be (B, L)={tuple(token_ids.shape)} as token_ids are; "
+            f"got {tuple(token_type_ids.shape)}"
+        )
+
+
+def _position_rows(
+    positions: LearnedPositionalEmbedding, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Returns the table (N, D) and each token's row number, or rows of consecutive positions (L, D) and None."""
+    batch, length = token_ids.shape
+    require_fit(batch, length, position_ids, offset)
+    if position_ids is not None:
+        return positions.weight, positions.row_ids(position_ids)
+    if isinstance(offset, Tensor):
+        return positions.weight, positions.row_ids(consecutive(length, offset).expand(batch, length))
+    return positions.consecutive_rows(length, offset), None
+
+
+_METHODS = {
+    kind: {name: getattr(kind, name) for name in ("forward", "rows", "consecutive_rows") if hasattr(kind, name)}
+    for kind in (nn.Embedding, TokenEmbedding, LearnedPositionalEmbedding, nn.LayerNorm, nn.RMSNorm, nn.Dropout)
+    if is_as_written(kind, "forward")
+}
+"""The modules that ``lookup`` can replace, with the methods that define them."""
+
+
+def _only_computes(module: nn.Module) -> bool:
+    """Returns whether calling the module does nothing but what its class defines."""
+    kind = type(module)
+    return (
+        kind in _METHODS
+        and runs_forward_alone(module)
+        and all(getattr(kind, name) is method for name, method in _METHODS[kind].items())
+    )
+
+
+def _fused_dropout(
+    tokens: nn.Embedding,
+    positions: LearnedPositionalEmbedding,
+    types: nn.Embedding | None,
+    norm: nn.Module | None,
+    dropout: nn.Module | None,
+) -> float | None:
+    """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
+
+    They must if a call has effects that a lookup lacks, if an option writes to a table or changes its gradient, if
+    the norm is another than lookup's, or if there is a dropout before the end.
+    """
+    if not all(_only_computes(m) for m in (tokens, positions, types, norm, dropout) if m is not None):
+        return None
+    if any(table is not None and (table.max_norm is not None or table.scale_grad_by_freq) for table in (tokens, types)):
+        return None
+    if types is not None and (types.padding_idx is not None or types.sparse):
+        return None
+    if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) and (
+        norm.normalized_shape != (tokens.embedding_dim,) or norm.eps is None
+    ):
+        return None
+    inner = positions.dropout if positions.training else 0.0
+    outer = dropout.p if isinstance(dropout, nn.Dropout) and dropout.training else 0.0
+    return None if inner and (outer or norm is not None) else inner or outer
+
+
+def _table(positions: nn.Module) -> LearnedPositionalEmbedding:
+    """Returns the position table, which a user may have wrapped in a module of their own."""
+    return next(module for module in positions.modules() if isinstance(module, LearnedPositionalEmbedding))
