@@ -161,7 +161,11 @@ def wrong_name(code: str) -> str | None:
     import posembed
 
     found = CALL_OR_NAME.match(code)
-    if found is None or not ("." in found[1] or found[2]) or re.search(r"\.(py|md|json|html|toml|csv|txt|pt|bin|safetensors)$", code):
+    if (
+        found is None
+        or not ("." in found[1] or found[2])
+        or re.search(r"\.(py|md|json|html|toml|csv|txt|pt|bin|safetensors)$", code)
+    ):
         return None
     first, *parts = found[1].split(".")
     if first in OTHER_LIBRARIES:
@@ -170,7 +174,9 @@ def wrong_name(code: str) -> str | None:
         try:
             value = named(found[1] if first == "posembed" else f"posembed.{found[1]}")
         except (ImportError, AttributeError) as error:
-            return f"{code}: {error}"
+            if first == "posembed" or parts[-1] not in defined():  # or a variable of the page, called like a module
+                return f"{code}: {error}"
+            return None
         given = set(keywords(found[2] or ""))
         if value is posembed.compare:  # its keywords are the options of the command
             known = {option[2:].replace("-", "_") for options in commands().values() for option in options}

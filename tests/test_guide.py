@@ -142,6 +142,12 @@ def test_each_encoding_goes_as_far_as_it_does(values: dict[str, Any]) -> None:
     assert times_worse["rope"] > 1.3
 
 
+def test_a_comparison_is_shown_once(run: NotebookNode) -> None:
+    [output] = code_cells(run)["comparison"].outputs
+    assert "<table" in output.data["text/html"]
+    assert "rolling" in output.data["text/plain"]
+
+
 def test_advice_differs_by_need(run: NotebookNode) -> None:
     advice = printed(code_cells(run)["advice"])
     for need in ("a learned table, 512 rows", "learned rows in a ring", "YaRN, factor 8", "checkpoint's table"):
