@@ -171,7 +171,7 @@ MEASUREMENTS: dict[Kind, Measurement] = {
     "sentences": Measurement(
         count=ranks_of_job,
         setting=lambda shortest, seed: min(48, shortest // 4),
-        note=f"the queries are {len(PASSAGES)} passages of {{}} tokens of each text, searched for among all texts",
+        note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(
             Measure("recall at 1", recall(*PASSAGES)),
             Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),

@@ -1,4 +1,4 @@
-"""What an encoding does in a model, taken out of it: at its places alone, and with one layer of attention."""
+"""The work of an encoding outside a model: at its places alone, and in one layer of attention."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Writes:
-    """What an encoding hands to the model, in bytes of float32: it cannot take less memory than that."""
+    """The bytes of float32 that an encoding hands to the model, which it needs at the least."""
 
     input: int
-    """(B, L, D), the tokens with their rows; once a forward."""
+    """(B, L, D), the tokens with their rows, once per forward pass."""
     queries_keys: int
-    """2 (B, L, D), turned or with rows added, or both one after the other; 4 where they come out wider. In each
-    layer."""
+    """2 (B, L, D), turned or with rows added, or both in turn; 4 if they come out wider. In each layer."""
     scores: int
-    """(H, L, L), the bias; once a forward."""
+    """(H, L, L), the bias, once per forward pass."""
 
     @property
     def all(self) -> int:
@@ -43,7 +42,7 @@ class Writes:
 
 
 class Made(NamedTuple):
-    """What an encoding made at its places; empty where it does nothing."""
+    """The tensors that an encoding made at its places; empty for a place that it does not use."""
 
     input: tuple[Tensor, ...]
     queries_keys: tuple[Tensor, ...]
@@ -147,7 +146,7 @@ class AttentionWith(_Step):
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
-    """By formula, for the places at which a try on two tokens shows that it does something."""
+    """Computes what an encoding writes by formula, for the places that it uses on two tokens."""
     tiny = Shape(1, 2, shape.width, shape.heads)
     with torch.no_grad():
         made = Places(encoding, tiny).made()
