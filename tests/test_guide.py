@@ -146,6 +146,7 @@ def test_a_comparison_is_shown_once(run: NotebookNode) -> None:
     [output] = code_cells(run)["comparison"].outputs
     assert "<table" in output.data["text/html"]
     assert "rolling" in output.data["text/plain"]
+    assert "\x1b" not in output.data["text/plain"]
 
 
 def test_advice_differs_by_need(run: NotebookNode) -> None:
