@@ -15,3 +15,22 @@ import torch
 def _seeded() -> None:
     """Each test draws the same numbers, whichever ran before it."""
     torch.manual_seed(0)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shapes", action="store_true", help="check the shapes in signatures at every call")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Checks the shapes in signatures: at run time they are strings, whose names only this option defines."""
+    if config.getoption("--shapes"):
+        import builtins
+
+        import jaxtyping
+
+        for name in ("Float", "Integer", "Shaped"):
+            setattr(builtins, name, getattr(jaxtyping, name))
+        checked = ["layers", "positions.from_layout", "positions.samplers", "inputs.text", "inputs.vit"]
+        checked += ["kernels.operator", "kernels.plain", "kernels.pieces"]
+        modules = [f"posembed.{name}" for name in checked]
+        jaxtyping.install_import_hook(modules, "beartype.beartype")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from posembed.positions.checks import check_mask, check_offset, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.torch_internals import is_as_written, runs_forward_alone
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer, Shaped
 
 
 class TokenEmbedding(nn.Embedding):
@@ -56,13 +59,13 @@ class TextInput(InputLayer):
 
     def forward(
         self,
-        token_ids: Tensor,
+        token_ids: Integer[Tensor, "B L"],
         *,
-        position_ids: Tensor | None = None,
+        position_ids: Integer[Tensor, "... L"] | None = None,
         offset: int | Tensor = 0,
-        mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Tensor:
+        mask: Shaped[Tensor, "B K"] | None = None,
+        token_type_ids: Integer[Tensor, "B L"] | None = None,
+    ) -> Float[Tensor, "B L D"]:
         """Embeds token_ids (B, L): (B, L, D).
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from posembed.inputs.base import Declaration, InputLayer
 from posembed.inputs.weights import Weights
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.tables.layout import TableLayout
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class ViTInput(InputLayer):
@@ -68,7 +71,7 @@ class ViTInput(InputLayer):
         for name in self.special_tokens:
             nn.init.zeros_(getattr(self, name))
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B L D"]:
         """Embeds images (B, channels, height, width): (B, special tokens + patches, D), patches row by row.
 
         Raises:

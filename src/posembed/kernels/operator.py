@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,22 +16,25 @@ from posembed.kernels.dropout import rounded
 from posembed.kernels.plain import Norm, Request, plain
 from posembed.torch_internals import a_function_mode_watches, forward_mode_is_active, transforms_are_active
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
+
 
 def lookup(
-    token_ids: Tensor,
-    tokens: Tensor,
+    token_ids: Integer[Tensor, "B L"],
+    tokens: Float[Tensor, "V D"],
     *,
-    positions: Tensor | None = None,
-    position_ids: Tensor | None = None,
-    types: Tensor | None = None,
-    type_ids: Tensor | None = None,
+    positions: Float[Tensor, "N D"] | None = None,
+    position_ids: Integer[Tensor, "... L"] | None = None,
+    types: Float[Tensor, "T D"] | None = None,
+    type_ids: Integer[Tensor, "B L"] | None = None,
     scale: float = 1.0,
     norm: Norm | None = None,
     dropout: float = 0.0,
     padding_idx: int | None = None,
     position_padding_idx: int | None = None,
     sparse: bool = False,
-) -> Tensor:
+) -> Float[Tensor, "B L D"]:
     """Computes dropout(norm(scale x token rows + type rows + position rows)): (B, L, D), in one pass over memory.
 
     Args:

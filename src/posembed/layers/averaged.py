@@ -13,6 +13,7 @@ has no position and sees every token by its content, which is how the model find
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +24,16 @@ from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 FITTED_FROM = 4
 """The first distance used for fitting the line; nearer distances have values of their own."""
 
 
-def mean_logits_by_distance(for_queries: Tensor, for_keys: Tensor) -> Tensor:
+def mean_logits_by_distance(
+    for_queries: Float[Tensor, "N H d"], for_keys: Float[Tensor, "N H d"]
+) -> Float[Tensor, "H N"]:
     """Returns the mean position logit at each distance, (H, N), from projected rows, (N, H, d) each.
 
     Entry k is the mean of <row i + k, row i> / sqrt(d) over N - k pairs. Fourier transforms of the columns avoid
@@ -40,7 +46,7 @@ def mean_logits_by_distance(for_queries: Tensor, for_keys: Tensor) -> Tensor:
     return sums.T / (torch.arange(n, 0, -1, device=sums.device, dtype=sums.dtype) * d**0.5)
 
 
-def fitted_line(by_distance: Tensor) -> tuple[Tensor, Tensor]:
+def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
     """Fits a line in log(1 + distance) to (H, N). Returns its intercept and slope, (H,) each; slope at most 0.
 
     Least squares over the distances from FITTED_FROM, each weighted by its number of pairs among N tokens.

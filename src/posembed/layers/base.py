@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
@@ -79,14 +82,22 @@ class PositionEncoding(nn.Module):
         """
         return self
 
-    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+    def at_input(
+        self,
+        x: Float[Tensor, "B L D"],
+        position_ids: Integer[Tensor, "... L"],
+        *,
+        text_length: int | Tensor | None = None,
+    ) -> Float[Tensor, "B L D"]:
         """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D).
 
         ``text_length`` is as in ``at_queries_keys``.
         """
         return x
 
-    def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
+    def before_queries_keys(
+        self, project: Callable[[Tensor], Tensor], position_ids: Integer[Tensor, "... L"]
+    ) -> Float[Tensor, "... L E"] | None:
         """Returns what rows P add to the queries and keys when added to the input h of W_q and W_k, not of W_v.
 
         Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the products
@@ -95,8 +106,14 @@ class PositionEncoding(nn.Module):
         return None
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        q: Float[Tensor, "... H Lq d"],
+        k: Float[Tensor, "... Hk Lk d"],
+        q_positions: Integer[Tensor, "... Lq"],
+        k_positions: Integer[Tensor, "... Lk"],
+        *,
+        text_length: int | Tensor | None = None,
+    ) -> tuple[Float[Tensor, "... H Lq e"], Float[Tensor, "... Hk Lk e"]]:
         """Adds position to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer; positions are (L,) or (B, L).
 
         The returned q and k have the same width: usually D/H, twice that for PoPE. The scores are their products
@@ -108,7 +125,9 @@ class PositionEncoding(nn.Module):
         """
         return q, k
 
-    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor | None:
+    def at_scores(
+        self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
+    ) -> Float[Tensor, "... H Lq Lk"] | None:
         """Returns the bias to add to each layer's scores, (H, Lq, Lk) or (B, H, Lq, Lk), or None for no bias."""
         return None
 
@@ -138,7 +157,13 @@ class InputEncoding(PositionEncoding):
     rows: Callable[..., Tensor]
     """Position ids (...) -> their rows (..., D)."""
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+    def forward(
+        self,
+        x: Float[Tensor, "B L D"],
+        position_ids: Integer[Tensor, "... L"] | None = None,
+        *,
+        offset: int | Tensor = 0,
+    ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, L, D), then applies dropout in training: (B, L, D).
 
         Args:
@@ -151,7 +176,13 @@ class InputEncoding(PositionEncoding):
         """
         return self._added(x, self.rows(self._ids(x, position_ids, offset)))
 
-    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+    def at_input(
+        self,
+        x: Float[Tensor, "B L D"],
+        position_ids: Integer[Tensor, "... L"],
+        *,
+        text_length: int | Tensor | None = None,
+    ) -> Float[Tensor, "B L D"]:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
 
@@ -180,8 +211,14 @@ class RotationEncoding(PositionEncoding):
         raise NotImplementedError
 
     def at_queries_keys(
-        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        q: Float[Tensor, "... H Lq d"],
+        k: Float[Tensor, "... Hk Lk d"],
+        q_positions: Integer[Tensor, "... Lq"],
+        k_positions: Integer[Tensor, "... Lk"],
+        *,
+        text_length: int | Tensor | None = None,
+    ) -> tuple[Float[Tensor, "... H Lq e"], Float[Tensor, "... Hk Lk e"]]:
         for x, position_ids in ((q, q_positions), (k, k_positions)):
             require_heads_fit(x, position_ids)
             require_text_length(text_length, x.shape[-2], batch=x.shape[0] if x.dim() == 4 else 1)
@@ -189,13 +226,13 @@ class RotationEncoding(PositionEncoding):
 
     def forward(
         self,
-        q: Tensor,
-        k: Tensor,
-        position_ids: Tensor | None = None,
+        q: Float[Tensor, "... H L d"],
+        k: Float[Tensor, "... Hk L d"],
+        position_ids: Integer[Tensor, "... L"] | None = None,
         *,
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Float[Tensor, "... H L e"], Float[Tensor, "... Hk L e"]]:
         """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
         Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,9 @@ from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
 
 METHOD = "bicubic-antialias"
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 
 class LearnedGridEmbedding(InputEncoding):
@@ -84,12 +88,12 @@ class LearnedGridEmbedding(InputEncoding):
 
     def forward(
         self,
-        x: Tensor,
-        position_ids: Tensor | None = None,
+        x: Float[Tensor, "B L D"],
+        position_ids: Integer[Tensor, "... L"] | None = None,
         *,
         offset: int | Tensor = 0,
         grid: tuple[int, int] | None = None,
-    ) -> Tensor:
+    ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
         Args:
@@ -115,7 +119,7 @@ class LearnedGridEmbedding(InputEncoding):
             )
         return self._added(x, rows)
 
-    def rows(self, grid: tuple[int, int] | None = None) -> Tensor:
+    def rows(self, grid: tuple[int, int] | None = None) -> Float[Tensor, "N D"]:
         """Returns the rows of all tokens of images with this grid: (prefix + registers + H W + tail, D)."""
         height, width = self.grid if grid is None else grid
         require_at_least_one(height=height, width=width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,9 @@ from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.resize import resize_table
 from posembed.tables.scale import warn_if_far_apart
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -69,7 +72,13 @@ class LearnedPositionalEmbedding(InputEncoding):
             raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+    def forward(
+        self,
+        x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
+        position_ids: Integer[Tensor, "... L"] | None = None,
+        *,
+        offset: int | Tensor = 0,
+    ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, L, D), then applies dropout: (B, L, D).
 
         For integer x (B, L), such as token ids, returns the rows alone, (B, L, D), without dropout.
@@ -127,7 +136,7 @@ class LearnedPositionalEmbedding(InputEncoding):
             require_integers(position_ids, "position_ids")
         return self.layout.rows_of(position_ids)
 
-    def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
+    def consecutive_rows(self, length: int, offset: int = 0) -> Float[Tensor, "L D"]:
         """Returns a copy of the rows of positions offset .. offset + length - 1: (L, D). Creates no ids.
 
         Raises:

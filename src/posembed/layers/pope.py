@@ -9,6 +9,7 @@ sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every componen
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +19,16 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding
 from posembed.layers.parameters import fill_
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
     """Returns theta_c = base^(-c/d) in radians per position, c = 0 .. d - 1, float32 (d,)."""
     return base ** (-torch.arange(head_dim, dtype=torch.float32, device=device) / head_dim)
 
 
-def polar(x: Tensor, angles: Tensor) -> Tensor:
+def polar(x: Float[Tensor, "... L d"], angles: Float[Tensor, "... L d"]) -> Float[Tensor, "... L two_d"]:
     """Returns softplus(x) cos(angles) and softplus(x) sin(angles), x's dtype: (..., L, d) -> (..., L, 2 d)."""
     magnitudes = F.softplus(x.to(torch.promote_types(x.dtype, torch.float32)))
     return torch.cat((magnitudes * angles.cos(), magnitudes * angles.sin()), dim=-1).to(x.dtype)

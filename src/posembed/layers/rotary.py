@@ -7,7 +7,7 @@ k depends only on the distance between two tokens. Two pairings are in use: comp
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from posembed.layers.base import RotationEncoding
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Pairing = Literal["half_split", "interleaved"]
 
@@ -32,7 +35,12 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing = "half_split") -> Tensor:
+def rotate(
+    x: Float[Tensor, "... L d"],
+    cos: Float[Tensor, "... L half"],
+    sin: Float[Tensor, "... L half"],
+    pairing: Pairing = "half_split",
+) -> Float[Tensor, "... L d"]:
     """Turns the pairs of x (..., L, d) by the angles of cos and sin (..., L, d/2); returns x's dtype.
 
     Leading dimensions broadcast. ``_turned`` is the definition. A CPU applies it to one part of the text at a

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -88,6 +88,7 @@ def longrope_scaling(frequencies: Tensor, factors: Sequence[float]) -> Tensor:
     return frequencies / torch.tensor(factors, dtype=frequencies.dtype, device=frequencies.device)
 
 
+@runtime_checkable
 class RotaryScaling(Protocol):
     """The type of RotaryEmbedding's ``scaling``."""
 

@@ -7,6 +7,7 @@ and no (H, Lq, Lk) tensor is ever created.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
 from posembed.positions.checks import as_int64, require_whole
 from posembed.torch_internals import is_being_recorded
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(head, query position, key position), integers of any shapes that broadcast -> the bias, float32 or wider."""
@@ -46,7 +50,9 @@ class ScoreBias(PositionEncoding):
         """Returns the bias as a function of head and positions, with its learned values on the device."""
         raise NotImplementedError
 
-    def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    def at_scores(
+        self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
+    ) -> Float[Tensor, "... H Lq Lk"]:
         """Returns the dense bias, float32: positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk)."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
@@ -70,7 +76,9 @@ class ScoreBias(PositionEncoding):
 
         return add_bias
 
-    def forward(self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None) -> Tensor:
+    def forward(
+        self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None
+    ) -> Float[Tensor, "H Lq Lk"]:
         """Returns the bias (H, Lq, Lk), float32, for the last q_length of k_length tokens, as when decoding."""
         k_length = q_length if k_length is None else k_length
         require_whole(q_length, "q_length")

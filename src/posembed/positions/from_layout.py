@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -15,8 +17,13 @@ from posembed.positions.checks import (
     require_whole,
 )
 
+if TYPE_CHECKING:
+    from jaxtyping import Integer, Shaped
 
-def consecutive(length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None) -> Tensor:
+
+def consecutive(
+    length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None
+) -> Integer[Tensor, "... L"]:
     """Returns the ids of ``length`` tokens after ``offset`` earlier ones: (L,), or (B, L) for offsets (B,).
 
     A tensor offset decides the device; ``device`` is for a number.
@@ -109,7 +116,7 @@ def require_text_length(text_length: int | Tensor | None, length: int, *, batch:
         raise ArgumentError(f"text_length must be a number, (B,), or (B, L) with L={length}; got {shape}")
 
 
-def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:
+def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Tensor, "... L"]:
     """Numbers the tokens of each row from 0: mask (L,) or (B, L), 1 for a token -> ids of the same shape.
 
     Padding gets the id ``padding`` and may be on the left, on the right or between tokens. For a table with a row
@@ -123,7 +130,7 @@ def from_mask(mask: Tensor, *, padding: int = 0) -> Tensor:
     return torch.where(present, present.cumsum(-1) - 1, padding)
 
 
-def from_token_ids(token_ids: Tensor, pad_id: int, *, padding: int = 0) -> Tensor:
+def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
     """Numbers the tokens other than ``pad_id``, (L,) or (B, L), from 0, as fairseq and RoBERTa do."""
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
@@ -141,7 +148,7 @@ def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     return places - bounds[torch.searchsorted(bounds, places, right=True) - 1]
 
 
-def from_segment_ids(segment_ids: Tensor) -> Tensor:
+def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "... L"]:
     """Numbers tokens from 0 again wherever the segment changes: segment_ids (L,) or (B, L), any integer dtype."""
     require_integers(segment_ids, "segment_ids")
     places = torch.arange(segment_ids.shape[-1], device=segment_ids.device)

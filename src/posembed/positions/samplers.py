@@ -7,6 +7,7 @@ evaluation use consecutive ids, or ``abacus`` and ``coupled`` without the random
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,14 +15,21 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 from posembed.positions.checks import require_integers
 
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
-def shifted(batch: int, length: int, *, max_shift: int, generator: torch.Generator | None = None) -> Tensor:
+
+def shifted(
+    batch: int, length: int, *, max_shift: int, generator: torch.Generator | None = None
+) -> Integer[Tensor, "B L"]:
     """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L). SHAPE, 2109.05644."""
     starts = _integers((batch, 1), max_shift, generator)
     return starts + torch.arange(length, device=starts.device)
 
 
-def randomized(batch: int, length: int, *, max_len: int, generator: torch.Generator | None = None) -> Tensor:
+def randomized(
+    batch: int, length: int, *, max_len: int, generator: torch.Generator | None = None
+) -> Integer[Tensor, "B L"]:
     """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L). 2305.16843."""
     _require_room(length, max_len)
     return _distinct(batch, length, max_len, generator)
@@ -29,7 +37,7 @@ def randomized(batch: int, length: int, *, max_len: int, generator: torch.Genera
 
 def skipped(
     batch: int, length: int, *, max_len: int, chunks: int = 2, generator: torch.Generator | None = None
-) -> Tensor:
+) -> Integer[Tensor, "B L"]:
     """Draws random skips between chunks of consecutive ids: (B, L). PoSE, 2309.10400.
 
     Chunk i is shifted by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. The chunk boundaries are drawn uniformly.
@@ -54,7 +62,7 @@ def augmented(
     max_jitter: float = 0.5,
     max_scale: float = 1.0,
     generator: torch.Generator | None = None,
-) -> Tensor:
+) -> Float[Tensor, "B L"]:
     """Draws real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
@@ -72,8 +80,12 @@ def augmented(
 
 
 def abacus(
-    token_ids: Tensor, digit_ids: Tensor, *, max_shift: int = 0, generator: torch.Generator | None = None
-) -> Tensor:
+    token_ids: Integer[Tensor, "B L"],
+    digit_ids: Tensor,
+    *,
+    max_shift: int = 0,
+    generator: torch.Generator | None = None,
+) -> Integer[Tensor, "B L"]:
     """Numbers the digits of each number from 1, plus one shift k ~ U{0 .. max_shift}; 0 elsewhere. 2405.17399.
 
     Numbers in token_ids (B, L) are written least significant digit first; digit_ids are the tokens of the digits.
@@ -85,13 +97,13 @@ def abacus(
 
 
 def coupled(
-    token_ids: Tensor,
+    token_ids: Integer[Tensor, "B L"],
     digit_ids: Tensor,
     equals_id: int,
     *,
     max_start: int = 1,
     generator: torch.Generator | None = None,
-) -> Tensor:
+) -> Integer[Tensor, "B L"]:
     """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence. 2405.20671.
 
     token_ids (B, L) are such as ``653+49=207``: operands most significant digit first; the answer, after
