@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from posembed.lab.advice.evidence import PUBLISHED, Measured, Study, write_studies
-from posembed.lab.encodings import ENCODINGS
+from posembed.lab.encodings import names_for
 from posembed.lab.runs.spec import default_window
 from posembed.statistics import Estimate
 
@@ -30,7 +30,7 @@ def of_results(page: str) -> list[Study]:
     text = (ROOT / page).read_text(encoding="utf-8")
     found = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        rows = tuple(row for row in table_rows(section) if row.encoding.split("+")[0] in ENCODINGS)
+        rows = tuple(row for row in table_rows(section) if row.encoding.split("+")[0] in names_for("decoder"))
         if len(rows) > 1:
             _, train_length = matched(r"steps of (\d+) x (\d+) tokens", section)
             name = page.rsplit("/", 1)[-1].removesuffix(".md").removeprefix("length-")

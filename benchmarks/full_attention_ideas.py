@@ -213,16 +213,16 @@ class FarBias(PositionEncoding):
 
 
 IDEAS: Mapping[str, Callable[[Any], PositionEncoding]] = {
-    "near-far with a learned decay": lambda s: NearFarWithDecay(s.window, s.width, s.heads),
-    "near-far, far heads sharpened": lambda s: NearFarSharpened(s.window, s.width, s.heads, s.train_length),
-    "ring with a learned decay": lambda s: RingWithDecay(s.width, s.heads),
-    "fine and coarse, skipped": lambda s: FineAndCoarse(s.width, s.longest),
-    "a plain table at queries and keys": lambda s: TableAtQueriesKeys(s.width, s.heads, s.train_length),
-    "averaged by distance at test": lambda s: AveragedByDistance(s.width, s.heads, s.train_length),
-    "averaged by distance always": lambda s: AveragedByDistance(s.width, s.heads, s.train_length, always=True),
+    "near-far with a learned decay": lambda s: NearFarWithDecay(s.given("window"), s.dim, s.heads),
+    "near-far, far heads sharpened": lambda s: NearFarSharpened(s.given("window"), s.dim, s.heads, s.length),
+    "ring with a learned decay": lambda s: RingWithDecay(s.dim, s.heads),
+    "fine and coarse, skipped": lambda s: FineAndCoarse(s.dim, s.longest),
+    "a plain table at queries and keys": lambda s: TableAtQueriesKeys(s.dim, s.heads, s.length),
+    "averaged by distance at test": lambda s: AveragedByDistance(s.dim, s.heads, s.length),
+    "averaged by distance always": lambda s: AveragedByDistance(s.dim, s.heads, s.length, always=True),
     "averaged by distance, half": lambda s: AveragedByDistance(
-        s.width, s.heads, s.train_length, always=True, near_heads=s.heads // 2
+        s.dim, s.heads, s.length, always=True, near_heads=s.heads // 2
     ),
-    "a number a distance": lambda s: NumberByDistance(s.heads, s.train_length),
-    "rows near, one number far": lambda s: FarBias(s.width, s.heads),
+    "a number a distance": lambda s: NumberByDistance(s.heads, s.length),
+    "rows near, one number far": lambda s: FarBias(s.dim, s.heads),
 }

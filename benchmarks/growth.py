@@ -23,9 +23,9 @@ from posembed.lab.cost.places import Places, Shape
 from posembed.lab.cost.results import Growth
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import fit_exponent, take_turns
-from posembed.lab.encodings import ENCODINGS, build_encoding
+from posembed.lab.encodings import build_encoding, names_for
 from posembed.layers.base import PositionEncoding
-from posembed.report.cost.words import in_bytes, milliseconds
+from posembed.report.questions.cost_words import in_bytes, milliseconds
 
 LENGTH = 512
 ROUNDS = 7
@@ -38,10 +38,10 @@ def build(name: str, shape: Shape) -> PositionEncoding:
 
 def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
     """Every encoding at every one of these shapes, by their sizes."""
-    times: dict[str, list[float]] = {name: [] for name in ENCODINGS}
-    peaks: dict[str, list[int]] = {name: [] for name in ENCODINGS}
+    times: dict[str, list[float]] = {name: [] for name in names_for("decoder")}
+    peaks: dict[str, list[int]] = {name: [] for name in names_for("decoder")}
     for shape in shapes.values():
-        steps = {name: Places(build(name, shape), shape) for name in ENCODINGS}
+        steps = {name: Places(build(name, shape), shape) for name in names_for("decoder")}
         for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
             times[name].append(taken.value)
             peaks[name].append(peak_bytes(steps[name]))
@@ -55,7 +55,7 @@ def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
             fit_exponent(sizes, peaks[name]),
             None,
         )
-        for name in ENCODINGS
+        for name in names_for("decoder")
     }
 
 
@@ -95,7 +95,7 @@ def main() -> None:
     args = parser.parse_args()
     keep = all(getattr(args, name) == parser.get_default(name) for name in vars(args))
 
-    length = grow(tuple(ENCODINGS), build, longest=args.longest, device=torch.device("cpu"))
+    length = grow(names_for("decoder"), build, longest=args.longest, device=torch.device("cpu"))
     batch = by_size({n: Shape(n, LENGTH, 256, 4) for n in doublings(1, args.largest_batch)})
     width = by_size({n: Shape(2, LENGTH, n, 4) for n in doublings(128, args.largest_width)})
     lines = ["# How an encoding's cost grows", "", "    python benchmarks/growth.py", "", pages.machine(), ""]

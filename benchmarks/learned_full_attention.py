@@ -20,18 +20,18 @@ from full_attention_ideas import IDEAS
 from posembed.cli.compare.progress import ProgressBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.encodings import ENCODINGS, Entry
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.near_far import NearFarPositionalEmbedding
+from posembed.nn.encodings import ENCODINGS, Entry
 from posembed.statistics import Estimate
 
 
 def near_far(**changed: Any) -> Entry:
     return Entry(
-        lambda s: NearFarPositionalEmbedding(s.window, s.width, heads=s.heads, **changed),
+        lambda s: NearFarPositionalEmbedding(s.given("window"), s.dim, heads=s.heads, **changed),
         f"near-far with {changed}",
         "posembed",
     )

@@ -18,14 +18,13 @@ from typing import Any
 from posembed.cli.compare.progress import ProgressBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.encodings import ENCODINGS, Entry
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.layers.base import PositionEncoding
 from posembed.layers.rolling import RollingPositionalEmbedding
+from posembed.nn.encodings import ENCODINGS, Entry, Sizes
 from posembed.statistics import Estimate, paired_difference
 
 RIVALS = ("rolling", "rope+window", "alibi")
@@ -37,8 +36,8 @@ SHORT: dict[str, Any] = SMALL | {"steps": 600}
 def rolling(**changed: Any) -> Entry:
     """An entry of the lab for the rolling table with something changed."""
 
-    def build(spec: TrainingSpec) -> PositionEncoding:
-        return RollingPositionalEmbedding(spec.window, spec.width, **changed)
+    def build(sizes: Sizes) -> PositionEncoding:
+        return RollingPositionalEmbedding(sizes.given("window"), sizes.dim, **changed)
 
     return Entry(build, f"rolling with {changed}", "posembed")
 

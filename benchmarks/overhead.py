@@ -32,10 +32,11 @@ from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
 from posembed.lab.encodings import build_encoding
-from posembed.lab.model.decoder import Attention, Decoder
+from posembed.lab.model.decoder import Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
-from posembed.report.cost.words import between, milliseconds, percent, quoted_share
+from posembed.nn import Attention
+from posembed.report.questions.cost_words import between, milliseconds, percent, quoted_share
 from posembed.statistics import Estimate, estimate_median
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
@@ -50,7 +51,7 @@ Contestants = dict[tuple[str, str], PositionEncoding]
 class CopyOfInput(PositionEncoding):
     """What whatever returns a new input must at least do."""
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return Copy.apply(x)
 
 

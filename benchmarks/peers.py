@@ -51,7 +51,7 @@ class AddedRows(PositionEncoding):
         super().__init__()
         self.layer = layer
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return x + self.layer(x)
 
 
@@ -63,7 +63,7 @@ class RotaryOfXTransformers(PositionEncoding):
         self.layer = RotaryEmbedding(head_dim)
         self.frequencies: Any = None
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         self.frequencies = self.layer.forward_from_seq_len(x.size(1))
         return x
 

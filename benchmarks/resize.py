@@ -34,7 +34,7 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
     import torch
 
     from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of
-    from posembed.checkpoints.tensor_files import write_tensors
+    from posembed.modelfiles.safetensors import write_tensors
 
     sizes = {"n_embd": WIDTH, "n_head": 32, "n_layer": max(1, round(gigabytes * 1e9 / LAYER_BYTES))}
     config = {"model_type": "gpt2", "n_positions": 1024, "vocab_size": 1000, **sizes}
@@ -48,7 +48,7 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
         shard.clear()
 
     for key, shape in shapes_of(build_on_meta(config_object(config))).items():
-        shard[key] = torch.randint(-1000, 1000, shape, dtype=torch.int16).view(torch.bfloat16)
+        shard[key] = torch.randint(0, 1000, shape, dtype=torch.int16).view(torch.bfloat16)
         if sum(2 * tensor.numel() for tensor in shard.values()) > SHARD_BYTES:
             flush()
     flush()

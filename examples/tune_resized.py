@@ -1,8 +1,8 @@
-"""The last step after a resize: a few hundred steps of tuning, with transformers' own Trainer.
+"""The last step after a resize: a few hundred steps of fine-tuning with the Trainer of transformers.
 
 A small GPT-2 is trained on the source of Python's standard library, 64 bytes at a time, and resized to 256. Then
-the table alone is tuned on texts of that length, and the whole model, each for a few hundred steps. They stand
-beside chopping the text at 64, and beside a model that was trained at 256 from the start, for as many steps:
+the table alone is fine-tuned on texts of that length, and the whole model, each for a few hundred steps. They are
+compared with chunking the text at 64, and with a model that was trained at 256 from the start for as many steps:
 
     python examples/tune_resized.py
 """
@@ -22,7 +22,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T
 from transformers.trainer_callback import PrinterCallback
 
 import posembed
-from posembed.checkpoints.evaluation import Evaluation
+from posembed.evaluation.results import Evaluation
 
 SHORT, LONG = 64, 256
 POSITIONS = "transformer.wpe.weight"
@@ -38,7 +38,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def standard_library(files: int | None = None) -> tuple[list[str], list[str]]:
-    """Its sources: what to train on, and what is held out, every tenth of them."""
+    """The sources to train on, and every tenth source, which is held out."""
     paths = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     random.Random(0).shuffle(paths)
     sources = [path.read_text(encoding="utf-8") for path in paths[:files]]
@@ -46,9 +46,9 @@ def standard_library(files: int | None = None) -> tuple[list[str], list[str]]:
 
 
 def windows(ids: Tensor, length: int) -> list[dict[str, Tensor]]:
-    """All of a text in pieces, as Trainer takes them."""
-    pieces = ids[: len(ids) // length * length].view(-1, length)
-    return [{"input_ids": piece, "labels": piece} for piece in pieces]
+    """All of a text in chunks, in the format of Trainer."""
+    chunks = ids[: len(ids) // length * length].view(-1, length)
+    return [{"input_ids": chunk, "labels": chunk} for chunk in chunks]
 
 
 def train(
@@ -60,7 +60,7 @@ def train(
     tokens_a_step: int,
     learning_rate: float,
 ) -> GPT2LMHeadModel:
-    """Steps of AdamW on windows of a text; the checkpoint in ``folder`` is what save_pretrained writes."""
+    """Trains with AdamW on windows of a text, and saves the checkpoint in ``folder``."""
     arguments = TrainingArguments(
         output_dir=str(folder / "trainer"),
         max_steps=steps,
@@ -68,7 +68,7 @@ def train(
         learning_rate=learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=steps // 20,
-        weight_decay=0.0,  # it would shrink the rows that are not read
+        weight_decay=0.0,  # it would shrink rows that no text uses
         seed=0,
         report_to="none",
         save_strategy="no",
@@ -102,7 +102,7 @@ def new_model(length: int, *, layers: int, width: int) -> GPT2LMHeadModel:
 
 
 def only_the_table(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
-    """Gradients for the position table and for nothing else."""
+    """Leaves gradients on for the position table alone."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name == POSITIONS)
     return model
@@ -120,7 +120,7 @@ def tune_and_compare(
     files: int | None = None,
     method: str | None = None,
 ) -> Evaluation:
-    """Train, resize, tune, measure; the checkpoints and the held-out text stay in ``folder``."""
+    """Trains, resizes, fine-tunes and evaluates. The checkpoints and the held-out texts stay in ``folder``."""
     sources, held_out = standard_library(files)
     ids = torch.tensor([number for text in byte_tokenizer()(sources)["input_ids"] for number in text])
     size = {"layers": layers, "width": width}
@@ -148,21 +148,17 @@ def tune_and_compare(
 
 
 def main() -> None:
-    from rich.console import Console
-
-    from posembed.cli.evaluate import print_evaluation
+    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.terminal import as_text
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000, help="of training at 64")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps at 64")
     parser.add_argument("--tuning-steps", type=int, default=300)
-    parser.add_argument("--method", help="of the resize; its default otherwise")
+    parser.add_argument("--method", help="the resize method")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         evaluation = tune_and_compare(Path(folder), **vars(arguments))
-        console = Console(highlight=False, soft_wrap=True, width=200)
-        with console.capture() as printed:
-            print_evaluation(console, evaluation)
-        print(printed.get().replace(f"{folder}/", ""), end="")
+        print(as_text(tables(evaluation), paragraphs(evaluation), width=200).replace(f"{folder}/", ""))
 
 
 if __name__ == "__main__":

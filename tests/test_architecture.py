@@ -16,11 +16,27 @@ MAY_IMPORT = {
     "tables": set(),
     "kernels": set(),
     "layers": {"kernels", "positions", "tables"},
-    "inputs": {"layers", "kernels", "positions", "tables"},
-    "checkpoints": {"tables"},
-    "lab": {"layers", "positions", "tables"},
-    "report": {"tables", "checkpoints", "lab"},
-    "cli": {"layers", "inputs", "kernels", "positions", "tables", "checkpoints", "lab", "report"},
+    "modelfiles": set(),
+    "inputs": {"layers", "kernels", "positions", "tables", "modelfiles"},
+    "checkpoints": {"tables", "modelfiles"},
+    "evaluation": {"checkpoints", "modelfiles"},
+    "nn": {"layers", "positions"},
+    "lab": {"nn", "layers", "positions", "tables"},
+    "report": {"tables", "checkpoints", "evaluation", "lab"},
+    "comparison": {"lab", "report"},
+    "cli": {
+        "comparison",
+        "nn",
+        "layers",
+        "inputs",
+        "kernels",
+        "positions",
+        "tables",
+        "checkpoints",
+        "evaluation",
+        "lab",
+        "report",
+    },
     "errors": set(),
     "files": set(),
     "statistics": set(),
@@ -68,7 +84,7 @@ WRITES = re.compile(
     r"os\.(replace|rename|remove|unlink)\(|shutil\.(move|rmtree|copy)|\.write_(text|bytes)\(|\.(unlink|rename)\("
     r"|open\([^)]*[\"'](x|w|a)b?[\"']|FileIO\(|from posembed\.files import .*\b(written_whole|write_text)\b"
 )
-MAY_WRITE = ("files.py", "checkpoints/write.py", "checkpoints/tensor_files.py", "checkpoints/evaluate_results.py")
+MAY_WRITE = ("files.py", "modelfiles/copies.py", "modelfiles/raw_files.py", "evaluation/results_file.py")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -26,7 +26,7 @@ print(json.dumps({
     "neighbours": [neighbour_cosine(rows).mean().item() for rows in (before, after)],
     "toeplitz": toeplitz_residual(sinusoids),
     "outlying": outlying,
-    "heard": [cosine_similarity(question, read).item() for read in (cut, whole)],
+    "heard": [cosine_similarity(question, read).item() for read in (truncated, whole)],
     "scores": {name: [score(e, m, n) for m, n in ((5, 3), (1005, 1003), (5, 0))] for name, e in
                {"rope": rope, "pope": pope}.items()},
     "times worse": {row.encoding: row.ratio[512] and row.ratio[512].mean for row in summary.rows},

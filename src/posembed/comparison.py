@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
-from posembed.lab.question import Conduct, Question, Reading
+from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.runs.spec import TrainingSpec, options
+from posembed.lab.questions.cost import Cost
+from posembed.lab.runs.spec import TrainingSpec, as_type, options, take_options
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from posembed.lab.cost.measure import Progress
+    from posembed.lab.cost.settings import CostSettings
     from posembed.lab.runs.plan import PlannedRun
     from posembed.lab.runs.results import RunFolder, RunResult
     from posembed.lab.runs.sweep import Watcher
@@ -26,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def compare(question: str, **chosen: Any) -> Comparison:
-    """Trains the models of a question and summarises them, as ``posembed compare`` does.
+    """Answers a question by experiment, as ``posembed compare`` does: trains its models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "text", "images", or one of the problems: "copy", "reverse", "addition",
-            "sorting", "parity", "passkey".
+        question: "lengths", "inits", "text", "images", "cost", or one of the problems: "copy", "reverse",
+            "addition", "sorting", "parity", "passkey".
         chosen: what the command's options say, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
             ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be lists.
 
@@ -46,10 +49,28 @@ def compare(question: str, **chosen: Any) -> Comparison:
 
 
 @dataclass(frozen=True)
+class PreparedCost:
+    """Checked settings and a folder that can be written; nothing is measured yet."""
+
+    question: Question
+    settings: CostSettings
+    path: Path
+
+    def run(self, progress: Progress | None = None) -> Comparison:
+        """Measures every encoding and keeps the result. ``progress`` hears of (part, done, total)."""
+        from posembed.lab.cost.measure import measure_cost
+        from posembed.lab.cost.results import save
+
+        result = measure_cost(self.settings, progress or (lambda part, done, total: None))
+        save(result, self.path)
+        return Comparison(self.question, self.path, [], result)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Everything is loaded and checked; nothing is trained yet."""
 
-    question: Question[Any, Any, Any]
+    question: TrainedQuestion[Any, Any, Any]
     task: Task[Any, Any]
     specs: Sequence[TrainingSpec]
     reading: Reading
@@ -87,24 +108,18 @@ class Prepared:
             results = sweep(self.specs, self.task, self.folder, self.accelerator, watcher)
         if self.accelerator.is_main_process:
             self.folder.keep_reading(self.reading)
-        return Comparison(self.question, self.folder, results, self.reading)
+        summary = self.question.summarise(results, self.reading)
+        return Comparison(self.question, self.folder.path, results, summary)
 
 
 class Comparison:
-    """The answer of a question: ``summary`` with one row per encoding, ``results`` with every run, ``folder``."""
+    """The answer of a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
 
-    def __init__(
-        self,
-        question: Question[Any, Any, Any],
-        folder: RunFolder[Any, Any],
-        results: Sequence[RunResult[Any, Any]],
-        reading: Reading,
-    ) -> None:
+    def __init__(self, question: Question, path: Path, results: Sequence[RunResult[Any, Any]], summary: Any) -> None:
         self.question = question
-        self.folder = folder
+        self.path = path
         self.results = results
-        self.summary = question.summarise(results, reading)
-        self.reading = reading
+        self.summary = summary
 
     def answer(self) -> list[str]:
         """Returns the answer in sentences."""
@@ -118,17 +133,17 @@ class Comparison:
 
         return page_of(self.question).notes(self.summary)
 
-    def table(self) -> Table:
-        """Returns the main table."""
+    def tables(self) -> list[Table]:
+        """Returns the main tables."""
         from posembed.report.questions import page_of
 
-        return page_of(self.question).main_table(self.summary)
+        return page_of(self.question).main_tables(self.summary)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Writes the HTML page of the run folder and returns its path. Default: report.html in the folder."""
+        """Writes the HTML page of the folder and returns its path. Default: report.html in the folder."""
         from posembed.report.questions import write_report
 
-        return write_report(self.folder.path, out, reading=self.reading)
+        return write_report(self.path, out)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can hold; a perplexity beyond the largest float is None."""
@@ -138,50 +153,74 @@ class Comparison:
     def __repr__(self) -> str:
         from posembed.report.terminal import as_text
 
-        return as_text([self.table()], self.answer())
+        return as_text(self.tables(), self.answer())
 
     def _repr_html_(self) -> str:
         from posembed.report.page import render_fragment
 
-        return render_fragment(self.table(), self.answer())
+        return render_fragment(self.tables(), self.answer())
 
 
-def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared:
-    """Loads the data of a question and checks every setting. ``chosen`` is as in ``compare``.
+def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
+    """Checks every setting of a question and loads its data. ``chosen`` is as in ``compare``.
 
     Raises:
-        ArgumentError, DataError: a setting or data that cannot work.
+        ArgumentError, DataError, RunFolderError: settings, data or a folder that cannot work.
     """
+    if name not in QUESTIONS:
+        raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
+    question = QUESTIONS[name]
+    if isinstance(question, Cost):
+        return prepare_cost(question, chosen)
+    assert isinstance(question, TrainedQuestion)
+    return prepare_training(question, chosen)
+
+
+def prepare_cost(question: Cost, chosen: Mapping[str, Any]) -> PreparedCost:
+    from posembed.lab.cost.measure import checked
+    from posembed.lab.cost.results import prepare as prepare_folder
+
+    given = dict(chosen)
+    path = Path(given.pop("out", None) or Path("runs") / question.name)
+    settings = question.Settings(**take_options(question.Settings, given))
+    refuse_unknown(question, given, question.Settings)
+    settings = checked(settings)
+    prepare_folder(path, settings)
+    return PreparedCost(question, settings, path)
+
+
+def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[str, Any]) -> Prepared:
     from posembed.lab.runs.cluster import knock
     from posembed.lab.runs.environment import make_accelerator
     from posembed.lab.runs.results import RunFolder
     from posembed.lab.runs.tracking import check_tracker, tracking_folder
 
-    if name not in QUESTIONS:
-        raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
-    question, given = QUESTIONS[name], dict(chosen)
+    given = dict(chosen)
     names = given.pop(question.compared, None)
+    names = question.usual if names is None else as_type(question.compared, names, tuple[str, ...])
     preset = given.pop("preset", None)
-    conduct = Conduct(**_taken(given, Conduct))
-    reading = question.ReadingType(**_taken(given, question.ReadingType))
+    conduct = Conduct(**take_options(Conduct, given))
+    reading = question.ReadingType(**take_options(question.ReadingType, given))
+    settings = take_options(question.Spec, given)
+    refuse_unknown(question, given, question.Spec, question.ReadingType, Conduct)
     if conduct.track:
         check_tracker(conduct.track)
         if conduct.on != "here":
             raise ArgumentError("--track follows runs that train here; leave out --on, or leave out --track")
     if conduct.on not in ("here", "ray"):
         knock(conduct.on)
-    names = question.usual if names is None else [names] if isinstance(names, str) else list(names)
     question.check(names, conduct.seeds, reading)
-    task, shared = question.prepare(question.settings(preset, given))
+    task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.task_type())
-    accelerator = make_accelerator(
-        shared.precision, conduct.device, track=conduct.track, tracking=tracking_folder(folder.path)
-    )
+    tracking = tracking_folder(folder.path)
+    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
 
 
-def _taken(given: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Removes the options of ``kind`` from ``given`` and returns those that are not None."""
-    found = {name: given.pop(name, None) for name in options(kind)}
-    return {name: value for name, value in found.items() if value is not None}
+def refuse_unknown(question: Question, left: Mapping[str, Any], *settings: type[Any]) -> None:
+    """Raises ArgumentError if options are left that none of the settings has."""
+    if left:
+        own = [question.compared, "preset"] if isinstance(question, TrainedQuestion) else ["out"]
+        known = ", ".join([*own, *(name for kind in settings for name in options(kind))])
+        raise ArgumentError(f"unknown option {', '.join(sorted(left))} of {question.name}; known are {known}")

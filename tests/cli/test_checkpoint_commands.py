@@ -6,23 +6,20 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from posembed.cli.inspect import inspect
-from posembed.cli.resize import resize, sides
-from posembed.errors import ArgumentError, CheckpointError
+from posembed.cli.resize import sides
+from posembed.errors import ArgumentError
 from tiny_models import IMAGE, TEXT, saved, tiny_model
 
-app = typer.Typer()
-app.command()(inspect)
-app.command()(resize)
 
+@pytest.fixture
+def output(posembed):
+    def run(command: str, *arguments: object) -> str:
+        done = posembed(command, *arguments, columns=200)
+        assert done.code == 0, done.err
+        return done.out
 
-def output(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return run
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def bert(tmp_path: Path) -> Path:
     return saved(tiny_model("bert", TEXT), tmp_path / "bert")
 
 
-def test_inspect(bert: Path) -> None:
+def test_inspect(output, bert: Path) -> None:
     text = output("inspect", bert)
     for words in (
         "embeddings.position_embeddings.weight",
@@ -43,23 +40,23 @@ def test_inspect(bert: Path) -> None:
     assert json.loads(output("inspect", bert, "--json"))["tables"][0]["rows"] == 40
 
 
-def test_resize(bert: Path, tmp_path: Path) -> None:
+def test_resize(output, bert: Path, tmp_path: Path) -> None:
     text = output("resize", bert, tmp_path / "out", "--length", 64, "--method", "hierarchical")
     key = "embeddings.position_embeddings.weight"
-    assert f"{key}: 40 x 32 -> 64 x 32, hierarchical; its first 40 rows are as they were" in text
+    assert f"{key}: 40 x 32 -> 64 x 32, hierarchical; its first 40 rows are unchanged" in text
     assert "config.json: max_position_embeddings: 40 -> 64" in text
     assert f"written: {tmp_path / 'out'}" in text
     assert "usable length       64 positions" in output("inspect", tmp_path / "out")
 
 
-def test_resize_dry(bert: Path, tmp_path: Path) -> None:
+def test_resize_dry(output, bert: Path, tmp_path: Path) -> None:
     assert "nothing was written" in output("resize", bert, tmp_path / "out", "--length", 64, "--dry-run")
     record = json.loads(output("resize", bert, tmp_path / "out", "--length", 64, "--dry-run", "--json"))
     assert (record["from"], record["to"], record["written"]) == (40, 64, False)
     assert not (tmp_path / "out").exists()
 
 
-def test_image_sizes_and_grids(tmp_path: Path) -> None:
+def test_image_sizes_and_grids(output, tmp_path: Path) -> None:
     source = saved(tiny_model("vit", IMAGE), tmp_path / "vit")
     assert "1 x 17 x 32 -> 1 x 37 x 32" in output("resize", source, tmp_path / "a", "--image-size", "48")
     assert "1 x 17 x 32 -> 1 x 13 x 32" in output("resize", source, tmp_path / "b", "--grid", "2x6")
@@ -74,8 +71,11 @@ def test_sides() -> None:
             sides(text, "--grid")
 
 
-def test_errors_are_posembeds_own(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError):
-        output("inspect", tmp_path / "nothing")
-    with pytest.raises(ArgumentError):
-        output("resize", bert, tmp_path / "out", "--length", 0)
+def test_a_mistake_is_one_line(posembed, bert: Path, tmp_path: Path) -> None:
+    nothing = posembed("inspect", tmp_path / "nothing")
+    no_length = posembed("resize", bert, tmp_path / "out", "--length", 0)
+    for done in (nothing, no_length):
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("posembed: error: ")
+        assert done.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-import pytest
-
-from posembed import cli
 from posembed.lab.cost.results import CostResult
 
 SMALL = "--encodings learned,alibi --batch 1 --length 16 --width 32 --heads 4 --layers 2 --longest 512 --seconds 0"
-
-
-@pytest.fixture
-def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["posembed", *command.split()])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        return code, *capfd.readouterr()
-
-    return run
 
 
 def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
@@ -35,7 +15,7 @@ def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
     assert code == 0
     for text in ("Time of the encoding alone", "Overhead in the layer", "GPT-2 small", "1,048,576", "393,216"):
         assert text in out
-    assert f"posembed report {tmp_path} makes a page of it" in " ".join(err.split())
+    assert f"posembed report {tmp_path} makes a page of them" in " ".join(err.split())
     assert posembed(f"report {tmp_path}")[:2] == (0, f"report: {tmp_path / 'report.html'}\n")
     assert "What does each position encoding cost?" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

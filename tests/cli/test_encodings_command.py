@@ -1,28 +1,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
-import pytest
-
-from posembed import cli
-from posembed.lab.encodings import ENCODINGS
+from posembed.nn.encodings import ENCODINGS, names_for
 
 
-def posembed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["posembed", *command.split()])
-    monkeypatch.setenv("COLUMNS", "140")
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    return code, *capfd.readouterr()
-
-
-def test_every_encoding_with_what_it_learns(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_encoding_with_what_it_learns(posembed) -> None:
     sizes = "--width 64 --heads 4 --length 128 --layers 3"
-    code, out, _ = posembed(monkeypatch, capfd, f"encodings {sizes} --json")
+    code, out, _ = posembed(f"encodings {sizes} --json", columns=140)
     assert code == 0
     rows = {row["name"]: row for row in json.loads(out)}
     assert list(rows) == list(ENCODINGS)
@@ -41,13 +26,16 @@ def test_every_encoding_with_what_it_learns(monkeypatch: pytest.MonkeyPatch, cap
         "fire": 2 * 32 + 32 * 4 + 4 + 2,
         "pope": 4 * 16,
         "rope-yarn": 0,
+        "learned-1d": (1 + 14 * 14) * 64,
+        "factorized": (1 + 14 + 14) * 64,
         "none": 0,
     }
     assert {name: rows[name]["parameters"] for name in learned} == learned
+    assert {name for name, row in rows.items() if "encoder" in row["models"]} == set(names_for("encoder"))
 
 
-def test_the_table_shows_all_of_it(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = posembed(monkeypatch, capfd, "encodings")
+def test_the_table_shows_all_of_it(posembed) -> None:
+    code, out, _ = posembed("encodings", columns=140)
     assert code == 0
     for name in ENCODINGS:
         assert f"\n{name} " in out
@@ -56,7 +44,7 @@ def test_the_table_shows_all_of_it(monkeypatch: pytest.MonkeyPatch, capfd: pytes
     assert "width 768, 12 heads, 1,024 tokens, 12 layers" in out
 
 
-def test_a_size_that_cannot_be(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    code, out, err = posembed(monkeypatch, capfd, "encodings --width 12 --heads 4")
+def test_a_size_that_cannot_be(posembed) -> None:
+    code, out, err = posembed("encodings --width 12 --heads 4", columns=140)
     assert (code, out) == (1, "")
     assert "even" in err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed.lab.encodings import ENCODINGS
+from posembed.nn.encodings import ENCODINGS
 
 CODINGS = ["ascii", "cp1252", "utf-8"]
 SAID = "difference \N{MINUS SIGN}0.3 (\N{MINUS SIGN}0.5\N{EN DASH}0.1), ∞, “none”, 日本 \ud800"

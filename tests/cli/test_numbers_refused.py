@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from posembed.cli import app
-from posembed.errors import ArgumentError
 
 TRAINING = {
     "--learning-rate": ("0", "-1", "nan", "inf"),
@@ -42,38 +38,35 @@ OF_COMMAND = {
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Path:
-    file = tmp_path / "text.txt"
-    file.write_text("a line of text that comes again and again\n" * 100, encoding="utf-8")
-    (tmp_path / "labelled.csv").write_text(
-        "text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8"
-    )
+def labelled(tmp_path: Path) -> Path:
+    file = tmp_path / "labelled.csv"
+    file.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
     return file
 
 
 @pytest.mark.parametrize("command", OF_COMMAND)
-def test_no_number_trains_that_cannot(command: str, text: Path, tmp_path: Path) -> None:
-    data = {"lengths": text, "inits": text, "tasks text": tmp_path / "labelled.csv"}
+def test_no_number_trains_that_cannot(command: str, posembed, text: Path, labelled: Path, tmp_path: Path) -> None:
+    data = {"lengths": text, "inits": text, "tasks text": labelled}
     of = next((["--data", str(path)] for name, path in data.items() if command.startswith(name)), [])
     small = [] if command == "cost" else ["--steps", "2"]
     for option, values in OF_COMMAND[command].items():
         for value in values:
-            arguments = ["compare", *command.split(), *of, *small, "--out", str(tmp_path / "runs"), option, value]
-            done = CliRunner().invoke(app, arguments)
-            assert isinstance(done.exception, ArgumentError), (option, value, done.exception, done.output)
+            done = posembed(f"compare {command}", *of, *small, "--out", tmp_path / "runs", option, value)
+            assert (done.code, done.out) == (1, ""), (option, value, done)
+            assert done.err.startswith("posembed: error: "), (option, value)
             assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("command", OF_COMMAND)
-def test_an_empty_name_is_no_folder(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_name_is_no_folder(command: str, posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["compare", *command.split(), "--out", ""])
-    assert done.exit_code == 2
-    assert "expected a folder" in done.output
+    done = posembed(f"compare {command}", "--out", "")
+    assert done.code == 2
+    assert "expected a folder" in done.err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_warm_up_that_nobody_asked_for_ends_with_the_steps(text: Path, tmp_path: Path) -> None:
+def test_a_warm_up_that_nobody_asked_for_ends_with_the_steps(posembed, text: Path, tmp_path: Path) -> None:
     sizes = "--steps 2 --layers 1 --width 8 --heads 2 --batch 2 --train-length 8 --test-lengths 8 --test-tokens 64"
     out = ["--data", str(text), "--out", str(tmp_path / "runs"), "--encodings", "rope"]
-    assert CliRunner().invoke(app, ["compare", "lengths", *sizes.split(), *out]).exit_code == 0
+    assert posembed(f"compare lengths {sizes}", *out).code == 0

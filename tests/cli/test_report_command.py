@@ -2,27 +2,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner
-
+from made_up_inits import save_inits, typical
+from made_up_problems import runs as problem_runs
+from made_up_problems import save_problems
 from made_up_runs import runs, save
-from posembed.cli import app
-from posembed.errors import ArgumentError, RunFolderError
 
 
-def test_report_says_where_the_page_is(tmp_path: Path) -> None:
+def test_report_says_where_the_page_is(posembed, tmp_path: Path) -> None:
     folder = save(tmp_path, runs(1, ("rope", "alibi"))).path
-    asked = CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False)
-    assert (asked.exit_code, asked.stdout) == (0, f"report: {folder / 'report.html'}\n")
-    assert (folder / "report.html").exists()
-    asked = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "page.html")])
-    assert asked.stdout == f"report: {tmp_path / 'page.html'}\n"
-    assert (tmp_path / "page.html").read_bytes() == (folder / "report.html").read_bytes()
+    assert posembed("report", folder) == (0, f"report: {folder / 'report.html'}\n", "")
+    page = (folder / "report.html").read_bytes()
+    assert posembed("report", folder, "--out", tmp_path / "page.html").out == f"report: {tmp_path / 'page.html'}\n"
+    assert (tmp_path / "page.html").read_bytes() == page
 
 
-def test_report_of_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="is not a run folder"):
-        CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
-    save(tmp_path, runs(1, ("rope", "alibi")))
-    with pytest.raises(ArgumentError, match="the reference 'xpos' was not run"):
-        CliRunner().invoke(app, ["report", str(tmp_path), "--reference", "xpos"], catch_exceptions=False)
+def test_every_kind_of_folder_has_its_page(posembed, tmp_path: Path) -> None:
+    inits = save_inits(tmp_path / "inits", typical(1)).path
+    assert posembed("report", inits, "--reference", "zero").code == 0
+    assert "minus that of zero" in (inits / "report.html").read_text(encoding="utf-8")
+    problems = save_problems(tmp_path / "addition", problem_runs(1)).path
+    assert posembed("report", problems).code == 0
+    assert "solves addition past 10 digits" in (problems / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_reported_is_one_line(posembed, tmp_path: Path) -> None:
+    mistakes = {"is not a run folder": posembed("report", tmp_path)}
+    folder = save(tmp_path / "lengths", runs(1, ("rope", "alibi"))).path
+    mistakes["the reference 'xpos' was not run; the finished runs are rope, alibi"] = posembed(
+        "report", folder, "--reference", "xpos"
+    )
+    problems = save_problems(tmp_path / "addition", problem_runs(1)).path
+    mistakes["--reference is for questions that compare"] = posembed("report", problems, "--reference", "rope")
+    for message, done in mistakes.items():
+        assert (done.code, done.out) == (1, "")
+        assert message in done.err
+        assert done.err.count("\n") == 1

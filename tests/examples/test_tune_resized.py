@@ -19,7 +19,7 @@ def test_each_step_changes_what_it_says(tmp_path: Path) -> None:
     )
     names = [Path(row.checkpoint).name for row in evaluation.rows]
     assert names == ["trained-64", "resized", "table-tuned", "all-tuned", "trained-256", "trained-64"]
-    assert evaluation.reference.baseline == "cut or chopped at 64"
+    assert evaluation.reference.baseline == "truncated or chunked at 64"
     at_the_end = [row.estimate("perplexity", 256) for row in evaluation.rows]
     assert [estimate is None for estimate in at_the_end] == [True, False, False, False, False, False]
 

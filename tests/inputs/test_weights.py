@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import huggingface_hub
 import pytest
 import torch
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import save_file
 from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.inputs import BartInput, BertInput, ConvS2SInput, GPT2Input, RobertaInput, TransformerInput
-from posembed.inputs import files as input_files
+from posembed.modelfiles import checkpoint as model_files
 
 Write = Callable[[Path, dict[str, Tensor]], None]
 
@@ -79,8 +81,8 @@ def test_only_the_tensors_that_are_needed_are_read(tmp_path: Path, monkeypatch: 
     write_config(tmp_path)
     safetensors_shards(tmp_path, gpt2_tensors())
     read: list[str] = []
-    open_file = input_files._open_safetensors
-    monkeypatch.setattr(input_files, "_open_safetensors", lambda path: read.append(path.name) or open_file(path))
+    read_header = model_files.read_header
+    monkeypatch.setattr(model_files, "read_header", lambda path: read.append(path.name) or read_header(path))
     GPT2Input.from_checkpoint(tmp_path)
     assert sorted(read) == ["model-0.safetensors", "model-1.safetensors"]  # and not the third
 
@@ -126,15 +128,28 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str
     """A folder that stands for the hub's model owner/model, and the names of what is fetched from it."""
     fetched: list[str] = []
 
-    def hf_hub_download(model: str, name: str) -> str:
+    def known(model: str) -> None:
         if model != "owner/model":
             raise HFValidationError(model)
+
+    def model_info(api: Any, model: str, timeout: float) -> SimpleNamespace:
+        known(model)
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=path.name) for path in tmp_path.iterdir()])
+
+    def hf_hub_download(model: str, name: str) -> str:
+        known(model)
         if not (tmp_path / name).exists():
             raise EntryNotFoundError(name)
         fetched.append(name)
         return str(tmp_path / name)
 
+    def snapshot_download(model: str, ignore_patterns: list[str]) -> str:
+        fetched.extend(filter_repo_objects([path.name for path in tmp_path.iterdir()], ignore_patterns=ignore_patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     return tmp_path, fetched
 
 
@@ -153,7 +168,7 @@ def test_only_the_files_that_are_needed_are_fetched(hub: tuple[Path, list[str]])
 
 
 def test_a_name_that_the_hub_does_not_know(hub: tuple[Path, list[str]]) -> None:
-    with pytest.raises(CheckpointError, match="owner/other: neither a folder here nor a model that the hub shows"):
+    with pytest.raises(CheckpointError, match="owner/other: not a file or folder here, nor a model that the Hub shows"):
         GPT2Input.from_checkpoint("owner/other")
 
 
@@ -179,7 +194,8 @@ def test_a_fairseq_file(layer_class: type[TransformerInput | ConvS2SInput], side
 
 @pytest.mark.parametrize("setting", ["no_scale_embedding", "layernorm_embedding"])
 def test_a_fairseq_transformer_that_is_another(setting: str, tmp_path: Path) -> None:
-    torch.save({"args": Namespace(**{setting: True}), "model": {}}, tmp_path / "best.pt")
+    model = {"encoder.embed_tokens.weight": torch.zeros(10, 4)}
+    torch.save({"args": Namespace(**{setting: True}), "model": model}, tmp_path / "best.pt")
     with pytest.raises(CheckpointError, match=f"trained with {setting}"):
         TransformerInput.from_checkpoint(tmp_path / "best.pt")
 
@@ -193,7 +209,7 @@ def test_no_fairseq_file(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_there() -> None:
-    with pytest.raises(CheckpointError, match=r"\./models/gpt2: expected a model's folder or hub name .* not there"):
+    with pytest.raises(CheckpointError, match=r"models/gpt2: expected a folder, .* or a hub name .* not there"):
         GPT2Input.from_checkpoint("./models/gpt2")
 
 
@@ -205,14 +221,14 @@ def test_a_file_instead_of_its_folder(tmp_path: Path) -> None:
 
 def test_a_folder_without_weights(tmp_path: Path) -> None:
     write_config(tmp_path)
-    with pytest.raises(CheckpointError, match=r"expected one of model\.safetensors, .*; there is none"):
+    with pytest.raises(CheckpointError, match=r"no weights; expected model\.safetensors, "):
         GPT2Input.from_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
 def test_a_broken_config(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"config\.json: (not JSON|expected a JSON object; got a list)"):
+    with pytest.raises(CheckpointError, match=r"config\.json: (not JSON|expected an object)"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
@@ -252,21 +268,21 @@ def test_a_missing_shard(tmp_path: Path) -> None:
     write_config(tmp_path)
     safetensors_shards(tmp_path, gpt2_tensors())
     (tmp_path / "model-1.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"model-1\.safetensors is missing; fetch the rest"):
+    with pytest.raises(CheckpointError, match=r"model-1\.safetensors, which is not there; fetch the rest"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
 def test_an_index_that_is_none(tmp_path: Path) -> None:
     write_config(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="expected a weight_map from tensor names to file names"):
+    with pytest.raises(CheckpointError, match="expected a weight_map"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
 def test_an_index_of_files_elsewhere(tmp_path: Path) -> None:
     write_config(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"wte.weight": "../other.safetensors"}}')
-    with pytest.raises(CheckpointError, match=r"expected the names of files beside it; got '\.\./other"):
+    with pytest.raises(CheckpointError, match=r"names '\.\./other.* as a shard"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
@@ -290,7 +306,7 @@ class Mischief:
 def test_a_pickle_of_something_else(content: object, tmp_path: Path) -> None:
     write_config(tmp_path)
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"without running its code|expected a state dict; got a list"):
+    with pytest.raises(CheckpointError, match=r"could run code|expected a state dict"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
@@ -307,31 +323,3 @@ def test_a_table_with_no_row_for_a_position(tmp_path: Path) -> None:
     one_safetensors(tmp_path, tensors)
     with pytest.raises(ValueError, match="no row left for a position"):
         BartInput.from_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_damaged_files_raise_our_error_or_are_read(zipped: bool, tmp_path: Path) -> None:
-    path, dice = tmp_path / "bad.bin", random.Random(0)
-    torch.save({"model": {"a": torch.ones(4, 4)}, "epoch": 3}, path, _use_new_zipfile_serialization=zipped)
-    good, refused = path.read_bytes(), 0
-    for _ in range(300):
-        data = bytearray(good)
-        for _ in range(dice.randint(1, 4)):
-            place = dice.randrange(len(data))
-            data[place : place + dice.randint(0, 9)] = dice.randbytes(dice.randint(0, 9))
-        path.write_bytes(bytes(data))
-        try:
-            for tensor in input_files.read_tensors(path, input_files.tensor_keys(path)).values():
-                tensor.double().sum()
-        except CheckpointError:
-            refused += 1
-    assert refused > 100
-
-
-@pytest.mark.parametrize("content", [b"", b"[" * 100_000, b"\xff", b"{", b"null"])
-def test_settings_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"config\.json"):
-        input_files.read_json(tmp_path / "config.json")
-    with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
-        input_files.read_json(tmp_path)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posembed import ArgumentError, AveragedPositionalEmbedding, NoPosition, PositionEncoding
-from posembed.lab.model import attention
-from posembed.lab.model.attention import FlexBias
 from posembed.lab.model.decoder import Decoder
 from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
+from posembed.nn import Positions, attend
+from posembed.nn.attend import FlexBias, flex_bias
 
 
 def decoder(rows: int = 8, *, layers: int = 2) -> Decoder:
@@ -63,7 +63,7 @@ def test_a_model_adds_each_layer_s_own_bias() -> None:
     assert isinstance(encoding, AveragedPositionalEmbedding)
     ids = torch.randint(11, (2, 21))
     x = model.tokens(ids)
-    for block in model.blocks:
+    for block in model.body.layers:
         h = block.attention_norm(x)
         q, k, v = (
             t.unflatten(-1, (4, 4)).transpose(1, 2) for t in block.attention.queries_keys_values(h).split(16, -1)
@@ -82,7 +82,7 @@ def test_a_model_adds_each_layer_s_own_bias() -> None:
             scores[..., i, i + 1 :] = -math.inf
         x = x + block.attention.output((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
         x = x + block.mlp(block.mlp_norm(x))
-    expected = model.norm(x) @ model.tokens.weight.T
+    expected = model.body.norm(x) @ model.tokens.weight.T
     torch.testing.assert_close(model(ids), expected, atol=1e-9, rtol=0)
 
 
@@ -129,14 +129,14 @@ def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.Monk
     ids = torch.randint(11, (1, 20))
     made: list[object] = []
 
-    def through_flex(encoding: PositionEncoding, position_ids: Tensor, *, head_dim: int) -> FlexBias | None:
-        made.append(attention.flex_bias_of(encoding, position_ids))
+    def through_flex(self: Positions, encoding: PositionEncoding, head_dim: int, dense: bool) -> FlexBias | None:
+        made.append(flex_bias(encoding, self.q_positions))
         return made[-1]  # type: ignore[return-value]
 
     with torch.no_grad():
         dense = model(ids)
-        monkeypatch.setattr(attention, "compiled", lambda name: getattr(flex_attention, name))
-        monkeypatch.setattr("posembed.lab.model.decoder.bias_of", through_flex)
+        monkeypatch.setattr(attend, "compiled", lambda name: getattr(flex_attention, name))
+        monkeypatch.setattr(Positions, "_bias_of", through_flex)
         torch.testing.assert_close(model(ids), dense, atol=1e-5, rtol=1e-5)
     assert [type(bias) for bias in made] == [type(None), FlexBias, FlexBias]  # of all layers, then of each
 

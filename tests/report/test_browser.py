@@ -15,14 +15,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from posembed.report.lengths.report import write_report
 from transformers import ViTConfig, ViTModel
 
 from made_up_runs import run, runs, save
-from posembed.checkpoints.evaluation import Evaluation, Row
 from posembed.checkpoints.inspect import inspect_checkpoint
+from posembed.evaluation.results import Evaluation, Row
 from posembed.report.checkpoint.report import write_checkpoint_page
 from posembed.report.evaluation.report import write_evaluation_page
+from posembed.report.questions import write_report
+from report.golden import FOLDERS
 from tiny_models import TEXT, saved, tiny_model
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -83,10 +84,10 @@ def test_nothing_overflows(seen: Seen, width: str) -> None:
 @pytest.mark.parametrize("width", ["1100", "400"])
 def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None:
     figures = seen.by_width[width]["figures"]
-    images = {"Past": 0, "The": 4, "Along": 6, "Norms,": 0, "Mean": 0, "Training": 0}
-    names = [figure["name"].split()[0] for figure in figures]
+    images = {"Past": 0, "initialisation": 4, "training:": 6, "Norms,": 0, "Mean": 0, "Training": 0}
+    names = [figure["name"].split()[5 if figure["name"].startswith("The table") else 0] for figure in figures]
     heads = len([*runs(1), "none", "sinusoidal+window"])
-    assert names == ["Past", "The", "Along", "The", "Along", "Norms,", *["Mean"] * heads, "Training"]
+    assert names == ["Past", *["initialisation", "training:"] * 2, "Norms,", *["Mean"] * heads, "Training"]
     assert [len(figure["images"]) for figure in figures] == [images[name] for name in names]
     for figure in figures:
         assert figure["width"] > 0.85 * min(int(width), 700)
@@ -94,6 +95,21 @@ def test_every_figure_is_there_whole_and_legible(seen: Seen, width: str) -> None
         assert all(image > 100 for image in figure["images"])
         assert figure["cut"] == []
         assert figure["smallest"] >= 8
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_page_of_every_question_fits(name: str, tmp_path: Path) -> None:
+    FOLDERS[name](tmp_path / "run")
+    page = write_report(tmp_path / "run")
+    shown = look_at(page, tmp_path, 1200, 400)
+    assert shown.console == []
+    for width in ("1200", "400"):
+        assert shown.by_width[width]["overflow"] == 0
+        for figure in shown.by_width[width]["figures"]:
+            assert figure["cut"] == []
+            assert figure["smallest"] >= 8
+    hidden = {title: pixels for title, pixels in shown.by_width["1200"]["tables"].items() if pixels > 0}
+    assert hidden == {}, "columns out of sight in a window on a desk"
 
 
 def test_pages_about_checkpoints(tmp_path: Path) -> None:
@@ -105,7 +121,7 @@ def test_pages_about_checkpoints(tmp_path: Path) -> None:
         fits(look_at(page, tmp_path, 400), figures)
     values = {"recall at 1": {512: (1.0, 0.0, 1.0), 2048: (1.0, 0.0, 0.5)}}
     rows = [Row(f"a-checkpoint-{n}", "", None, "", values) for n in range(9)]
-    rows.append(Row("a-checkpoint-1", "chopped at 512", None, "", values))
+    rows.append(Row("a-checkpoint-1", "chunked at 512", None, "", values))
     evaluation = Evaluation("sentences", ("recall at 1",), (512, 2048), 3, tuple(rows), ())
     fits(look_at(write_evaluation_page(evaluation, tmp_path / "evaluation.html"), tmp_path, 400), 1)
 

@@ -15,7 +15,7 @@ from posembed.report.checkpoint.pictures import (
     components_figure,
     fourier_figure,
     grid_components_figure,
-    grid_likeness_figure,
+    grid_similarity_figure,
     thinned,
     wave_length,
 )
@@ -40,7 +40,7 @@ def test_the_answer_says_what_stands_out_and_what_was_learned(tmp_path: Path) ->
     (text,) = answer(report)
     assert f"{table.table.length} positions of width {table.table.width}" in text
     assert f"{table.learned.directions_90} of " in text
-    assert f"wrong {table.learned.order_error:.1%} of the time" in text
+    assert f"{table.learned.order_error:.1%} of pairs" in text
     for finding in table.findings:
         assert finding.what in text or "out." in text
     assert bool(table.findings) != ("Nothing is wrong" in text)
@@ -74,7 +74,7 @@ def test_a_grid_has_maps(tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     ViTModel(ViTConfig(image_size=64, patch_size=16, **sizes)).save_pretrained(tmp_path)
     page = render(inspect_checkpoint(tmp_path))
-    assert "Which places are alike" in page
+    assert "Which cells are similar" in page
     assert page.count("<svg") == 3
 
 
@@ -96,7 +96,7 @@ def test_waves_are_named_by_their_length() -> None:
     table = torch.stack([torch.sin(positions * 2 * torch.pi / 12), torch.cos(positions * 2 * torch.pi / 12)], dim=1)
     figure = components_figure(table_spectrum(table), first=0)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["direction 1: 50 % of the variance, waves of about 12 rows", *titles[1:]]
+    assert titles == ["direction 1: 50% of the variance, waves of about 12 rows", *titles[1:]]
     noise = components_figure(table_spectrum(torch.randn(120, 16)), first=0)
     # Waves that lengthen from 11 rows to 15.
     drifting = torch.sin(positions * 2 * torch.pi / (11 + positions / 60))
@@ -113,5 +113,5 @@ def test_any_table_can_be_drawn(rows: torch.Tensor) -> None:
     components_figure(spectrum, first=2)
     fourier_figure(spectrum)
     grid = (4, len(rows) // 4)
-    grid_likeness_figure(rows, grid)
+    grid_similarity_figure(rows, grid)
     grid_components_figure(spectrum, grid)

@@ -15,9 +15,10 @@ from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes,
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.report.cost.report import render, write_report
-from posembed.report.cost.tables import cost_tables
-from posembed.report.cost.words import MINUS, answer, between, in_bytes, milliseconds, percent
+from posembed.report.questions import write_report
+from posembed.report.questions.cost import render
+from posembed.report.questions.cost_tables import cost_tables
+from posembed.report.questions.cost_words import MINUS, answer, between, in_bytes, milliseconds, percent
 from posembed.statistics import estimate_median
 
 LENGTHS = (512, 1024, 2048, 4096)

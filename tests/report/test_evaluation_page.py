@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from posembed.checkpoints.evaluation import Evaluation, Row
+from posembed.evaluation.measures import MEASURES
+from posembed.evaluation.results import Evaluation, Row
 from posembed.report.evaluation.report import length_figure, render, write_evaluation_page
-from posembed.report.evaluation.words import answer, cell, differences, legend, span
+from posembed.report.evaluation.tables import answer, legend, paragraphs, span, tables
+from posembed.report.terminal import as_text
 from posembed.statistics import estimate
 
 HITS = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
@@ -25,41 +28,57 @@ def evaluation(measure: str = "recall at 1") -> Evaluation:
         row("old", HITS, None, measure=measure),
         row("tile", HITS, HITS, measure=measure),
         row("mean", HITS, MISSES, measure=measure),
-        row("old", HITS, MISSES, measure=measure, baseline="cut at 64"),
-        row("old", HITS, HITS, measure=measure, baseline="chopped at 64"),
+        row("old", HITS, MISSES, measure=measure, baseline="truncated at 64"),
+        row("old", HITS, HITS, measure=measure, baseline="chunked at 64"),
     )
     return Evaluation("sentences", (measure,), (64, 128), len(HITS), rows, ("<b>a note</b>",))
 
 
-def test_the_answer_names_the_best_and_says_what_can_be_told() -> None:
+def test_the_answer_names_the_best_and_what_is_significant() -> None:
     text = " ".join(answer(evaluation()))
     assert text.startswith(
-        "At 128 tokens, tile has the best recall at 1 of 0.750 (95% interval 0.363\N{EN DASH}1.000), over 8 texts."
+        "At 128 tokens, tile has the best recall at 1 of 0.750 (95% interval 0.363\N{EN DASH}1.000, 8 texts)."
     )
-    assert "“old, chopped at 64” gives the same in every text." in text
-    assert "Worse is mean." in text
+    assert "“old, chunked at 64” has the same value" in text
+    assert "Significantly worse than tile: mean." in text
     lower = " ".join(answer(evaluation("perplexity")))
     assert "mean has the best perplexity" in lower
-    assert "That is better than “old, chopped at 64”" in lower
-    assert " times (paired interval " in lower
+    assert "significantly better than “old, chunked at 64”" in lower
+    assert " times, paired " in lower
 
 
-def test_cells_carry_interval_and_mark() -> None:
+def test_tables_compare_at_each_length_and_name_the_difference_at_the_longest() -> None:
+    (table,) = tables(evaluation())
+    assert [cell.text for cell in table.head] == ["64", "128", "difference at 128"]
+    cells = {row.name: [f"{cell.text} {cell.note}".strip() for cell in row.cells[1:]] for row in table.rows}
+    assert cells == {
+        "old": ["too long", ""],
+        "tile": ["0.750 ±.387", "0.000 equal"],
+        "mean": ["0.125 ±.296 -", "\N{MINUS SIGN}0.625 ±.433 worse"],
+        "old, truncated at 64": ["0.125 ±.296 -", "\N{MINUS SIGN}0.625 ±.433 worse"],
+        "old, chunked at 64": ["0.750 ±.387", ""],
+    }
+    assert [row.cells[2].kind for row in table.rows] == ["", "muted", "bad", "bad", ""]
+    assert "Reference: old, chunked at 64." in legend(evaluation())
+    (ratios,) = tables(evaluation("perplexity"))
+    assert ratios.head[-1].text == "ratio at 128"
+    assert ratios.rows[2].cells[2].text == "0.54"
+    assert ratios.rows[2].cells[2].kind == "good"
+
+
+def test_long_names_on_a_terminal_leave_the_values_whole() -> None:
     of = evaluation()
-    _, tile, mean, _, _ = of.rows
-    assert cell(of, of.rows[0], "recall at 1", 128) == "too long"
-    assert cell(of, tile, "recall at 1", 128) == "0.750 ±.387  "
-    assert cell(of, mean, "recall at 1", 128) == "0.125 ±.296 -"
-    assert "+ better and - worse than old, chopped at 64" in legend(of)
+    long = replace(of, rows=tuple(replace(row, checkpoint="/models/" * 12 + row.checkpoint) for row in of.rows))
+    lines = [line.split() for line in as_text(tables(long), paragraphs(long), width=72).splitlines()]
+    assert [line[-5:] for line in lines if line[-1:] == ["worse"]] == [["±.387", "±.296", "-", "±.433", "worse"]] * 2
+    assert sum(line[-2:] == ["0.125", "\N{MINUS SIGN}0.625"] for line in lines) == 2
 
 
-def test_differences_at_the_longest_length() -> None:
-    assert differences(evaluation()) == [
-        ("tile", "+0.000", "the same"),
-        ("mean", "\N{MINUS SIGN}0.625 ±.433", "worse"),
-        ("old, cut at 64", "\N{MINUS SIGN}0.625 ±.433", "worse"),
-    ]
-    assert differences(evaluation("perplexity"))[1][1].startswith("\N{MULTIPLICATION SIGN} 0.54 ±")
+def test_a_single_row_is_compared_with_nothing() -> None:
+    of = replace(evaluation(), rows=evaluation().rows[1:2])
+    (table,) = tables(of)
+    assert [cell.text for cell in table.head] == ["64", "128"]
+    assert "Reference" not in legend(of)
 
 
 def test_one_text_has_no_interval() -> None:
@@ -71,7 +90,7 @@ def test_one_text_has_no_interval() -> None:
 
 
 def test_shares_end_at_one() -> None:
-    assert span("recall at 1", estimate([1.0, 1.0, 1.0, 0.0])).endswith("\N{EN DASH}1.000")
+    assert span(MEASURES["recall at 1"], estimate([1.0, 1.0, 1.0, 0.0])).endswith("\N{EN DASH}1.000")
 
 
 @pytest.mark.parametrize("measure", ["recall at 1", "perplexity"])
@@ -88,4 +107,5 @@ def test_every_row_has_a_line_and_its_name() -> None:
     of = evaluation()
     figure = length_figure(of, "recall at 1")
     (axes,) = figure.axes
-    assert {text.get_text() for text in axes.texts} == {row.name for row in of.rows[1:]}
+    texts = {text.get_text() for text in axes.texts}
+    assert {row.name for row in of.rows[1:]} | {"✕ old: takes at most 64"} == texts

@@ -4,18 +4,22 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from posembed.report.lengths.curve import heights, is_cut, length_figure
 
 import posembed.report
 from made_up_runs import run, runs
 from posembed.lab.curves import smoothed
-from posembed.lab.questions.lengths import LengthSummary, summarise_lengths
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.lengths import LengthSummary
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
 from posembed.report.learned.pictures import norms, table_figure
+from posembed.report.line_chart import Line, line_chart
+from posembed.report.questions.lengths import PAGE, caption, heights
 from posembed.report.training_curve import training_figure
+from posembed.statistics import Estimate
 
 FLAT = (4.0, 4.0, 4.0, 4.0)
 
@@ -26,41 +30,86 @@ def texts(figure: Figure) -> list[str]:
 
 
 def summary(*results: object) -> LengthSummary:
-    return summarise_lengths(list(results))  # type: ignore[arg-type]
+    return QUESTIONS["lengths"].summarise(list(results))
+
+
+def length_svg(*results: object) -> str:
+    (figure,) = PAGE.figures(summary(*results))
+    return str(figure.svg)
+
+
+def length_words(*results: object) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", length_svg(*results))
 
 
 def test_every_encoding_is_named_in_the_figure() -> None:
-    words = texts(length_figure(summary(*runs(2), run("none", failure="the loss was nan at step 9 of 700"))))
-    assert {"rolling", "alibi", "training length", "64", "128", "256", "512"} <= set(words)
+    words = length_words(*runs(2), run("none", failure="the loss was nan at step 9 of 700"))
+    assert {"rolling", "alibi", "trained", "64", "128", "256", "512"} <= set(words)
     assert "✕ learned: no position past 64" in words
     assert any(word.startswith("rope ↑ 2") for word in words)
     assert not any("none" in word for word in words)
 
 
+def test_a_line_that_is_not_drawn_is_named_so_that_none_is_a_name() -> None:
+    (figure,) = PAGE.figures(summary(*runs(2), run("none", failure="the loss was nan at step 9 of 700")))
+    assert "training failed: “none”" in figure.caption
+
+
 @pytest.mark.parametrize("last", [4.0, 40.0, 1e30, math.inf, math.nan])
-def test_the_axis_is_cut_so_that_those_that_hold_can_be_told_apart(last: float) -> None:
-    of = summary(run("rolling", FLAT), run("alibi", (4.2, 4.2, 4.2, 4.2)), run("rope", (4.0, 4.0, 4.0, last)))
-    low, high = heights(of)
+def test_the_axis_ends_where_those_that_hold_stay_apart(last: float) -> None:
+    results = run("rolling", FLAT), run("alibi", (4.2, 4.2, 4.2, 4.2)), run("rope", (4.0, 4.0, 4.0, last))
+    lines = [Line(row.name, row.same_tokens) for row in summary(*results).rows]
+    low, high = heights(lines)
     assert 1.3 <= high / low < 5
-    assert is_cut(of) == (None if last == 4.0 else high)
-    words = texts(length_figure(of))
+    assert (f"axis ends at {high:g};" in caption(summary(*results), lines)) == (last != 4.0)
+    words = length_words(*results)
     assert any(word.startswith("rope") for word in words)
     assert ("↑" in " ".join(words)) == (last != 4.0)
 
 
-def test_figures_of_what_is_hardly_there() -> None:
+def test_figures_of_almost_nothing() -> None:
     failed = run("rope", failure="the loss was nan at step 1 of 700")
-    nothing = summary(failed)
-    assert "training length" in texts(length_figure(nothing))
-    assert "✕ learned: no position past 64" in texts(
-        length_figure(summary(run("learned", (None, None), test_lengths=(128, 256))))
-    )
-    assert "rope" in texts(length_figure(summary(run("rope", (4.0,), test_lengths=(64,)))))
+    assert "trained" in length_words(failed)
+    assert "✕ learned: no position past 64" in length_words(run("learned", (None, None), test_lengths=(128, 256)))
+    assert "rope" in length_words(run("rope", (4.0,), test_lengths=(64,)))
     assert texts(training_figure([failed]))
 
 
+def estimates(*values: float) -> dict[int, Estimate]:
+    return {5 * 2**n: Estimate(value) for n, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("height", [0.0, 0.03, 0.4, 0.42, 0.5, 0.97])
+def test_a_note_on_who_ends_stands_clear_of_every_line(height: float) -> None:
+    """A flat line at this share and one that falls from 1 to 0 beside a line that ends at 10."""
+    lines = [
+        Line("flat", estimates(*[height] * 4)),
+        Line("falls", estimates(1.0, 0.6, 0.2, 0.0)),
+        Line("ends", estimates(1.0, 0.9), end=10),
+    ]
+    names = [line.name for line in lines]
+    figure = line_chart(lines, names=names, title="", below="", ticks=[5, 10, 20, 40], trained=10, shade_trained=True)
+    (axes,) = figure.axes
+    (note,) = [text for text in axes.texts if text.get_text().startswith("✕")]
+    figure.canvas.draw()
+    box = note.get_window_extent().transformed(axes.transData.inverted())
+    for line in lines[:2]:
+        at = [box.x0 + (box.x1 - box.x0) * n / 20 for n in range(21) if box.x0 + (box.x1 - box.x0) * n / 20 <= 40]
+        heights_there = np.interp(at, list(line.points), [100 * e.value for e in line.points.values()])
+        assert all(there < box.y0 or there > box.y1 for there in heights_there)
+
+
+def test_shares_are_drawn_in_percent_and_sizes_that_would_touch_lose_their_number() -> None:
+    sizes = [1, 2, 3, 50, 99, 100]
+    line = Line("rope", {size: Estimate(0.5, 0.4, 0.6) for size in sizes})
+    figure = line_chart([line], names=["rope"], title="", below="", ticks=sizes, trained=50, target=0.95)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["100", "50", "3"]
+    assert set(axes.get_lines()[0].get_ydata()) == {50.0}
+
+
 def test_text_is_text_whatever_it_holds() -> None:
-    svg = svg_for_page(length_figure(summary(run("<b>$x^2$&", FLAT))), name="test", described="")
+    svg = length_svg(run("<b>$x^2$&", FLAT))
     assert "&lt;b&gt;$x^2$&amp;" in svg
     assert "<b>" not in svg
 
@@ -90,9 +139,7 @@ def test_every_colour_of_a_figure_is_one_of_the_page_in_light_and_in_dark() -> N
     for colour, variable in VARIABLES.items():
         assert f"{variable}: {colour};" in light
         assert f"{variable}: #" in dark
-    figures = [length_figure(summary(*runs(2))), training_figure(runs(2))]
-    for figure in figures:
-        svg = svg_for_page(figure, name="test", described="")
+    for svg in (length_svg(*runs(2)), svg_for_page(training_figure(runs(2)), name="test", described="")):
         assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == set()
 
 

@@ -1,3 +1,5 @@
+"""The page about initial values: what the answer claims, the tables, the figures. The wording is in golden/."""
+
 from __future__ import annotations
 
 import html
@@ -6,20 +8,32 @@ from pathlib import Path
 
 import pytest
 import torch
-from posembed.report.inits.quoted import QUOTED, disagreements, quoted_table
-from posembed.report.inits.report import write_report
-from posembed.report.inits.tables import result_tables
-from posembed.report.inits.words import answer, best_first, told
-from typer.testing import CliRunner
 
 from made_up_inits import init_run, init_runs_of, save_inits, typical
-from posembed.cli import app
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.model.looking import save_attention
-from posembed.lab.questions.inits import summarise_inits
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.questions.inits import InitReading, InitSummary
+from posembed.report.questions import write_report
+from posembed.report.questions.inits import PAGE
+from posembed.report.questions.inits_published import PUBLISHED, disagreements, published_table
+from posembed.report.questions.inits_words import answer, best_first, outcome
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 600; try a lower learning rate"
+OUTCOMES = {
+    "sinusoidal-0.02": "better",
+    "normal-0.02": "the reference",
+    "normal-0.01": "not significant",
+    "zero": "not significant",
+    "normal-0.05": "worse",
+    "xavier": "worse",
+    "sinusoidal": "worse",
+}
+
+
+def summary_of(results: list, reference: str | None = None) -> InitSummary:
+    return QUESTIONS["inits"].summarise(results, InitReading(reference=reference))
 
 
 def text_of(path: Path) -> str:
@@ -27,68 +41,81 @@ def text_of(path: Path) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", page)))
 
 
-def test_what_can_be_told() -> None:
-    assert told(None) == told(Estimate(0.1, None, None, (0.1,))) == "unknown"
-    assert told(Estimate(0.1, -0.1, 0.3, (0.0, 0.2))) == "untold"
-    assert told(Estimate(0.1, 0.05, 0.15, (0.1, 0.1))) == "higher"
-    assert told(Estimate(0.9, 0.8, 0.95, (0.9, 0.9)), same=1.0) == "lower"
+def test_outcomes_follow_the_interval() -> None:
+    assert outcome(None) == outcome(Estimate(0.1, None, None, (0.1,))) == "unknown"
+    assert outcome(Estimate(0.1, -0.1, 0.3, (0.0, 0.2))) == "not significant"
+    assert outcome(Estimate(0.1, 0.05, 0.15, (0.1, 0.1))) == "higher"
+    assert outcome(Estimate(0.9, 0.8, 0.95, (0.9, 0.9)), same=1.0) == "lower"
 
 
-def test_the_answer_names_the_best_and_says_what_can_be_told_from_the_reference() -> None:
-    losses, steps, rows = answer(summarise_inits(typical(3)))
-    assert losses.startswith("The lowest held-out loss after 600 steps is sinusoidal-0.02's, 1.")
-    assert "(3 runs of each). Against normal-0.02, paired by seed, sinusoidal-0.02 by 0.03" in losses
-    assert "ends lower; normal-0.05 by 0.0" in losses
-    assert losses.endswith("end higher; normal-0.01 and zero cannot be told apart from it.")
-    assert re.search(r"To a training loss of 1\.\d+, sinusoidal-0.02 takes 0\.\d+ times as many steps", steps)
-    assert "sinusoidal takes 1." in steps
-    assert "effective rank of the trained tables is 12.0 to 12.0" in rows
+def test_the_answer_groups_the_tables_by_outcome() -> None:
+    losses, steps, rows = answer(summary_of(typical(3)))
+    lower, higher, neither = losses.split("Compared with normal-0.02")[1].split("; ")
+    groups = (lower, "lower", "better"), (higher, "higher", "worse"), (neither, "not significantly", "not significant")
+    for text, word, kind in groups:
+        assert word in text
+        named = {name for name in OUTCOMES if re.search(rf"(with|and) {name}( |,|\.$)", text)}
+        assert named == {name for name, found in OUTCOMES.items() if found == kind}
+    assert losses.startswith("The lowest held-out loss after 600 steps is that of sinusoidal-0.02, 1.262 nats")
+    assert re.search(r"sinusoidal-0.02 takes 0\.91 times .* sinusoidal 1\.79 times", steps)
+    assert rows.endswith("12.0.")
 
 
-def test_one_run_of_each_tells_nothing_apart_and_failures_are_said() -> None:
+def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
     results = [*init_runs_of({"normal-0.02": 1.4, "zero": 1.5}), init_run("normal-0.5", 0, failure=FAILURE)]
-    losses = answer(summarise_inits(results))[0]
-    assert "the highest zero's" in losses
-    assert "a single run of each, so no interval is known" in losses
-    assert losses.endswith("Training failed from normal-0.5.")
-    assert answer(summarise_inits([init_run("zero", 0, failure=FAILURE)])) == ["Training failed from zero."]
-    assert answer(summarise_inits([init_run("zero", 1.4)])) == [
-        "The lowest held-out loss after 600 steps is zero's, 1.398 nats."
-    ]
+    losses = answer(summary_of(results))[0]
+    assert "the highest is that of zero" in losses
+    assert "one run per table, so no interval" in losses
+    assert "failed from normal-0.5." in losses
+    assert "95%" not in " ".join(PAGE.answer(summary_of(results)))
+    assert answer(summary_of([init_run("zero", 0, failure=FAILURE)])) == ["Training failed from zero."]
+    (only,) = answer(summary_of([init_run("zero", 1.4)]))
+    assert "that of zero, 1.398 nats." in only
 
 
-def test_where_ours_disagrees_with_the_table_that_guides_hand_on() -> None:
-    (said,) = disagreements(summarise_inits(typical(3)))
-    assert said.startswith("The table that guides hand on says otherwise: ")
-    assert re.search(r"sinusoidal ends \+0\.08\d from normal-0.02 here, .0\.01 there", said)
-    assert "xavier ends" not in said  # both say higher
-    assert re.search(r"sinusoidal takes 1\.\d+ times the steps here, 0.95 times the epochs there", said)
-    assert "Whether the losses from normal-0.01 and zero differ as it says cannot be told from these runs." in said
-    alike = {init: quoted.loss for init, quoted in QUOTED.items()}
-    (said,) = disagreements(summarise_inits(init_runs_of(alike, seeds=3)))
-    assert "ends" not in said
-    assert disagreements(summarise_inits(typical(3), reference="zero")) == []
-    assert disagreements(summarise_inits(init_runs_of({"normal-0.02": 1.4}))) == []
+def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
+    """Two seeds of most tables; one lost a run, one lost both, one has a single run."""
+    failure = "the loss was nan at step 3 of 600"
+    runs = init_runs_of({"normal-0.02": 1.4, "zero": 1.5, "xavier": 1.6}, seeds=2)
+    runs = [run for run in runs if (run.spec.init, run.spec.seed) != ("xavier", 1)]
+    runs += [init_run("normal-0.5", 1.7), init_run("normal-0.5", 0, seed=1, failure=failure)]
+    runs += [init_run("sinusoidal", 0, seed=seed, failure=failure) for seed in range(2)]
+    text = " ".join(answer(summary_of(runs)))
+    assert "failed from normal-0.5 in 1 of 2 runs and sinusoidal." in text
+    assert "uncertain with xavier and normal-0.5, which share only one seed" in text
+    only = [run for run in runs if run.spec.init != "zero"]
+    text = " ".join(answer(summary_of(only)))
+    assert "one seed that others share with normal-0.02" in text
+    assert "one run per table" not in text
+
+
+def test_where_the_published_table_disagrees() -> None:
+    (text,) = disagreements(summary_of(typical(3)))
+    assert re.search(r"the loss of sinusoidal minus that of normal-0.02 is \+0\.080 here and .0\.01 there", text)
+    assert "loss of xavier" not in text  # both are higher
+    assert "sinusoidal takes 1.79 times the steps here and 0.95 times the epochs there" in text
+    assert "cannot confirm its differences for normal-0.01 and zero" in text
+    alike = {init: published.loss for init, published in PUBLISHED.items()}
+    (text,) = disagreements(summary_of(init_runs_of(alike, seeds=3)))
+    assert "the loss of" not in text
+    assert disagreements(summary_of(typical(3), reference="zero")) == []
+    assert disagreements(summary_of(init_runs_of({"normal-0.02": 1.4}))) == []
 
 
 def test_the_tables_hold_the_summary() -> None:
-    summary = summarise_inits(typical(3))
-    tables = [*result_tables(summary), quoted_table(summary)]
-    for table in tables:
-        assert table.first == "start"
+    summary = summary_of(typical(3))
+    losses, (steps, became, published) = PAGE.main_table(summary), PAGE.tables(summary)
+    for table in (losses, steps, became, published):
+        assert table.first == "initial values"
         assert all(len(row.cells) == len(table.head) for row in table.rows)
-    losses, steps, _, quoted = tables
-    assert [row.name for row in losses.rows] == [row.init for row in best_first(summary)]
-    verdicts = {row.name: row.cells[3].text for row in losses.rows}
-    assert verdicts["sinusoidal-0.02"] == "better"
-    assert verdicts["xavier"] == "worse"
-    assert verdicts["zero"] == "cannot be told apart"
-    assert verdicts["normal-0.02"] == "the reference"
+    assert published == published_table(summary)
+    assert [row.name for row in losses.rows] == [row.name for row in best_first(summary)]
+    assert {row.name: row.cells[3].text for row in losses.rows} == OUTCOMES
     assert {row.cells[2].text for row in steps.rows} == {"3 of 3"}
-    on_the_loss = {row.name: (row.cells[0].text, row.cells[-1].text) for row in quoted.rows}
+    on_the_loss = {row.name: (row.cells[0].text, row.cells[-1].text) for row in published.rows}
     assert on_the_loss["sinusoidal"] == ("1.44", "disagrees")
     assert on_the_loss["xavier"] == ("1.46", "agrees")
-    assert on_the_loss["zero"] == ("1.48", "cannot be told")
+    assert on_the_loss["zero"] == ("1.48", "not significant")
     assert "sinusoidal-0.02" not in on_the_loss
 
 
@@ -97,16 +124,16 @@ def test_the_page_answers_first_and_is_the_same_for_the_same_runs(tmp_path: Path
     path = write_report(save_inits(tmp_path / "runs", results).path)
     text = text_of(path)
     order = [
-        "Which values should a learned table start from?",
-        *answer(summarise_inits(results)),
-        "held-out loss less normal-0.02's, nats a token",
+        "Which initial values should a learned table start from?",
+        *PAGE.answer(summary_of(results)),
+        "held-out loss minus that of normal-0.02, nats per token",
         "steps to a training loss of",
         "Held-out loss",
         "What became of the rows",
-        "Beside the table that guides hand on",
+        "Compared with the table that guides copy from each other",
         "How alike the rows are",
-        "The tables in numbers, along the training",
-        "training loss, nats a token",
+        "The tables in numbers, during training",
+        "training loss, nats per token",
         "Settings",
         "Every value, by seed",
     ]
@@ -118,18 +145,22 @@ def test_the_page_answers_first_and_is_the_same_for_the_same_runs(tmp_path: Path
     assert write_report(path.parent, tmp_path / "again.html").read_bytes() == path.read_bytes()
 
 
-def test_the_command_finds_the_question_s_page(tmp_path: Path) -> None:
+def test_another_reference(tmp_path: Path) -> None:
     folder = save_inits(tmp_path, typical(1)).path
-    asked = CliRunner().invoke(app, ["report", str(folder), "--reference", "zero"], catch_exceptions=False)
-    assert asked.exit_code == 0
-    assert "less zero's, nats a token" in text_of(folder / "report.html")
+    assert "minus that of zero, nats per token" in text_of(write_report(folder, reference="zero"))
     with pytest.raises(ArgumentError, match="the reference 'alibi' was not run"):
-        CliRunner().invoke(app, ["report", str(folder), "--reference", "alibi"], catch_exceptions=False)
+        write_report(folder, reference="alibi")
     with pytest.raises(RunFolderError, match="is not a run folder"):
         write_report(tmp_path / "nowhere")
 
 
-def test_where_the_heads_look_is_shown_by_start(tmp_path: Path) -> None:
+def test_a_reading_without_a_loss_counts_steps_as_usual() -> None:
+    results = typical(2)
+    assert QUESTIONS["inits"].summarise(results).losses == summary_of(results).losses
+    assert QUESTIONS["inits"].summarise(results, InitReading(loss=1.5)).loss == 1.5
+
+
+def test_where_the_heads_look_is_shown_by_table(tmp_path: Path) -> None:
     folder = save_inits(tmp_path, typical(1))
     result = folder.results()[0]
     weights = torch.full((1, 2, 8), 0.125, dtype=torch.float64)
@@ -146,4 +177,4 @@ def test_a_page_of_runs_that_all_failed_or_have_no_tables(tmp_path: Path) -> Non
     folder = save_inits(tmp_path / "bare", init_runs_of({"zero": 1.4}))
     for file in (folder.path / "tables").iterdir():
         file.unlink()
-    assert "What the tables became" not in text_of(write_report(folder.path))
+    assert "What the tables learned" not in text_of(write_report(folder.path))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from posembed.checkpoints.found import Tensors
-from posembed.checkpoints.tensor_files import dtype_name, values_of
 from posembed.errors import CheckpointError
+from posembed.modelfiles.safetensors import dtype_name, values_of
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
 
@@ -18,13 +18,9 @@ NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu
 def buffers_by_length(
     tensors: Tensors, lengths: Mapping[int, int], others: set[str]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """The ids and masks of a model that cannot be rebuilt, by their length and pattern: (key, before, after).
+    """Yields the ids and masks of a model that cannot be rebuilt, by length and pattern: (key, before, after).
 
-    Args:
-        lengths: a length of the table -> its new length. others: keys of tensors that are known as something else.
-
-    Raises:
-        CheckpointError: a tensor of that length is named like ids or a mask, and follows no pattern known here.
+    lengths: a length of the table -> its new length. others: keys of tensors that are known to be something else.
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
@@ -37,7 +33,7 @@ def buffers_by_length(
             continue
         old = values_of(tensor)
         if not named and bool((old == old.flatten()[:1]).all()):
-            continue  # zero points of a quantized layer, say
+            continue  # such as the zero points of a quantized layer
         new = resized_buffer(old, (*shape[:-2], length, length) if square else (*shape[:-1], length))
         if new is not None:
             yield key, old, new
@@ -48,7 +44,7 @@ def buffers_by_length(
 
 
 def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """The pattern of ``old`` in another shape with as many axes, or None where it follows no pattern known here.
+    """Returns the pattern of ``old`` in another shape with as many axes; None for an unknown pattern.
 
     The patterns: one value everywhere, counting up along the last axis, a causal triangle over the last two.
     """
@@ -71,7 +67,7 @@ def counting(old: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def triangle(old: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Row i holds the first value up to column i, and the value of the upper corner behind it."""
+    """Row i holds the first value up to column i, and the value of the upper corner after it."""
     kept, masked = old.flatten()[0], old[..., :1, -1:].flatten()[0]
     below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
     return torch.where(below, kept, masked).expand(shape).clone()

@@ -1,117 +1,109 @@
-"""Which tables a new length or image size is for, and what each of them becomes."""
+"""Chooses the tables that a new length or image size is for, and what each of them becomes."""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from posembed.checkpoints.found import FieldPath, FieldValue, Found, FoundTable
+from posembed.checkpoints.found import ConfigField, FieldValue, Found, FoundTable, PositionTable, Size
 from posembed.checkpoints.layouts import pair
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
 # The field of a text's own length, where a model also has tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
-
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid")
-
-
 MOST_POSITIONS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Target:
-    """What tables of one config field become.
+class NewSize:
+    """What one table becomes: its new layout and the number of positions that it then holds."""
 
-    tables: each with the layout that it gets and its new length. length: what a person may feed, before and after.
-    value: the config field's new value; None where the tables have no field.
-    image_size: (height, width) in pixels before and after, for grids.
+    table: PositionTable
+    layout: TableLayout
+    length: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the tables of one config field become.
+
+    table: the named table, or the first of them. field: the config field that says their length; None if none does.
+    changes: the new size of each table. length: what a person may feed, before and after.
+    value: the field's new value; None if there is no field, or its value says nothing about the rows.
+    image_size: in pixels before and after, for grids. note: what the user must know.
     """
 
-    tables: tuple[tuple[FoundTable, TableLayout, int], ...]
+    table: PositionTable
+    field: ConfigField | None
+    changes: tuple[NewSize, ...]
     length: tuple[int, int]
     value: FieldValue | None
-    image_size: tuple[tuple[int, int], tuple[int, int]] | None = None
+    image_size: tuple[Size, Size] | None = None
     note: str = ""
 
     @property
     def is_text(self) -> bool:
         """Whether the positions are those of text, by the words of the config field (Whisper's encoder hears)."""
-        return not any(NOT_TEXT.search(name) for name in self.tables[0][0].config_field or ())
+        return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
-    """The tables of positions in a line that get a new usable length.
-
-    Raises:
-        ArgumentError: a length that is no length, or the one that is there.
-        CheckpointError: no such table, several that could be meant, or one that is not understood.
-    """
+    """Returns the target for a new usable length of the tables in a line."""
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(
             f"--length (length=...) counts positions, at least 1, at most {MOST_POSITIONS:,}; got {length!r}"
         )
     tables = choose(found, key, grid=False)
-    old = min(table.length or 0 for table in tables)
+    first, old = tables[0], min(table.length for table in tables)
     if length == old:
-        raise ArgumentError(f"{tables[0].key} already holds {old} positions; pass another length")
-    changed = []
-    for table in tables:
-        assert table.layout is not None
-        assert table.length is not None
-        # Tables of one field grow by the same number of rows, also where one of them reserves fewer.
-        changed.append((table, table.layout, table.length + length - old))
-    value = tables[0].config_value
+        raise ArgumentError(f"{first.key} already holds {old} positions; pass another length")
+    # Tables of one field grow by the same number of rows, even if one of them reserves fewer.
+    changes = tuple(NewSize(table, table.layout, table.length + length - old) for table in tables)
+    value = first.field.value + length - old if first.field and isinstance(first.field.value, int) else None
     note = ""
-    if tables[0].found_by == "name" and tables[0].layout == TableLayout():
+    if first.found_by == "name" and first.layout == TableLayout():
         note = (
-            f"{tables[0].key}: nothing says how its rows are read; it is assumed that no row is reserved "
-            "(RoBERTa and BART reserve two). Give the model's folder, with its config, where that is wrong"
+            f"{first.key}: nothing says how its rows are read; it is assumed that no row is reserved "
+            "(RoBERTa and BART reserve two). If that is wrong, give the model's folder, with its config"
         )
-    new_value = value + length - old if isinstance(value, int) else None
-    return Target(tuple(changed), (old, length), new_value, note=note)
+    return Target(first, first.field, changes, (old, length), value, note=note)
 
 
-def grid_target(
-    found: Found, *, image_size: tuple[int, int] | None, grid: tuple[int, int] | None, key: str | None
-) -> Target:
-    """The tables of image patches that get a new grid, given as (height, width) in patches or in pixels.
-
-    Raises:
-        ArgumentError: sizes that are no sizes, an image without a patch, or the grid that is there.
-        CheckpointError: as for ``line_target``.
-    """
+def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
+    """Returns the target for a new grid of image patches, given as (height, width) in patches or in pixels."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, grid=True)
-    first = tables[0]
-    assert first.layout is not None
-    assert first.layout.grid is not None
+    first, patch = tables[0], tables[0].patch
+    old_grid = first.layout.grid or (0, 0)
     if grid is None:
-        assert image_size is not None
-        if first.patch is None:
+        if patch is None or image_size is None:
             raise ArgumentError(f"nothing says how many pixels a patch of {first.key} has; pass --grid (grid=...)")
-        grid = image_size[0] // first.patch[0], image_size[1] // first.patch[1]
+        grid = image_size[0] // patch[0], image_size[1] // patch[1]
     if not 1 <= min(grid) * max(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
-    if grid == first.layout.grid:
+    if grid == old_grid:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
-    sizes = pixels(first, grid, image_size)
     value: FieldValue | None = None
-    note = ""
-    if sizes is not None and first.patch is not None:
-        height, width = sizes[1]
-        value = height if height == width and isinstance(first.config_value, int) else (height, width)
-        unseen = max(height % first.patch[0], width % first.patch[1])
+    note, sizes = "", None
+    if patch is not None:
+        field_value = None if first.field is None else first.field.value
+        old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
+        height, width = image_size or (grid[0] * patch[0], grid[1] * patch[1])
+        sizes = old_size, (height, width)
+        value = height if height == width and isinstance(field_value, int) else (height, width)
+        unseen = max(height % patch[0], width % patch[1])
         note = f"{height} x {width} pixels are no whole patches: the last {unseen} are not seen" if unseen else ""
-    changed = tuple((t, replace(t.layout or TableLayout(), grid=grid), math.prod(grid)) for t in tables)
-    return Target(changed, (math.prod(first.layout.grid), math.prod(grid)), value, sizes, note)
+    changes = tuple(NewSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
+    return Target(first, first.field, changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
 
 
-def two_sides(option: str, value: Any) -> tuple[int, int] | None:
-    """(height, width) as whole numbers, from any pair of them; None stays."""
+def two_sides(option: str, value: Any) -> Size | None:
+    """Returns (height, width) as whole numbers from any pair of them; None stays."""
     if value is None:
         return None
     try:
@@ -123,60 +115,49 @@ def two_sides(option: str, value: Any) -> tuple[int, int] | None:
     return height, width
 
 
-def pixels(
-    table: FoundTable, grid: tuple[int, int], image_size: tuple[int, int] | None
-) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The image's (height, width) before and after; None where nothing says how large a patch is."""
-    if table.patch is None or table.layout is None or table.layout.grid is None:
-        return None
-    old, new = ((g[0] * table.patch[0], g[1] * table.patch[1]) for g in (table.layout.grid, grid))
-    return pair(table.config_value) or old, image_size or new
-
-
-def choose(found: Found, key: str | None, *, grid: bool) -> list[FoundTable]:
-    """The tables that are meant: the named one, or the only candidate, and the others of its config field."""
+def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
+    """Returns the named table, or the only candidate, and the others of its config field."""
     kind = "a grid of patches" if grid else "positions in a line"
-    if key is not None:
-        named = [table for table in found.tables if table.key == key]
-        if not named:
-            raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
-        tables = with_companions(found, named[0])
+    tables: list[FoundTable] = []
+    if key is None:
+        tables += only_candidates(found, kind, grid=grid)
+    elif (named := next((table for table in found.tables if table.key == key), None)) is not None:
+        tables = [named, *companions(found, named)]
     else:
-        tables = only_candidates(found, kind, grid=grid)
+        raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
+    chosen: list[PositionTable] = []
     for table in tables:
-        if table.layout is None or (table.doubt and table.found_by != "name"):
+        if not isinstance(table, PositionTable) or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
         if (table.layout.grid is not None) != grid:
             remedy = "pass --length (length=...)" if grid else "pass --image-size or --grid (image_size=..., grid=...)"
             raise CheckpointError(f"{table.key}: its positions are not {kind}; {remedy}")
-    return tables
+        chosen.append(table)
+    return chosen
 
 
-def only_candidates(found: Found, kind: str, *, grid: bool) -> list[FoundTable]:
+def only_candidates(found: Found, kind: str, *, grid: bool) -> list[PositionTable]:
     candidates = [
-        table
-        for table in found.tables
-        if table.layout is not None and (table.layout.grid is not None) == grid and table.found_by != "name"
+        table for table in found.understood if (table.layout.grid is not None) == grid and table.found_by != "name"
     ]
-    fields = list(dict.fromkeys(table.config_field for table in candidates if table.kind == "learned"))
-    fields = fields or list(dict.fromkeys(table.config_field for table in candidates))
-    texts: list[FieldPath | None] = [field for field in fields if field and field[-1] in TEXT_LENGTH]
+    fields = list(dict.fromkeys(table.field for table in candidates if table.kind == "learned"))
+    fields = fields or list(dict.fromkeys(table.field for table in candidates))
+    texts = [field for field in fields if field and field.path[-1] in TEXT_LENGTH]
     if len(fields) > 1 and len(texts) == 1:
-        fields = texts
+        fields = [texts[0]]
     if not fields:
         raise CheckpointError(f"no table of {kind} can be resized here without doubt; {listing(found)}")
     if len(fields) > 1:
         keys = ", ".join(table.key for table in candidates)
         raise CheckpointError(f"several tables could be meant; name one with --table (table=...): {keys}")
-    return [table for table in candidates if table.config_field == fields[0]]
+    return [table for table in candidates if table.field == fields[0]]
 
 
-def with_companions(found: Found, table: FoundTable) -> list[FoundTable]:
-    """A table, and those whose length is the same config field."""
-    if table.config_field is None:
-        return [table]
-    others = [other for other in found.tables if other.config_field == table.config_field and other is not table]
-    return [table, *others]
+def companions(found: Found, table: FoundTable) -> list[FoundTable]:
+    """Returns the other tables whose length is the same config field."""
+    if table.field is None:
+        return []
+    return [other for other in found.tables if other.field == table.field and other.key != table.key]
 
 
 def listing(found: Found) -> str:
@@ -186,9 +167,9 @@ def listing(found: Found) -> str:
 
 
 def why_none(found: Found) -> str:
-    """What was established where no table was found."""
+    """Returns what was established where no table was found."""
     if found.blocked:
         return "; ".join(dict.fromkeys(found.blocked.values()))
-    if found.known is None:
+    if found.built is None:
         return "no tensor has the name and shape of one"
     return "no length or image size in config.json changes the shape of a tensor, and none has the name of a table"

@@ -1,173 +1,137 @@
-"""Which tensors of a checkpoint are position tables, which config field says their length, and what hangs on it.
+"""Finds which tensors of a checkpoint are position tables, which config field says their length, what depends on it.
 
-The surest way first: where transformers knows the config, the model is rebuilt with a longer length to see what
-changes (``rebuild.py``). Then what is known of open_clip's and timm's files, and last a guess by names and shapes
-(``families.py``).
+The surest way comes first: where transformers knows the config, the model is rebuilt with a longer length to see what
+changes (``rebuild.py``). Then come the families that ``tables/families.py`` describes, and last a guess by names and
+shapes (``guess.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from posembed.checkpoints.families import guessed_tables, is_table_name, known_tables
-from posembed.checkpoints.found import Config, FieldPath, Found, FoundTable, NotUnderstood, Tensors
-from posembed.checkpoints.layouts import grid_layout, is_image_size, line_layout, patch_size
-from posembed.checkpoints.names import key_in_files, loaded_names
-from posembed.checkpoints.rebuild import Response, build_on_meta, config_object, responses, section_of
-from posembed.checkpoints.sinusoids import is_grid_sinusoid, looks_sinusoidal, recognise
+from posembed.checkpoints.found import (
+    Built,
+    Config,
+    ConfigField,
+    Found,
+    FoundTable,
+    NotUnderstood,
+    PositionTable,
+    Tensors,
+    section,
+)
+from posembed.checkpoints.guess import found_tensor, guessed_tables, is_table_name, known_tables
+from posembed.checkpoints.layouts import grid_layout, line_layout, patch_size
+from posembed.checkpoints.rebuild import Changes, Shape, build_on_meta, config_object, responses
+from posembed.checkpoints.sinusoids import looks_sinusoidal, recomputed
 from posembed.checkpoints.small import models_around, takes_text
-from posembed.checkpoints.tensor_files import dtype_name, values_of
 from posembed.errors import CheckpointError
 
 UNCHANGED = "no length or image size in config.json changes its shape"
+UNKNOWN_FORMULA = "its rows are a fixed sinusoid whose formula is not known here"
 
 
 def find_tables(config: Config | None, tensors: Tensors) -> Found:
-    """The position tables among a model's tensors, in their order. Reads the tables' own values and no others.
+    """Returns the position tables among a model's tensors, in their order. Reads no values but the tables'.
 
-    Raises:
-        CheckpointError: the config disagrees with the tables, or transformers refuses the config.
+    Raises CheckpointError if the config disagrees with the tables, or transformers refuses the config.
     """
-    known = None if config is None else config_object(config)
-    if config is None or known is None:
-        found = Found(tuple(known_tables(config, tensors) or guessed_tables(config, tensors)))
+    config = config or {}
+    known = config_object(config)
+    if known is None:
+        found = Found(tuple(known_tables(config, tensors)) or tuple(guessed_tables(config, tensors)))
     else:
         try:
             model = build_on_meta(known)
         except CheckpointError as error:
-            found = Found(tuple(guessed_because(error, config, tensors)))
+            # transformers knows the model but cannot build it here: a package is missing, or a value is wrong.
+            guesses = guessed_tables(config, tensors)
+            found = Found(tuple(replace(table, doubt=f"{table.doubt} ({error})") for table in guesses))
+            if not found.tables:
+                raise
         else:
             found = find_by_rebuilding(config, tensors, known, model)
     order = {key: place for place, key in enumerate(tensors)}
     tables = sorted(found.tables, key=lambda table: order[table.key])
-    relative = relative_type(config or {})
-    return replace(
-        found,
-        tables=tuple(beside_relative(relative, tensors, of_a_text(found, with_kind(tensors, t))) for t in tables),
-    )
-
-
-def relative_type(config: Config) -> str:
-    """The setting by which a BERT has relative positions too, "" where it has none; transformers 5 ignores it."""
-    kind = config.get("position_embedding_type")
-    if isinstance(kind, str) and kind.startswith("relative"):
-        return f"position_embedding_type={kind}"
-    inner = (relative_type(section) for section in config.values() if isinstance(section, dict))
-    return next(filter(None, inner), "")
-
-
-def beside_relative(relative: str, tensors: Tensors, table: FoundTable) -> FoundTable:
-    """The table; without a layout where relative positions of its length stand beside it."""
-    if table.layout is None or table.layout.grid is not None:
-        return table
-    distances = (
-        key
-        for key, tensor in tensors.items()
-        if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
-    )
-    if not (relative := relative or next(distances, "")):
-        return table
-    return replace(table, layout=None, doubt=f"relative positions of its length stand beside it ({relative})")
-
-
-def guessed_because(error: CheckpointError, config: Config, tensors: Tensors) -> list[FoundTable]:
-    """Guesses where transformers knows a model but cannot build it here: a package is missing, or a value."""
-    guesses = guessed_tables(config, tensors)
-    if not guesses:
-        raise error
-    return [replace(table, doubt=f"{table.doubt} ({error})") for table in guesses]
+    relative = relative_type(config)
+    return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
 
 
 def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.Module) -> Found:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     found = responses(config, known, model)
-    renamed = any(name not in tensors for response in found for name in response.changes)
+    renamed = any(name not in tensors for _, changes in found for name in changes)
     loaded = loaded_names(model, tensors) if renamed else {}
     tables: dict[str, FoundTable] = {}
-    buffers: dict[FieldPath, tuple[str, ...]] = {}
-    blocked: dict[FieldPath, str] = {}
-    for response in found:
-        for name, (before, _) in response.changes.items():
+    buffers: dict[ConfigField, tuple[str, ...]] = {}
+    blocked: dict[ConfigField, str] = {}
+    for field, changes in found:
+        for name, (before, _) in changes.items():
             key = key_in_files(name, tensors, loaded)
             if key is None:
                 if name in parameters:
-                    blocked[response.field] = f"{name} hangs on it too, and these files do not hold it"
+                    blocked[field] = f"{name} depends on it too, and these files do not hold it"
                 continue
             shape = tuple(tensors[key].shape)
             if shape != before:
                 raise CheckpointError(
-                    f"config.json: {dotted(response.field)}={response.value} means that {key} has the shape "
-                    f"{before}, but it has {shape}; give the weights with the config that they belong to"
+                    f"config.json: {field}={field.value} means that {key} has the shape {before}, but it has {shape}; "
+                    "give the weights with the config that they belong to"
                 )
             if name not in parameters:
-                buffers[response.field] = (*buffers.get(response.field, ()), key)
+                buffers[field] = (*buffers.get(field, ()), key)
                 continue
-            table = understood(tensors, key, model, name, response, known)
-            if table.layout is None:
-                blocked.setdefault(response.field, f"{key} hangs on it too, and is not understood: {table.doubt}")
-            elif key in tables:
-                fields = (tables[key].config_field or (), response.field)
-                both = " and on ".join(map(dotted, fields))
-                blocked |= dict.fromkeys(fields, f"{key} hangs on {both}, so neither says its length")
-            if table.layout is not None or is_table_name(key):
+            table = understood(found_tensor(tensors, key), model, name, field, changes, known)
+            if not isinstance(table, PositionTable):
+                blocked.setdefault(field, f"{key} depends on it too, and is not understood: {table.doubt}")
+            elif key in tables and (other := tables[key].field) is not None:
+                both = f"{key} depends on {other} and on {field}, so neither says its length"
+                blocked |= dict.fromkeys((other, field), both)
+            if isinstance(table, PositionTable) or is_table_name(key):
                 tables.setdefault(key, table)
     listed = [
-        replace(table, doubt=table.doubt or blocked.get(table.config_field or (), "")) for table in tables.values()
+        table if table.doubt or table.field is None else replace(table, doubt=blocked.get(table.field, ""))
+        for table in tables.values()
     ]
-    changing = {table.key for table in listed}.union(*buffers.values())
+    changing = set(tables).union(*buffers.values())
     listed += [
-        replace(guess, layout=None, config_field=None, config_value=None, doubt=UNCHANGED)
+        replace(guess, field=None).doubted(UNCHANGED)
         for guess in guessed_tables(config, tensors)
         if guess.key not in changing
     ]
-    return Found(tuple(listed), buffers, blocked, loaded, stale_buffers(tensors, model, listed), model, known)
+    stale = stale_buffers(tensors, model, listed)
+    return Found(tuple(listed), Built(model, known, loaded, buffers, stale), blocked)
 
 
-def understood(tensors: Tensors, key: str, model: nn.Module, name: str, response: Response, known: Any) -> FoundTable:
-    """The table under ``key``, which is the model's parameter ``name``; without a layout where it is none."""
-    before, after = response.changes[name]
-    section = section_of(known, response.field)
-    image = is_image_size(response.field, section)
-    table = FoundTable(
-        key=key,
-        parameter=name,
-        shape=before,
-        dtype=dtype_name(tensors[key]),
-        layout=None,
-        found_by="config",
-        config_field=response.field,
-        config_value=response.value,
-        patch=patch_size(section) if image else None,
-    )
-    try:
-        rows = rows_that_grew(before, after)
-        if image:
-            layout = grid_layout(model, name, rows, response.field, response.value, section)
-        elif isinstance(response.value, int):
-            layout = line_layout(model, name, rows, response.field, response.value, section)
-        else:
-            raise NotUnderstood(f"{dotted(response.field)} gives two sizes and no patch_size stands beside it")
-    except NotUnderstood as reason:
-        return replace(table, doubt=str(reason))
-    return replace(table, layout=layout)
-
-
-def rows_that_grew(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int]:
-    """(N, D) or (1, N, D) before and after -> N before and after; refuses every other change."""
+def understood(
+    tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, changes: Changes, known: Any
+) -> FoundTable:
+    """Returns a tensor of the files, which is the model's parameter ``name``, understood or not."""
+    around = section(known.to_dict(), field.path[:-1])
+    table = replace(tensor, parameter=name, found_by="config", field=field)
+    patch, (before, after) = patch_size(field, around), changes[name]
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
-        raise NotUnderstood(f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows")
-    return before[-2], after[-2]
+        shapes = f"its shape goes from {before} to {after}"
+        return table.doubted(f"{shapes}; a table is (rows, width) and changes its rows")
+    rows = before[-2], after[-2]
+    try:
+        if patch is None:
+            return table.read_by(line_layout(model, name, rows, field, around))
+        return table.read_by(grid_layout(model, name, rows, field, around, patch), patch=patch)
+    except NotUnderstood as reason:
+        return table.doubted(str(reason))
 
 
 def stale_buffers(tensors: Tensors, model: nn.Module, tables: list[FoundTable]) -> tuple[str, ...]:
-    """Tensors of a table's length that old files hold and the model no longer does: ids, and causal masks."""
+    """Returns ids and causal masks of a table's length that old files hold and the model no longer does."""
     names = set(model.state_dict())
     prefix = getattr(model, "base_model_prefix", "") + "."
-    sizes = {size for table in tables if table.layout is not None for size in (table.rows, table.length)}
+    sizes = {size for table in tables if isinstance(table, PositionTable) for size in (table.rows, table.length)}
     return tuple(
         key
         for key, tensor in tensors.items()
@@ -177,39 +141,89 @@ def stale_buffers(tensors: Tensors, model: nn.Module, tables: list[FoundTable]) 
     )
 
 
-def is_ids_or_mask(key: str, shape: tuple[int, ...]) -> bool:
-    """Recognises it by its name, and a mask by its shape too: a ``bias`` is a mask if it is (1, 1, N, N)."""
+def is_ids_or_mask(key: str, shape: Shape) -> bool:
+    """Recognises ids by name, and masks by name and shape: a ``bias`` is a mask if it is (1, 1, N, N)."""
     if key.endswith(("position_ids", "token_type_ids")):
         return len(shape) in (1, 2)
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
 
 
-def with_kind(tensors: Tensors, table: FoundTable) -> FoundTable:
-    """The table, with what its values say: learned, or a fixed sinusoid."""
-    if table.layout is None or not (rows := rows_of(tensors, table)).is_floating_point():
+# --- keys of the files ------------------------------------------------------------------------------------------
+
+
+def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
+    """Returns names in the built model -> the keys that transformers renames to them when it loads the files."""
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+    except ImportError:  # before transformers 5
+        return {}
+    rules = get_model_conversion_mapping(model)
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    held = model.state_dict()
+    names: dict[str, str] = {}
+    for key in keys:
+        name, converted = rename_source_key(key, renamings, converters, model.base_model_prefix, held)
+        if name in held and converted is None:
+            names.setdefault(name, key)
+    return names
+
+
+def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
+    """Returns the key of a model's tensor in the files; None if none or several fit.
+
+    Beyond what transformers renames (``loaded``), a model with a head puts its base model's name in front of every
+    key, and composites have been renamed over the years. So it is the only key that shares the longest end with the
+    name.
+    """
+    if name in keys:
+        return name
+    if name in loaded:
+        return loaded[name]
+    parts = name.split(".")
+    for start in range(1, len(parts)):
+        if len(parts) - start < 2 and len(parts) > 2:
+            break
+        end = ".".join(parts[start:])
+        found = [key for key in keys if key == end or key.endswith("." + end)]
+        if found:
+            return found[0] if len(found) == 1 else None
+    prefixed = [key for key in keys if key.endswith("." + name)]
+    return prefixed[0] if len(prefixed) == 1 else None
+
+
+# --- what a layout alone does not show ---------------------------------------------------------------------------
+
+
+def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
+    """Returns the table with its kind, or in doubt if something else depends on its length or no text reads it."""
+    if not isinstance(table, PositionTable):
         return table
-    grid, cells = table.layout.grid, table.layout.split(rows)[1]
-    if not looks_sinusoidal(cells if grid else rows):
+    rows, layout = table.values(tensors), table.layout
+    if rows.is_floating_point() and looks_sinusoidal(layout.split(rows)[1] if layout.grid else rows):
+        unknown = recomputed(rows, layout, layout, table.length) is None
+        table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
+    if layout.grid is not None:
         return table
-    if not (is_grid_sinusoid(cells, grid) if grid else recognise(rows)) and not table.doubt:
-        table = replace(table, doubt="its rows are a fixed sinusoid whose formula is not known here")
-    return replace(table, kind="sinusoidal")
+    if table.kind == "learned" and found.built is not None:
+        path = next(models_around(found.built.model, table.parameter))
+        if not takes_text(found.built.model.get_submodule(path)):
+            return table.doubted("the model around it takes no text, so what its rows are is not known")
+    distances = (
+        key
+        for key, tensor in tensors.items()
+        if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
+    )
+    if relative := relative or next(distances, ""):
+        return table.doubted(f"relative positions of its length stand beside it ({relative})")
+    return table
 
 
-def of_a_text(found: Found, table: FoundTable) -> FoundTable:
-    """The table; without a layout where it lies in a line and the model around it is fed no text."""
-    if found.model is None or table.layout is None or table.layout.grid is not None or table.kind != "learned":
-        return table
-    path = next(models_around(found.model, table.parameter))
-    if takes_text(found.model.get_submodule(path)):
-        return table
-    return replace(table, layout=None, doubt="the model around it takes no text, so what its rows are is not known")
-
-
-def rows_of(tensors: Tensors, table: FoundTable) -> Tensor:
-    """(N, D): the values of a table."""
-    return values_of(tensors[table.key]).reshape(table.rows, table.width)
-
-
-def dotted(field: FieldPath) -> str:
-    return ".".join(field)
+def relative_type(config: Config) -> str:
+    """Returns the setting that gives a BERT relative positions too, "" without one; transformers 5 ignores it."""
+    kind = config.get("position_embedding_type")
+    if isinstance(kind, str) and kind.startswith("relative"):
+        return f"position_embedding_type={kind}"
+    inner = (relative_type(section) for section in config.values() if isinstance(section, dict))
+    return next(filter(None, inner), "")

@@ -1,55 +1,62 @@
-"""What is found in a checkpoint: its position tables, and what hangs on each."""
+"""What is found in a checkpoint: its position tables, and what else depends on their length."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from posembed.checkpoints.tensor_files import AnyTensor
+from posembed.modelfiles.safetensors import AnyTensor, values_of
+from posembed.tables.families import FieldPath
 from posembed.tables.layout import TableLayout
 
-FieldPath = tuple[str, ...]
-"""Where a field stands in a config: ("text_config", "max_position_embeddings")."""
+Config = Mapping[str, Any]  # the content of config.json
+Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
+Size = tuple[int, int]  # (height, width), in pixels or patches
+FieldValue = int | Size
 
-Config = Mapping[str, Any]
-"""What config.json says."""
 
-Tensors = Mapping[str, AnyTensor]
-"""The tensors of a model by key, in files or in memory."""
-
-FieldValue = int | tuple[int, int]
+def section(config: Config, path: FieldPath) -> Config:
+    """Returns the part of a config under a path, or an empty one."""
+    for name in path:
+        inner = config.get(name)
+        config = inner if isinstance(inner, Mapping) else {}
+    return config
 
 
 class NotUnderstood(Exception):  # noqa: N818 - never leaves this folder
-    """Why a tensor that changes with a length is not taken for a table of positions."""
+    """Why a tensor that changes with a length is not read as a position table."""
+
+
+@dataclass(frozen=True)
+class ConfigField:
+    """A field of a config that says a length or an image size."""
+
+    path: FieldPath
+    value: FieldValue
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTable:
-    """One position table of a checkpoint.
+    """A tensor that is, or may be, a position table: a PositionTable or a DoubtfulTable.
 
     key: its name in the files. parameter: its name in the model that transformers builds.
     shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
-    layout: how its rows are read; None where that is not understood, and ``doubt`` says why.
-    kind: "learned", or "sinusoidal" for fixed sines and cosines.
-    found_by: "config" (the model was rebuilt from it), "family" (known of open_clip and timm) or "name" (a guess,
-        which is resized only when it is named).
-    config_field, config_value: the field that says its length, and what it says; None where there is none.
-    patch: (height, width) in pixels of one cell of a grid.
+    found_by: "config" (the model was rebuilt from it), "family" (a row of tables/families.py) or "name" (a guess).
+    field: the config field that says its length; None if there is none.
+    doubt: why it is not resized, or why it must be named; empty for none.
     """
 
     key: str
     shape: tuple[int, ...]
     dtype: str
-    layout: TableLayout | None
-    kind: str = "learned"
     found_by: str = "name"
-    config_field: FieldPath | None = None
-    config_value: FieldValue | None = None
-    patch: tuple[int, int] | None = None
+    field: ConfigField | None = None
     parameter: str = ""
     doubt: str = ""
 
@@ -61,27 +68,71 @@ class FoundTable:
     def width(self) -> int:
         return self.shape[-1]
 
+    def read_by(self, layout: TableLayout, *, patch: Size | None = None, doubt: str = "") -> PositionTable:
+        """Returns a found tensor, understood."""
+        return PositionTable(**{**vars(self), "doubt": doubt}, layout=layout, patch=patch)
+
+    def doubted(self, doubt: str) -> DoubtfulTable:
+        """Returns a found tensor, or what was understood as a table, as not understood."""
+        common = {each.name: getattr(self, each.name) for each in fields(FoundTable)}
+        return DoubtfulTable(**{**common, "doubt": doubt})
+
+
+class DoubtfulTable(FoundTable):
+    """A tensor that is not understood: ``doubt`` says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionTable(FoundTable):
+    """A table whose rows are understood.
+
+    kind: "learned", or "sinusoidal" for fixed sines and cosines.
+    patch: the size in pixels of one cell of a grid; None if unknown.
+    """
+
+    layout: TableLayout
+    kind: str = "learned"
+    patch: Size | None = None
+
     @property
-    def length(self) -> int | None:
-        """How many positions a person may feed; None where it is not known how the rows are read."""
-        return None if self.layout is None else self.layout.length(self.rows)
+    def length(self) -> int:
+        """The number of positions that a person may feed."""
+        return self.layout.length(self.rows)
+
+    def values(self, tensors: Tensors) -> Tensor:
+        """Returns its rows (N, D)."""
+        return values_of(tensors[self.key]).reshape(self.rows, self.width)
+
+
+@dataclass(frozen=True)
+class Built:
+    """The model that transformers builds from a config, on the meta device.
+
+    config: its config object.
+    keys: names of the model's tensors -> keys of the files, where transformers renames them.
+    buffers: config field -> keys of tensors that are not parameters and change shape with it.
+    stale: tensors that the model no longer keeps, although old files hold them: position ids, causal masks.
+    """
+
+    model: nn.Module
+    config: Any
+    keys: Mapping[str, str] = field(default_factory=dict)
+    buffers: Mapping[ConfigField, tuple[str, ...]] = field(default_factory=dict)
+    stale: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Found:
-    """The position tables of a checkpoint, in the order of its files, and what else a new length touches.
+    """The position tables of a checkpoint, in the order of its files.
 
-    buffers: by config field, tensors that are no parameters and change shape with it; keys of the files.
-    blocked: by config field, why no table of that field can be resized.
-    keys: names of the model's tensors -> keys of the files, where transformers renames them.
-    stale: tensors that the model no longer keeps, though old files hold them: position ids, causal masks.
-    model, known: the model on the meta device and its config object, where transformers knows it.
+    built: None if transformers does not know the model.
+    blocked: config field -> why no table of that field can be resized.
     """
 
     tables: tuple[FoundTable, ...]
-    buffers: Mapping[FieldPath, tuple[str, ...]] = field(default_factory=dict)
-    blocked: Mapping[FieldPath, str] = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
-    stale: tuple[str, ...] = ()
-    model: nn.Module | None = None
-    known: Any = None
+    built: Built | None = None
+    blocked: Mapping[ConfigField, str] = field(default_factory=dict)
+
+    @property
+    def understood(self) -> tuple[PositionTable, ...]:
+        return tuple(table for table in self.tables if isinstance(table, PositionTable))

@@ -1,26 +1,26 @@
-"""What the position tables of a checkpoint are, what they learned, and what is wrong: ``inspect_checkpoint``."""
+"""Reports what the position tables of a checkpoint are, what they learned and what is wrong with them."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from posembed.checkpoints.choose import why_none
-from posembed.checkpoints.files import open_checkpoint
-from posembed.checkpoints.find import dotted, find_tables, rows_of
-from posembed.checkpoints.found import Found, FoundTable, Tensors
-from posembed.checkpoints.tensor_files import AnyTensor, StoredTensor, values_of
+from posembed.checkpoints.choose import companions, why_none
+from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.found import Found, FoundTable, PositionTable, Tensors
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import first_rows, values_of
 from posembed.tables.health import Finding, check_table
 from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
 
-# A singular value decomposition of more rows than this takes minutes; what is learned shows in fewer.
+# A singular value decomposition of more rows takes minutes, and fewer rows show what was learned.
 MOST_ROWS = 4096
 TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|tokens_embed|shared)\.weight$")
 EMBEDDING = re.compile(r"emb|wte|wpe")
@@ -30,11 +30,12 @@ DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Learned:
-    """What the rows of positions hold, in figures. None where a figure says nothing (grids, few rows).
+    """What the rows of positions hold, in figures. None marks a figure that has no meaning (grids, few rows).
 
-    rows: how many rows were measured, from the first on. directions_90: the fewest directions that hold 90 % of
-    their variance. toeplitz: 0 where similarity depends on distance alone. position_error, in positions, and
-    order_error: how wrong a linear reader is about where a row stands, and which of two comes first.
+    rows: how many rows were measured, from the first on. directions_90: the fewest directions that hold 90% of
+    their variance. toeplitz: 0 if similarity depends on distance alone. position_error: the mean error, in
+    positions, of a linear probe for a row's position. order_error: the error rate of a linear probe for which of
+    two rows comes first.
     """
 
     rows: int
@@ -49,9 +50,10 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class TableReport:
-    """One table: what it is, its share of the model, what hangs on its length, what it learned, what is wrong.
+    """One table: what it is, its share of the model, what depends on its length, what it learned, what is wrong.
 
-    values: its rows (N, D), in its own dtype. hangs_on: keys of other tensors that change with the same field.
+    values: its rows (N, D), in its own dtype; of a table that is not understood, the tensor as stored.
+    dependents: keys of other tensors that change with the same config field.
     """
 
     table: FoundTable
@@ -59,31 +61,25 @@ class TableReport:
     parameters: int
     share_of_model: float
     share_of_embeddings: float
-    hangs_on: tuple[str, ...]
+    dependents: tuple[str, ...]
     learned: Learned | None
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        table, layout = self.table, self.table.layout
+        """Returns plain values, for JSON."""
+        table = self.table
+        names = ("key", "kind", "found_by", "doubt", "rows", "length", "width", "dtype")
         return {
-            "key": table.key,
-            "kind": table.kind,
-            "found_by": table.found_by,
-            "doubt": table.doubt,
-            "rows": table.rows,
-            "length": table.length,
-            "layout": None if layout is None else vars(layout),
-            "width": table.width,
-            "dtype": table.dtype,
+            **{name: getattr(table, name, None) for name in names},
+            "layout": asdict(table.layout) if isinstance(table, PositionTable) else None,
             "parameters": self.parameters,
             "share_of_model": self.share_of_model,
             "share_of_embeddings": self.share_of_embeddings,
-            "config_field": None if table.config_field is None else dotted(table.config_field),
-            "config_value": table.config_value,
-            "hangs_on_it": list(self.hangs_on),
-            "learned": None if self.learned is None else vars(self.learned),
-            "findings": [vars(finding) for finding in self.findings],
+            "config_field": None if table.field is None else str(table.field),
+            "config_value": None if table.field is None else table.field.value,
+            "dependents": list(self.dependents),
+            "learned": None if self.learned is None else asdict(self.learned),
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
 
@@ -91,7 +87,7 @@ class TableReport:
 class CheckpointReport:
     """The position tables of a checkpoint.
 
-    model_type: as its config names it, or None. why_none: what was established where there are no tables.
+    model_type: as its config names it, or None. why_none: what was established if there are no tables.
     """
 
     source: str
@@ -101,19 +97,12 @@ class CheckpointReport:
     why_none: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        tables = [table.to_dict() for table in self.tables]
-        return {
-            "source": self.source,
-            "model_type": self.model_type,
-            "parameters": self.parameters,
-            "tables": tables,
-            "why_none": self.why_none,
-        }
+        """Returns plain values, for JSON."""
+        return {**vars(self), "tables": [table.to_dict() for table in self.tables]}
 
 
 def inspect_checkpoint(source: str | Path) -> CheckpointReport:
-    """Every position table of a checkpoint: what it is, what it learned, and what is wrong with it.
+    """Reports on every position table of a checkpoint: what it is, what it learned, and what is wrong with it.
 
     Only headers, the tables themselves and a sample of token rows are read.
 
@@ -129,42 +118,41 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     model_type = config.get("model_type") or config.get("architecture")
     reports = tuple(report_on(table, found, tensors) for table in found.tables)
     why = "" if reports else why_none(found)
-    return CheckpointReport(str(source), model_type, sum(map(count, tensors.values())), reports, why)
-
-
-def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:
-    size = count(tensors[table.key])
-    model = sum(map(count, tensors.values()))
-    embeddings = sum(count(t) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
-    values, learned = values_of(tensors[table.key]), None
-    findings: tuple[Finding, ...] = ()
-    if table.layout is not None:
-        values = rows_of(tensors, table)
-        learned = what_it_learned(values, table)
-        if table.kind == "learned":
-            findings = check_table(values, layout=table.layout, token_norm=token_norm(tensors, table))
-    return TableReport(
-        table,
-        values,
-        parameters=size,
-        share_of_model=size / max(model, 1),
-        share_of_embeddings=size / max(embeddings, size),
-        hangs_on=what_hangs_on(found, table, tensors),
-        learned=learned,
-        findings=findings,
+    return CheckpointReport(
+        str(source), model_type, sum(math.prod(tensor.shape) for tensor in tensors.values()), reports, why
     )
 
 
-def what_it_learned(values: Tensor, table: FoundTable) -> Learned | None:
-    """The figures over the rows of positions; None where they are not finite or too few to measure."""
-    assert table.layout is not None
+def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:
+    size = math.prod(table.shape)
+    model = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    embeddings = sum(math.prod(t.shape) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
+    findings: tuple[Finding, ...] = ()
+    learned, length = None, None
+    if isinstance(table, PositionTable):
+        values, length = table.values(tensors), table.length
+        learned = what_it_learned(values, table)
+        if table.kind == "learned":
+            findings = check_table(values, layout=table.layout, token_norm=token_norm(tensors, table))
+    else:
+        values = values_of(tensors[table.key])
+    dependents = [other.key for other in companions(found, table)]
+    if found.built is not None and table.field is not None:
+        dependents += found.built.buffers.get(table.field, ())
+        dependents += [key for key in found.built.stale if tensors[key].shape[-1] in (table.rows, length)]
+    shares = size / max(model, 1), size / max(embeddings, size)
+    return TableReport(table, values, size, *shares, tuple(dependents), learned, findings)
+
+
+def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
+    """Measures the rows of positions; None if they are not finite or too few."""
     rows = table.layout.split(values)[1][:MOST_ROWS]
     if len(rows) < FEWEST_ROWS or not rows.is_floating_point() or not rows.isfinite().all():
         return None
     spectrum = table_spectrum(rows)
     learned = Learned(len(rows), spectrum.effective_rank, spectrum.directions_for(0.9))
     if table.layout.grid is not None:
-        return learned  # cells beside each other in the table need not be neighbours in the image
+        return learned  # neighbours in the table need not be neighbours in the image
     by_distance = cosine_by_distance(rows)
     return replace(
         learned,
@@ -176,34 +164,11 @@ def what_it_learned(values: Tensor, table: FoundTable) -> Learned | None:
     )
 
 
-def what_hangs_on(found: Found, table: FoundTable, tensors: Tensors) -> tuple[str, ...]:
-    """The other tensors that a new length of this table touches."""
-    field = table.config_field
-    if field is None:
-        return ()
-    companions = [other.key for other in found.tables if other.config_field == field and other.key != table.key]
-    stale = [key for key in found.stale if tensors[key].shape[-1] in (table.rows, table.length)]
-    return (*companions, *found.buffers.get(field, ()), *stale)
-
-
 def token_norm(tensors: Tensors, table: FoundTable) -> float | None:
-    """The mean norm of the token rows that a table's rows are added to, by a sample; None where none is found."""
+    """Returns the mean norm of a sample of the token rows that a table's rows are added to; None without any."""
     for key, tensor in tensors.items():
         if TOKEN_TABLE.search(key) and len(tensor.shape) == 2 and tensor.shape[1] == table.width:
             norms = first_rows(tensor, SAMPLED_TOKENS).float().norm(dim=1)
-            norms = norms[norms > 0]  # a padding token's row
+            norms = norms[norms > 0]  # a padding token's row is zero
             return norms.mean().item() if len(norms) and norms.isfinite().all() else None
     return None
-
-
-def first_rows(tensor: AnyTensor, number: int) -> Tensor:
-    """The first rows of a (N, D) tensor, without reading the others."""
-    number = min(number, tensor.shape[0])
-    if not isinstance(tensor, StoredTensor):
-        return tensor[:number]
-    stop = tensor.start + number * (tensor.stop - tensor.start) // max(tensor.shape[0], 1)
-    return replace(tensor, shape=(number, tensor.shape[1]), stop=stop).read()
-
-
-def count(tensor: AnyTensor) -> int:
-    return math.prod(tensor.shape)

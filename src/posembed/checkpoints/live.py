@@ -1,4 +1,4 @@
-"""The same for a model in memory: ``posembed.resize_model_`` changes a live transformers model in place."""
+"""Resizes a model in memory: ``posembed.resize_model_`` changes a live transformers model in place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.edit import Edit, plan_edit
-from posembed.checkpoints.find import dotted
+from posembed.checkpoints.found import Size
 from posembed.checkpoints.rebuild import build_on_meta, config_object
 from posembed.errors import ArgumentError, CheckpointError
 
@@ -18,65 +18,61 @@ def resize_model_(
     model: nn.Module,
     *,
     length: int | None = None,
-    image_size: int | tuple[int, int] | None = None,
-    grid: tuple[int, int] | None = None,
+    image_size: int | Size | None = None,
+    grid: Size | None = None,
     method: str | None = None,
     table: str | None = None,
 ) -> Edit:
-    """Give a live transformers model position tables of another length, in place.
+    """Gives a live transformers model position tables of another length, in place.
 
     Its parameters, its buffers (also those that no checkpoint holds), its modules' own notes of the length and its
     config change together, or nothing does. Dtype, device and ``requires_grad`` stay. An optimizer still holds the
-    old parameter: make it after this call.
+    old parameter: create it after this call.
 
     Args: as for ``posembed.resize_checkpoint``.
 
     Raises:
         ArgumentError: not a model of transformers, or a size or method that cannot be used.
-        CheckpointError: no table, or not one alone, can be meant; something that hangs on it is not understood.
+        CheckpointError: no table, or several, could be meant; something that depends on it is not understood.
     """
-    config = config_of(model)
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
-    edit = plan_edit(config, tensors, length=length, image_size=size, grid=grid, method=method, table=table)
-    assert edit.config is not None
-    old, new = (build_with_buffers(each) for each in (config, edit.config))
-    buffers = dict(changed_buffers(model, old, new))
-    # Everything that can be refused has been; from here on, only assignments.
-    for change in edit.tables:
-        assert change.after is not None
-        replace_parameter(model, model.get_parameter(change.key), change.after)
-    for name, buffer in buffers.items():
-        module, _, own_name = name.rpartition(".")
-        model.get_submodule(module)._buffers[own_name] = buffer
-    for name, module in old.named_modules():
-        live, rebuilt = model.get_submodule(name), new.get_submodule(name)
-        for attribute, value in changed_numbers(module, rebuilt):
-            setattr(live, attribute, value)
-        if hasattr(module, "config"):
-            for attribute, value in changed_numbers(module.config, rebuilt.config):
-                setattr(live.config, attribute, value)
-    update_config(model, edit)
-    return edit
-
-
-def build_with_buffers(config: dict[str, Any]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)  # buffers that are drawn come out the same
-        return build_on_meta(config_object(config), buffers=True)
-
-
-def config_of(model: nn.Module) -> dict[str, Any]:
     import transformers
 
     name = type(model).__name__
     if not isinstance(model, transformers.PreTrainedModel) or getattr(transformers, name, None) is not type(model):
         raise ArgumentError(f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint")
-    return {**model.config.to_dict(), "architectures": [name]}
+    config = {**model.config.to_dict(), "architectures": [name]}
+    tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+    edit = plan_edit(config, tensors, length=length, image_size=image_size, grid=grid, method=method, table=table)
+    with torch.random.fork_rng(devices=[]):  # random buffers come out the same
+        torch.default_generator.manual_seed(0)
+        old = build_on_meta(config_object(config), buffers=True)
+        torch.default_generator.manual_seed(0)
+        new = build_on_meta(config_object(edit.config or config), buffers=True)
+    buffers = dict(changed_buffers(model, old, new))
+    # All refusals are above; from here on, only assignments.
+    for change in edit.tables:
+        replace_parameter(model, model.get_parameter(change.key), change.after)
+    for name, buffer in buffers.items():
+        path, _, own_name = name.rpartition(".")
+        model.get_submodule(path)._buffers[own_name] = buffer
+    for path, module in old.named_modules():
+        copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
+        if hasattr(module, "config"):
+            copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
+    section, field, value = model.config, edit.target.field, edit.target.value  # no module may hold this section
+    for name in field.path[:-1] if field else ():
+        section = getattr(section, name)
+    if field:
+        setattr(section, field.path[-1], list(value) if isinstance(value, tuple) else value)
+    generation = getattr(model, "generation_config", None)
+    writes = edit.target.is_text and "decoder" in edit.sides
+    if writes and generation is not None and generation.max_length == edit.target.length[0]:
+        generation.max_length = edit.target.length[1]
+    return edit
 
 
 def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
-    """Put a new parameter wherever the old one stands: shared tables stay shared."""
+    """Replaces a parameter in every module that holds it, so that shared tables stay shared."""
     new = nn.Parameter(values.to(old.device, old.dtype), requires_grad=old.requires_grad)
     for module in model.modules():
         for name, parameter in module._parameters.items():
@@ -85,44 +81,25 @@ def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> No
 
 
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The live model's buffers that differ between two builds of it, as the new one has them.
+    """Yields the live model's buffers that differ between two builds of it, as the new one has them.
 
-    A mask's pattern alone does not say how it goes on: GPT-Neo's is a window once the length exceeds it.
+    A mask's pattern alone does not show how it continues: GPT-Neo's is a window once the length exceeds it.
     """
     before = dict(old.named_buffers())
     for name, buffer in new.named_buffers():
         if name in before and before[name].shape == buffer.shape and torch.equal(before[name], buffer):
             continue
         live = model.get_buffer(name)
-        if name in before and torch.equal(live.cpu(), before[name].to(live.dtype)):
-            yield name, buffer.to(live.device, live.dtype)
-        else:
+        if name not in before or not torch.equal(live.cpu(), before[name].to(live.dtype)):
             raise CheckpointError(
-                f"{name}: hangs on the length too, and is not what the model starts with; not resized"
+                f"{name}: depends on the length too, and is not what the model starts with; not resized"
             )
+        yield name, buffer.to(live.device, live.dtype)
 
 
-def changed_numbers(old: object, new: object) -> Iterator[tuple[str, Any]]:
-    """Plain attributes (num_embeddings, max_positions, image_size) that differ between two builds of a module or
-    of its config."""
+def copy_numbers(old: Any, new: Any, live: Any) -> None:
+    """Sets plain attributes (num_embeddings, max_positions, image_size) that differ between two builds."""
     for name, value in vars(new).items():
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
         if is_number and vars(old).get(name) != value:
-            yield name, value
-
-
-def update_config(model: nn.Module, edit: Edit) -> None:
-    """The new value in the model's config, where no module may hold it, and in its settings of generation."""
-    table, value = edit.target.tables[0][0], edit.target.value
-    assert table.config_field is not None
-    section = model.config
-    for name in table.config_field[:-1]:
-        section = getattr(section, name)
-    field = table.config_field[-1]
-    stored = list(value) if isinstance(value, tuple) else value
-    setattr(section, field, stored)
-    generation = getattr(model, "generation_config", None)
-    writes = edit.target.is_text and "decoder" in edit.sides
-    if writes and generation is not None and generation.max_length == edit.target.length[0]:
-        generation.max_length = edit.target.length[1]
-    assert getattr(section, field) == stored, dotted(table.config_field)
+            setattr(live, name, value)

@@ -1,10 +1,11 @@
-"""A checkpoint with longer, shorter or re-gridded position tables: ``posembed.resize_checkpoint``."""
+"""Writes a checkpoint with longer, shorter or re-gridded position tables: ``posembed.resize_checkpoint``."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,24 +14,16 @@ from typing import Any
 from torch import Tensor
 
 from posembed._version import __version__
-from posembed.checkpoints.earlier import RECORD
-from posembed.checkpoints.edit import Edit, TensorChange, plan_edit
-from posembed.checkpoints.files import Checkpoint, open_checkpoint
-from posembed.checkpoints.find import dotted
-from posembed.checkpoints.json_files import LargeJson, encodable, json_text, read_json
-from posembed.checkpoints.other_files import other_files
-from posembed.checkpoints.settings import (
-    TOKENIZER,
-    Setting,
-    audio_settings,
-    config_settings,
-    generation_settings,
-    image_settings,
-    length_settings,
-    with_settings,
-)
-from posembed.checkpoints.tensor_files import open_file, tensor_bytes
-from posembed.checkpoints.write import started_copy
+from posembed.checkpoints.edit import Edit, TableChange, plan_edit
+from posembed.checkpoints.found import Size
+from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.copies import whole_copy
+from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
+from posembed.modelfiles.other_files import other_files
+from posembed.modelfiles.raw_files import open_file
+from posembed.modelfiles.safetensors import tensor_bytes
 
 MODEL_CARD = "README.md"
 
@@ -39,8 +32,8 @@ MODEL_CARD = "README.md"
 class Resize:
     """What a resize changes, or changed.
 
-    edit: tensors and config. settings: values in the other files of settings, and those that repeat one in the
-    config. left_out: files that the copy goes without. record: what posembed.json says of it.
+    edit: tensors and config. settings: values in the settings files, and those in the config that repeat one.
+    left_out: files that the copy leaves out. record: its entry in posembed.json.
     """
 
     source: str
@@ -55,29 +48,29 @@ def resize_checkpoint(
     out: str | Path,
     *,
     length: int | None = None,
-    image_size: int | tuple[int, int] | None = None,
-    grid: tuple[int, int] | None = None,
+    image_size: int | Size | None = None,
+    grid: Size | None = None,
     method: str | None = None,
     table: str | None = None,
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Resize:
-    """Copy a checkpoint with position tables of another length, and with everything that has to change with them.
+    """Copies a checkpoint with position tables of another length, and with everything that must change with them.
 
-    The table, the tensors that hang on it, the config and the settings beside it change together, or nothing does.
+    The table, the tensors that depend on it, the config and the settings beside it change together, or nothing does.
     Every other tensor and file is copied byte for byte; ``source`` is never written to, and ``out`` is whole or
     absent. Pickled weights are written as safetensors.
 
     Args:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
-        out: a place that is not there yet: a folder, or a ``.safetensors`` file where ``source`` is one file.
-        length: how many positions a person may feed, whatever rows the table reserves beside them.
+        out: a new folder, or a new ``.safetensors`` file if ``source`` is one file.
+        length: the number of positions that a person may feed, without the rows that the table reserves.
         image_size: for image tables, the new side, or (height, width), in pixels.
         grid: for image tables, the new (height, width) in patches.
-        method: a name of ``posembed.resize_table``; its default otherwise.
-        table: the key of the table that is meant, where there are several, or where one was only guessed.
+        method: a name of ``posembed.resize_table``; by default its default.
+        table: the key of the table, if there are several, or if it was only guessed.
         overwrite: replace ``out`` if it holds nothing but an earlier resize, unchanged.
-        dry_run: write nothing; only say what would change.
+        dry_run: write nothing, only report what would change.
 
     Raises:
         ArgumentError: a size or a method that cannot be used.
@@ -85,44 +78,30 @@ def resize_checkpoint(
     """
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    arguments = {"length": length, "image_size": size, "grid": grid, "method": method, "table": table}
+    arguments = {"length": length, "image_size": image_size, "grid": grid, "method": method, "table": table}
     if dry_run:
         return plan_resize(checkpoint, name, **arguments)
-    with started_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
+    with whole_copy(checkpoint, Path(out), overwrite=overwrite) as copy:
         resize = plan_resize(checkpoint, name, **arguments)
-        copy.finish(
+        copy.write(
             tensors=resize.edit.tensors,
             documents=new_documents(checkpoint, resize),
-            metadata={"posembed": json_text(with_record(earlier_record(checkpoint), resize), one_line=True)},
+            metadata={"posembed": json_text(with_record(checkpoint, resize), one_line=True)},
         )
     return resize
 
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
-    """All that changes, with nothing written. arguments: as for ``plan_edit``."""
+    """Plans all that changes, with nothing written. arguments: as for ``plan_edit``."""
     others = other_files(checkpoint).left_out  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
-    settings = tuple(changed_settings(checkpoint, edit))
-    beside = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
-    return Resize(name, edit, settings, (*others, *beside), new_record(name, edit, settings))
-
-
-def changed_settings(checkpoint: Checkpoint, edit: Edit) -> list[Setting]:
-    target = edit.target
-    settings = list(config_settings(checkpoint, target))
-    if target.image_size is not None:
-        settings += image_settings(checkpoint, *target.image_size, target.length)
-    elif target.is_text:
-        settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
-        settings += generation_settings(checkpoint, *target.length) if "decoder" in edit.sides else ()
-    else:
-        settings += audio_settings(checkpoint, *target.length)
-    return settings
+    settings = changed_settings(checkpoint, edit)
+    pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
+    return Resize(name, edit, settings, (*others, *pickled), new_record(name, edit, settings))
 
 
 def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
-    """Every text file that changes, whole, by its path inside the checkpoint."""
+    """Returns every text file that changes, whole, by its path inside the checkpoint."""
     if checkpoint.folder is None:
         return {}
     inside = checkpoint.folder.relative_to(checkpoint.root)
@@ -140,86 +119,71 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
         with open_file(checkpoint.folder / name) as file:
             one_line = b"\n" not in file.read().strip()
         documents[inside / name] = json_text(with_settings(settings or {}, changes), one_line=one_line)
-    documents[Path(RECORD)] = json_text(with_record(earlier_record(checkpoint), resize))
+    documents[Path(RECORD)] = json_text(with_record(checkpoint, resize))
     card = checkpoint.root / MODEL_CARD
     if card.is_file():
-        with open_file(card) as file:  # bytes that are no UTF-8 come out as they went in
+        with open_file(card) as file:  # bytes that are not UTF-8 come out as they went in
             text = file.read().decode("utf-8", "surrogateescape")
         documents[Path(MODEL_CARD)] = text.rstrip("\n") + "\n\n" + card_paragraph(resize)
     return documents
 
 
-def earlier_record(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the checkpoint tells of its earlier resizes: in posembed.json, or in the metadata of a bare file."""
-    if checkpoint.folder is not None:
-        path = checkpoint.root / RECORD
-        return dict(read_json(path)) if path.exists() else {}
-    try:
-        record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
-    except ValueError:  # not posembed's own
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def with_record(record: dict[str, Any], resize: Resize) -> dict[str, Any]:
+def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
+    """Returns the checkpoint's record of earlier resizes with this one: of posembed.json, or of a file's metadata."""
+    record: Any = {}
+    if checkpoint.folder is None:
+        with suppress(ValueError):  # somebody else's metadata
+            record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
+    elif (path := checkpoint.root / RECORD).exists():
+        record = read_json(path)
+    record = record if isinstance(record, dict) else {}
     earlier = record.get("resizes")
     return {**record, "resizes": [*(earlier if isinstance(earlier, list) else []), resize.record]}
 
 
 def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:
-    """What posembed.json keeps: time, from, to, method, versions, and changed tensors' hashes before and after."""
+    """Returns the entry for posembed.json: time, lengths, methods, versions, hashes of changed tensors."""
     before, after = edit.target.length
-    field = edit.target.tables[0][0].config_field
+    versions = {"posembed": __version__}
+    for package in ("torch", "transformers"):
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
     return {
         "source": source,
         "time": int(time.time()) // 2 * 2,
         "from": before,
         "to": after,
-        "config_field": None if field is None else dotted(field),
-        "versions": {name: found for name in ("posembed", "torch", "transformers") if (found := version_of(name))},
+        "config_field": None if edit.target.field is None else str(edit.target.field),
+        "versions": versions,
         "tensors": [
             {
                 "key": change.key,
                 "method": change.how,
                 "shape": [list(change.before.shape), None if change.after is None else list(change.after.shape)],
-                "sha256": [sha256(change.before), None if change.after is None else sha256(change.after)],
-                **({"leading_rows_kept": change.kept} if change in edit.tables else {}),
+                "sha256": [sha256(change.before), sha256(change.after)],
+                **({"leading_rows_kept": change.kept} if isinstance(change, TableChange) else {}),
             }
             for change in (*edit.tables, *edit.others)
         ],
         "settings": [
-            {"file": setting.file, "field": dotted(setting.path), "value": [setting.before, setting.after]}
+            {"file": setting.file, "field": ".".join(setting.path), "value": [setting.before, setting.after]}
             for setting in settings
         ],
     }
 
 
-def version_of(package: str) -> str | None:
-    if package == "posembed":
-        return __version__
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def sha256(tensor: Tensor) -> str:
-    return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
+def sha256(tensor: Tensor | None) -> str | None:
+    return None if tensor is None else hashlib.sha256(tensor_bytes(tensor)).hexdigest()
 
 
 def card_paragraph(resize: Resize) -> str:
-    """The paragraph at the end of the model card."""
+    """Returns the paragraph at the end of the model card."""
     before, after = resize.edit.target.length
     lines = [f"## Position table resized from {before} to {after} positions", ""]
     for change in resize.edit.tables:
-        lines.append(table_sentence(change))
-    lines.append("New rows are computed, not trained; the quality at the new length is for an evaluation to say.")
+        kept = f"; its first {change.kept} rows are unchanged" if change.kept else ""
+        rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
+        lines.append(f"`{change.key}` went from {rows} by {change.how}{kept}.")
+    lines.append("New rows are computed, not trained: evaluate the model at the new length before you rely on it.")
     lines.append(f"Made with posembed {__version__} from {resize.source}; `{RECORD}` has the details.")
     return "\n".join(lines) + "\n"
-
-
-def table_sentence(change: TensorChange) -> str:
-    assert change.after is not None
-    kept = f"; its first {change.kept} rows are unchanged" if change.kept else ""
-    rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
-    return f"`{change.key}` went from {rows} by {change.how}{kept}."

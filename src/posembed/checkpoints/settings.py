@@ -1,4 +1,4 @@
-"""Settings that repeat a length or an image size: of the tokenizer, of generation, of the image processor."""
+"""Settings that repeat a length or an image size: of the config, tokenizer, generation and image processor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from operator import itemgetter
 from typing import Any
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.files import Checkpoint
-from posembed.checkpoints.json_files import LargeJson
+from posembed.checkpoints.edit import Edit
+from posembed.checkpoints.found import Size, section
 from posembed.checkpoints.layouts import pair
 from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint
+from posembed.modelfiles.json_files import LargeJson
 
 # sentence-transformers names its settings after the model that it first wrapped.
 SENTENCE_SETTINGS = tuple(
@@ -21,10 +23,11 @@ SENTENCE_SETTINGS = tuple(
     for name in ("bert", "roberta", "distilbert", "xlm-roberta", "camembert", "albert", "xlnet")
 )
 TOKENIZER = "tokenizer.json"
+PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
-# The names of a size's numbers, and what each is of an image (height, width).
-SIDES: Mapping[str, Callable[[tuple[int, int]], int]] = {
+# The names of the numbers in a size, and what each is of an image (height, width).
+SIDES: Mapping[str, Callable[[Size], int]] = {
     "height": itemgetter(0), "max_height": itemgetter(0), "width": itemgetter(1), "max_width": itemgetter(1),
     "shortest_edge": min, "longest_edge": max,
 }  # fmt: skip
@@ -33,7 +36,7 @@ IMAGE_TOKENS = ("image_seq_length", "num_image_tokens")
 
 @dataclass(frozen=True)
 class Setting:
-    """One value in one JSON file that changes. path: where it stands in the file."""
+    """One value in one JSON file that changes. path: its place in the file."""
 
     file: str
     path: tuple[str, ...]
@@ -41,105 +44,112 @@ class Setting:
     after: Any
 
 
+def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
+    """Returns every setting that an edit changes, those of the config first."""
+    target = edit.target
+    settings = list(config_settings(checkpoint, target))
+    if target.image_size is not None:
+        settings += image_settings(checkpoint, *target.image_size, target.length)
+    elif target.is_text:
+        settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
+        longest, (old, new) = (checkpoint.settings("generation_config.json") or {}).get("max_length"), target.length
+        if "decoder" in edit.sides and type(longest) is int and (longest == old or longest > new):
+            settings.append(Setting("generation_config.json", ("max_length",), longest, new))
+    else:
+        settings += audio_settings(checkpoint, *target.length)
+    return tuple(setting for setting in settings if setting.before != setting.after)
+
+
 def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
-    """The config's own field, and what repeats it there: GPT-2's n_ctx, timm's input_size, tokens per image."""
-    config, table = checkpoint.config, target.tables[0][0]
-    if config is None or table.config_field is None:
+    """Yields the config's own field, and what repeats it: GPT-2's n_ctx, timm's input_size, tokens per image."""
+    config, field = checkpoint.config, target.field
+    if config is None or field is None:
         return
-    name, path = checkpoint.config_name, table.config_field
-    before = at(config, path[:-1]).get(path[-1])
+    name, path = checkpoint.config_name, field.path
+    before = section(config, path[:-1]).get(path[-1])
     yield Setting(name, path, before, list(target.value) if isinstance(target.value, tuple) else target.value)
-    if config.get("n_ctx") == table.config_value and path == ("n_positions",):
+    if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
     if target.image_size is None:
         return
-    trained = at(config, ("pretrained_cfg",)).get("input_size")
+    trained = section(config, ("pretrained_cfg",)).get("input_size")
     if isinstance(trained, list) and len(trained) == 3:
         yield Setting(name, ("pretrained_cfg", "input_size"), trained, [trained[0], *target.image_size[1]])
-    prepared = at(config, ("preprocess_cfg",)).get("size")
+    prepared = section(config, ("preprocess_cfg",)).get("size")
     if (sides := sides_of(prepared)) and sides == sides_of(prepared, of=target.image_size[0]):
         yield Setting(name, ("preprocess_cfg", "size"), prepared, scaled(prepared, *target.image_size))
     for above in ((), ("text_config",), ("vision_config",)):
-        for field in IMAGE_TOKENS:
-            if at(config, above).get(field) == target.length[0]:
-                yield Setting(name, (*above, field), target.length[0], target.length[1])
+        yield from image_tokens(name, above, section(config, above), target.length)
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """What says how many tokens a person may feed. old, new: usable lengths."""
+    """Yields the limits on the tokens that are read. old, new: usable lengths."""
     tokenizer = checkpoint.settings("tokenizer_config.json")
-    if tokenizer is not None and (limit := tokenizer.get("model_max_length")) != within(limit, old, new):
+    if tokenizer is not None:
+        limit = tokenizer.get("model_max_length")
         yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
     if checkpoint.folder is not None and (checkpoint.folder / TOKENIZER).exists():
         large = LargeJson(checkpoint.folder / TOKENIZER)
-        longest = large.get("truncation", "max_length")
-        if longest is not None and longest != within(longest, old, new):
+        if (longest := large.get("truncation", "max_length")) is not None:
             yield Setting(TOKENIZER, ("truncation", "max_length"), longest, within(longest, old, new))
-        padded = large.get("padding", "strategy", "Fixed")
-        if type(padded) is int and padded > new:
-            yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, new)
+        if type(padded := large.get("padding", "strategy", "Fixed")) is int:
+            yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, min(padded, new))
     for name in SENTENCE_SETTINGS:
-        longest = (sentence := checkpoint.settings(name) or {}).get("max_seq_length")
-        if "max_seq_length" in sentence and longest != within(longest, old, new):
+        if "max_seq_length" in (sentence := checkpoint.settings(name) or {}):
+            longest = sentence["max_seq_length"]
             yield Setting(name, ("max_seq_length",), longest, within(longest, old, new))
 
 
-def generation_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """What says how many tokens are written. old, new: usable lengths."""
-    limit = (checkpoint.settings("generation_config.json") or {}).get("max_length")
-    if type(limit) is int and (limit == old or limit > new):
-        yield Setting("generation_config.json", ("max_length",), limit, new)
-
-
 def within(limit: Any, old: int, new: int) -> Any:
-    """A limit on texts for another length: it follows a longer table, and a shorter one only where it must."""
+    """Returns a limit on texts for another length: it follows a longer table, and a shorter one only if it must."""
     return min(limit, new) if new < old and isinstance(limit, int | float) else new
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """What says how long a piece of sound is cut, for a model that wants exactly that (Whisper).
+    """Yields the length of the pieces of sound, whole seconds, for a model that takes exactly that (Whisper)."""
+    for name, above, part in processor_sections(checkpoint, "feature_extractor"):
+        sizes: dict[str, Any] = {field: part.get(field) for field in SOUND_SIZES}
+        frames = sizes["nb_max_frames"]
+        if any(type(size) is not int for size in sizes.values()) or frames not in (old, 2 * old):
+            continue
+        for field, size in sizes.items():
+            if size * new % old:
+                raise CheckpointError(
+                    f"{name}: {field}={size} is for {old} positions, and is no whole number for {new}; pass a "
+                    f"multiple of {old // math.gcd(old, *sizes.values())} positions"
+                )
+            yield Setting(name, (*above, field), size, size * new // old)
 
-    Raises:
-        CheckpointError: the processor cuts whole seconds, and the new length is none.
-    """
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        settings = checkpoint.settings(name) or {}
-        for above in ((), ("feature_extractor",)):
-            section = at(settings, above)
-            sizes: dict[str, Any] = {field: section.get(field) for field in SOUND_SIZES}
-            frames = sizes["nb_max_frames"]
-            if any(type(size) is not int for size in sizes.values()) or frames not in (old, 2 * old):
-                continue
+
+def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[int, int]) -> Iterator[Setting]:
+    """Yields the sizes to which images are scaled. cells: the number of patches before and after."""
+    for name, above, part in processor_sections(checkpoint, "image_processor"):
+        sizes = {field: part[field] for field in IMAGE_SIZES if sides_of(part.get(field))}
+        if any(sides_of(size) == sides_of(size, of=old) for size in sizes.values()):
             for field, size in sizes.items():
-                if size * new % old:
-                    raise CheckpointError(
-                        f"{name}: {field}={size} is for {old} positions, and is no whole number for {new}; pass a "
-                        f"multiple of {old // math.gcd(old, *sizes.values())} positions"
-                    )
-                yield Setting(name, (*above, field), size, size * new // old)
+                after = scaled(size, old, new, covers=field == "size" and "crop_size" in sizes)
+                yield Setting(name, (*above, field), size, after)
+        yield from image_tokens(name, above, part, cells)
 
 
-def image_settings(
-    checkpoint: Checkpoint, old: tuple[int, int], new: tuple[int, int], cells: tuple[int, int]
-) -> Iterator[Setting]:
-    """What says how large an image is made. old, new: (height, width); cells: patches before and after."""
-    for name in ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"):
+def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
+    """Yields (file, path, section) of each processor: the whole file, and its section ``inner``."""
+    for name in PROCESSORS:
         settings = checkpoint.settings(name) or {}
-        for above in ((), ("image_processor",)):
-            section = at(settings, above)
-            sizes = {field: section[field] for field in IMAGE_SIZES if sides_of(section.get(field))}
-            if any(sides_of(size) == sides_of(size, of=old) for size in sizes.values()):
-                for field, size in sizes.items():
-                    covers = field == "size" and "crop_size" in sizes
-                    if (after := scaled(size, old, new, covers=covers)) != size:
-                        yield Setting(name, (*above, field), size, after)
-            for field in IMAGE_TOKENS:
-                if section.get(field) == cells[0]:
-                    yield Setting(name, (*above, field), cells[0], cells[1])
+        yield name, (), settings
+        yield name, (inner,), section(settings, (inner,))
 
 
-def sides_of(size: Any, of: tuple[int, int] | None = None) -> dict[str, int]:
-    """The numbers in an image processor's size by name, or what an image (height, width) has in their place."""
+def image_tokens(
+    name: str, above: tuple[str, ...], part: Mapping[str, Any], cells: tuple[int, int]
+) -> Iterator[Setting]:
+    for field in IMAGE_TOKENS:
+        if part.get(field) == cells[0]:
+            yield Setting(name, (*above, field), *cells)
+
+
+def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
+    """Returns the numbers in an image processor's size by name, or those of an image ``of`` (height, width)."""
     if not isinstance(size, dict):
         both = pair(size)
         size = {} if both is None else dict(zip(("height", "width"), both, strict=True))
@@ -147,8 +157,8 @@ def sides_of(size: Any, of: tuple[int, int] | None = None) -> dict[str, int]:
     return sides if of is None else {name: SIDES[name](of) for name in sides}
 
 
-def scaled(size: Any, old: tuple[int, int], new: tuple[int, int], *, covers: bool = False) -> Any:
-    """A size in the form that it has, changed as the image's is, so that what stood over a crop still does.
+def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
+    """Returns a size in its own form, scaled as the image's is, so that it still covers a crop.
 
     covers: whether the image is then cropped, so that an edge that may be either side must do for both.
     """
@@ -166,20 +176,11 @@ def scaled(size: Any, old: tuple[int, int], new: tuple[int, int], *, covers: boo
     return max(height, width) if height == width or (covers and size != max(old)) else [height, width]
 
 
-def at(settings: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """The section under ``path``, or an empty one."""
-    for name in path:
-        section = settings.get(name)
-        settings = section if isinstance(section, dict) else {}
-    return settings
-
-
 def with_settings(settings: Mapping[str, Any], changes: list[Setting]) -> dict[str, Any]:
-    """A copy of a JSON object with its changes made."""
     changed = copy.deepcopy(dict(settings))
     for change in changes:
-        section = changed
+        part = changed
         for name in change.path[:-1]:
-            section = section.setdefault(name, {})
-        section[change.path[-1]] = change.after
+            part = part.setdefault(name, {})
+        part[change.path[-1]] = change.after
     return changed

@@ -1,4 +1,4 @@
-"""Small copies of transformers' models, cheap enough to be run once, and what they are fed."""
+"""Small copies of transformers' models, cheap enough to be run once, and their inputs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from posembed.checkpoints.found import Size
 from posembed.checkpoints.rebuild import LAYERS
 
 HEADS = re.compile(r"heads$|^n_head$")
@@ -19,7 +20,7 @@ FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 SHORT_TEXT = 8
-MOST_NUMBERS = 64_000_000  # of a copy, or of an image: 256 MB
+MOST_NUMBERS = 64_000_000  # in a copy or an image: 256 MB
 
 
 class NotTried(Exception):  # noqa: N818 - never leaves this folder
@@ -27,11 +28,11 @@ class NotTried(Exception):  # noqa: N818 - never leaves this folder
 
 
 class TooLarge(NotTried):
-    """Why none was run: it, or what it is fed, would take too much memory."""
+    """Why none was run: it, or its input, would take too much memory."""
 
 
 def models_around(model: nn.Module, name: str) -> Iterator[str]:
-    """The paths of transformers' models inside ``model`` that hold the parameter ``name``, the smallest first."""
+    """Yields the paths of transformers' models inside ``model`` that hold the parameter ``name``, smallest first."""
     from transformers import PreTrainedModel
 
     parts = name.split(".")
@@ -42,11 +43,7 @@ def models_around(model: nn.Module, name: str) -> Iterator[str]:
 
 
 def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
-    """A model of the same class on the CPU with few layers and tokens and, if ``narrow``, few heads.
-
-    Raises:
-        TooLarge: it would still be large. What the class raises at its config comes through.
-    """
+    """Builds a model of the same class on the CPU with few layers and tokens and, if ``narrow``, few heads."""
     config: Any = copy.deepcopy(model.config)
     make_small(config, narrow=narrow)
     kind: Any = type(model)
@@ -56,13 +53,13 @@ def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
         raise TooLarge(f"{kind.__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
-        if not parameter.any():  # gates and scales that start at zero would hide what is read
+        if not parameter.any():  # gates and scales that start at zero would hide which rows are read
             nn.init.normal_(parameter, std=0.02)
     return small
 
 
 def make_small(config: Any, *, narrow: bool) -> None:
-    """Change a config object, and those inside it, in place. Lengths and image sizes stay as they are."""
+    """Changes a config object, and those inside it, in place. Lengths and image sizes stay."""
     from transformers import PretrainedConfig
 
     numbers = {name: value for name, value in vars(config).items() if type(value) is int}
@@ -74,7 +71,7 @@ def make_small(config: Any, *, narrow: bool) -> None:
     for name, value in numbers.items():
         if LAYERS.search(name) and value > FEW:
             for other, items in list(vars(config).items()):
-                if isinstance(items, list | tuple) and len(items) == value:  # what is listed layer by layer
+                if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
                     setattr(config, other, items[:FEW])
             setattr(config, name, FEW)
         elif narrow and HEADS.search(name):
@@ -86,7 +83,7 @@ def make_small(config: Any, *, narrow: bool) -> None:
         elif name.endswith("_token_id"):
             setattr(config, name, min(value, FEW_TOKENS - 1))
     if isinstance(getattr(config, "mask_ratio", None), float):
-        config.mask_ratio = 0.0  # MAE's encoder leaves most patches out
+        config.mask_ratio = 0.0  # MAE's encoder drops most patches
     for inner in list(vars(config).values()):
         if isinstance(inner, PretrainedConfig):
             make_small(inner, narrow=narrow)
@@ -97,7 +94,7 @@ def takes_text(model: nn.Module) -> bool:
 
 
 def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
-    """What a model's forward takes of a random text of so many tokens. Raises NotTried where it takes none."""
+    """Returns the arguments of a model's forward for a random text. Raises NotTried if it takes none."""
     if not takes_text(model):
         raise NotTried("it takes no text")
     accepted = inspect.signature(model.forward).parameters
@@ -118,8 +115,11 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     return others | {name: value for name, value in given.items() if name in accepted}
 
 
-def image_inputs(model: nn.Module, size: tuple[int, int]) -> Iterator[dict[str, Any]]:
-    """What a model's forward takes of a random image (height, width) or video, and of a text, if of both."""
+def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
+    """Yields the arguments of a model's forward for a random image or video, with a text if it takes both.
+
+    The image is the last of them.
+    """
     accepted = inspect.signature(model.forward).parameters
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
     name = next((name for name in ("pixel_values", "image", "images") if name in accepted), None)
@@ -132,7 +132,7 @@ def image_inputs(model: nn.Module, size: tuple[int, int]) -> Iterator[dict[str, 
 
 
 def floats_in(outputs: Any) -> Iterator[Tensor]:
-    """The tensors of a model's output through which a gradient can flow."""
+    """Yields the tensors of a model's output through which a gradient can flow."""
     if isinstance(outputs, Tensor):
         if outputs.is_floating_point() and outputs.requires_grad:
             yield outputs

@@ -1,4 +1,4 @@
-"""A small copy of a model is run before and after a resize, to see that it reads its table as the layout says.
+"""Runs small copies of a model before and after a resize, to see that it reads its table as the layout says.
 
 Shapes that agree do not show that a model works at a new size: some models read a table by coordinates or
 interpolate it, some take square images only. The gradients of one run show which rows are read: token i of a text
@@ -7,7 +7,8 @@ must read the row of position i, and each patch of an image the row of its own c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from posembed.checkpoints.found import Size
 from posembed.checkpoints.rebuild import first_line, quiet
 from posembed.checkpoints.small import (
     NotTried,
@@ -29,9 +31,18 @@ from posembed.tables.layout import TableLayout
 
 LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # some models want a multiple of something
-MOST_CELLS = 1024  # of a grid that are compared with all others
+MOST_CELLS = 1024  # of a grid, compared with all others
 TOLERANCE = 1e-4
-LOUDER = 10  # times the usual first weights
+LOUDER = 10  # times the usual initial weights
+
+
+@dataclass(frozen=True)
+class Image:
+    """The size of an image and of its patches in pixels, and the grid of patches."""
+
+    size: Size
+    patch: Size
+    grid: Size
 
 
 @dataclass(frozen=True)
@@ -39,23 +50,20 @@ class Reading:
     """A claim about how a model reads a table.
 
     model: on meta. name: the table's parameter in it. length: how many positions the table holds.
-    image_size, patch: (height, width) in pixels, where the positions are patches of an image.
+    image: None if the positions are those of a text.
     """
 
     model: nn.Module
     name: str
     layout: TableLayout
     length: int
-    image_size: tuple[int, int] | None = None
-    patch: tuple[int, int] | None = None
+    image: Image | None = None
 
 
 def contradiction(before: Reading, after: Reading) -> str:
-    """What speaks against a resize when small copies of the model are run; empty where nothing does.
+    """Returns what speaks against a resize when small copies of the model are run; empty if nothing does.
 
-    Raises:
-        NotTried: the model could not be run at the size that it has, or takes too much memory at the new one, so
-            that nothing was established.
+    Raises NotTried if the model could not be run at its old size, or takes too much memory at the new one.
     """
     reasons = []
     for path in models_around(before.model, before.name):
@@ -66,9 +74,8 @@ def contradiction(before: Reading, after: Reading) -> str:
                 reasons.append(reason)
                 continue
             try:
-                return (
-                    found or misreading(after, path, narrow=narrow) or other_answer(before, after, path, narrow=narrow)
-                )
+                found = found or misreading(after, path, narrow=narrow)
+                return found or other_answer(before, after, path, narrow=narrow)
             except TooLarge:
                 raise
             except NotTried as reason:
@@ -76,17 +83,25 @@ def contradiction(before: Reading, after: Reading) -> str:
     raise reasons[0] if reasons else NotTried("no model of transformers stands around it")
 
 
-def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
-    """What speaks against a reading in the model under ``path``. Raises NotTried where that cannot be run."""
-    model = reading.model.get_submodule(path)
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Runs models on the CPU with gradients, from a fixed seed, and leaves the caller's modes and generators alone."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
-        torch.default_generator.manual_seed(0)  # no generator of another device
+        torch.default_generator.manual_seed(0)  # and no generator of another device
+        yield
+
+
+def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
+    """Returns what speaks against a reading in the model under ``path``. Raises NotTried if that cannot be run."""
+    model = reading.model.get_submodule(path)
+    with undisturbed():
         try:
             small = small_copy(model, narrow=narrow)
             table = small.get_parameter(reading.name.removeprefix(f"{path}."))
             table.requires_grad = True  # fixed sinusoids have none
-            wrong = wrong_line if reading.image_size is None else wrong_grid
-            return wrong(small, table, reading)
+            if reading.image is None:
+                return wrong_line(small, table, reading)
+            return wrong_grid(small, table, reading.layout, reading.image)
         except TooLarge:
             raise
         except Exception as error:  # each model has errors of its own
@@ -94,68 +109,64 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """What is said where a text that reads the same rows gets another answer at the new length: more than the
-    table hangs on it then, such as DeBERTa's buckets of distances."""
-    if before.image_size is not None:
+    """Reports a text that reads the same rows and gets another answer at the new length.
+
+    More than the table depends on the length then, such as DeBERTa's buckets of distances.
+    """
+    if before.image is not None:
         return ""  # an image of another size is another input
-    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
-        torch.default_generator.manual_seed(0)
+    with undisturbed():
         old, new = (small_copy(reading.model.get_submodule(path), narrow=narrow) for reading in (before, after))
         with torch.no_grad():
             for parameter in old.parameters():
                 if parameter.dim() > 1:
-                    parameter.mul_(LOUDER)  # so that attention is not even, whatever the scores are
+                    parameter.mul_(LOUDER)  # so that attention is not uniform, whatever the scores are
             held = dict(new.named_parameters())
             for name, parameter in old.named_parameters():
                 shared = tuple(map(slice, map(min, parameter.shape, held[name].shape)))
                 held[name][shared] = parameter[shared]
-        for tokens in (min(before.length, after.length, LONGEST_TEXT), *SHORT_TEXTS):
-            if tokens > min(before.length, after.length):
-                break
+        shortest = min(before.length, after.length)
+        for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
             try:
                 inputs = text_inputs(old, tokens)
                 answers = [answer(model, inputs) for model in (old, new)]
             except Exception:  # not a multiple of what the model wants
                 continue
-            if not all(map(same, *answers)):
+            if not all(
+                one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
+                for one, other in zip(*answers, strict=False)
+            ):
                 return f"a text of {tokens} tokens, whose rows stay, gets another answer at the new length"
             return ""
     return ""
 
 
 def answer(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
-    torch.default_generator.manual_seed(0)  # some attention is drawn
+    torch.default_generator.manual_seed(0)  # some attention is random
     return [output.detach() for output in floats_in(model(**inputs))]
 
 
-def same(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and torch.allclose(first, second, rtol=TOLERANCE, atol=TOLERANCE)
-
-
 def wrong_line(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
-    """Token i must read the row of position i, in a text of full length and in a short one."""
+    """Checks that token i reads the row of position i, in a text of full length and in a short one."""
     full = min(reading.length, LONGEST_TEXT)
     failure = None
-    try:
-        if wrong := wrong_rows(model, table, reading.layout.front, full):
-            return wrong
-    except Exception as error:  # a shorter one may still show what the rows are
-        failure = error
-    for short in SHORT_TEXTS:
+    for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
-            if short < full and (wrong := wrong_rows(model, table, reading.layout.front, short)):
+            if wrong := wrong_rows(model, table, reading.layout.front, tokens):
                 return wrong
-            break
-        except Exception:  # not a multiple of what the model wants
-            continue
+        except Exception as error:  # a shorter text may still show what the rows are
+            failure = error if tokens == full else failure
+        else:
+            if tokens < full:
+                break
     if failure is not None:
         raise failure
     return ""
 
 
 def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -> str:
-    gradient = gradient_of(table, model, text_inputs(model, tokens))
-    read = set(gradient.any(dim=1).nonzero().flatten().tolist())
+    (gradient,) = gradients(model, text_inputs(model, tokens), table)
+    read = set(gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist())
     expected = set(range(front, front + tokens))
     if not read:
         raise NotTried(f"a text alone reads none of its rows in {type(model).__name__}")
@@ -165,18 +176,15 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
     return ""
 
 
-def wrong_grid(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
-    """Each patch must read the row of its own cell.
+def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Image) -> str:
+    """Checks that each patch reads the row of its own cell.
 
-    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W; about so
-    where a norm stands between the two. Each row's gradient must be most like that of its own patch.
+    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W; nearly so
+    if a norm stands between the two. Each row's gradient must be most like that of its own patch.
     """
-    assert reading.image_size is not None
-    assert reading.patch is not None
-    assert reading.layout.grid is not None
-    (height, width), (lines, columns) = reading.patch, reading.layout.grid
-    pixels, rows = image_gradients(model, table, reading.image_size)
-    rows = reading.layout.split(rows)[1]
+    (height, width), (lines, columns) = image.patch, image.grid
+    pixels, rows = image_gradients(model, table, image.size)
+    rows = layout.split(rows)[1]
     if not rows.any(dim=1).all():
         return "the model does not read a row for each patch"
     patches = pixels[:, : lines * height, : columns * width].unfold(1, height, height).unfold(2, width, width)
@@ -191,39 +199,35 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
     for projection in projections:
         expected = rows[some] @ projection.weight.detach().flatten(1)
         likeness = normalize(expected) @ normalize(patches).T
-        if torch.equal(likeness.argmax(dim=1), some) or close(expected, patches[some]):
+        error = (expected - patches[some]).abs().max() / patches[some].abs().max()
+        if torch.equal(likeness.argmax(dim=1), some) or error < TOLERANCE:
             return ""
     if not any(isinstance(projection, nn.Conv2d) for projection in projections):
         raise NotTried("it has no convolution of patches")
     return f"the patches of an image do not read the cells of a {lines} x {columns} grid, line by line"
 
 
-def close(expected: Tensor, actual: Tensor) -> bool:
-    return bool((expected - actual).abs().max() < TOLERANCE * actual.abs().max())
-
-
-def image_gradients(model: nn.Module, table: nn.Parameter, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """(C, height, width) and (N, D): the gradients at an image, summed over frames, and at a table."""
+def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:
+    """Returns the gradients at an image (C, height, width), summed over frames, and at a table (N, D)."""
     failure = None
     for inputs in image_inputs(model, size):
         image = list(inputs.values())[-1].requires_grad_()
         try:
-            rows = gradient_of(table, model, inputs)
+            rows, pixels = gradients(model, inputs, table, image)
         except Exception as error:
             failure = failure or error
             continue
-        assert image.grad is not None
-        return image.grad.flatten(0, -4).sum(dim=0), rows
+        return pixels.flatten(0, -4).sum(dim=0), rows.flatten(0, -2)
     raise failure or NotTried("it takes no pixel_values")
 
 
-def gradient_of(table: nn.Parameter, model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
-    """(N, D): the gradient at a table of a random linear function of all that a model gives."""
-    model.zero_grad()
-    outputs = [(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]
-    torch.stack(outputs).sum().backward()
-    gradient = torch.zeros_like(table) if table.grad is None else table.grad
-    return gradient.flatten(0, -2)
+def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Returns the gradients, at these tensors, of a random linear function of all that a model returns."""
+    total = torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
+    found = torch.autograd.grad(total, tensors, allow_unused=True)
+    return tuple(
+        torch.zeros_like(at) if gradient is None else gradient for at, gradient in zip(tensors, found, strict=True)
+    )
 
 
 def described(rows: set[int]) -> str:

@@ -7,7 +7,7 @@ import re
 import sys
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 def advise(*, table: int | None, runs: Path | None, json: bool, **given: Any) -> None:
     """Recommend one encoding for your needs, with reasons. Asks questions when no options are given."""
     from posembed.lab.advice.advise import advise as advice_for
-    from posembed.lab.advice.evidence import published_studies, study_of_folder
 
-    studies = ([study_of_folder(runs)] if runs is not None else []) + published_studies()
-    if given["length"] is None and given["grid"] is None:
-        if not _someone_is_there():
-            raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
+    if given["length"] is None and given["grid"] is None and _someone_is_there():
         _ask(given, table)
-    advice = advice_for(_needs(given, table), studies)
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen |= {name: _grid(chosen[name], name) for name in ("grid", "longest_grid") if name in chosen}
+    if "longest" in chosen:
+        chosen["longest"] = _length(chosen["longest"])
+    chosen["checkpoint"] = _existing(given["checkpoint"], table, chosen.get("grid"))
+    advice = advice_for(runs=runs, **chosen)
     if json:
         print(dumps(advice.to_dict(), indent=2))
     else:
@@ -103,32 +104,20 @@ def _ask(given: dict[str, Any], table: int | None) -> None:
         given["far"] = typer.confirm("Must the model retrieve tokens from far back?", default=False)
 
 
-def _needs(given: dict[str, Any], table: int | None) -> Needs:
-    """Returns the needs that the options describe. Options that were not given take the defaults of ``Needs``."""
-    found = {name: value for name, value in given.items() if value is not None}
-    grid = found["grid"] = _grid(found["grid"], "--grid") if "grid" in found else None
-    if "longest_grid" in found:
-        found["longest_grid"] = _grid(found["longest_grid"], "--longest-grid")
-    if grid is not None:
-        found = {"length": math.prod(grid), "vocabulary": 0, **found}
-    longest = math.prod(found.get("longest_grid") or grid) if grid is not None else found["length"]
-    found["longest"] = _length(found["longest"]) if "longest" in found else longest
-    found["checkpoint"] = _existing(found.get("checkpoint"), table, grid)
-    return Needs(**found)
-
-
-def _length(text: str) -> int | None:
+def _length(text: str) -> int | Literal["none"]:
     if text.lower() == "none":
-        return None
+        return "none"
     if re.fullmatch(r"\d{1,12}", text) is None:
         raise ArgumentError(f"--longest: expected a number of tokens, or none for no limit; got {text!r}")
     return int(text)
 
 
-def _grid(text: str, option: str) -> Grid:
+def _grid(text: str, name: str) -> Grid:
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text)
     if match is None:
-        raise ArgumentError(f"{option}: expected HEIGHTxWIDTH in patches, such as 14x14; got {text!r}")
+        raise ArgumentError(
+            f"--{name.replace('_', '-')}: expected HEIGHTxWIDTH in patches, such as 14x14; got {text!r}"
+        )
     return int(match[1]), int(match[2])
 
 
@@ -141,13 +130,11 @@ def _existing(checkpoint: str | None, table: int | None, grid: Grid | None) -> E
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if not checkpoint:
         return None
+    from posembed.checkpoints.found import PositionTable
     from posembed.checkpoints.inspect import inspect_checkpoint
 
-    report = inspect_checkpoint(checkpoint)
-    tables = [found for found in report.tables if found.table.kind == "learned" and found.table.layout is not None]
-    if not tables:
-        return Existing(None, source=checkpoint)
-    first = tables[0]
-    assert first.table.layout is not None
-    findings = tuple(str(finding) for finding in first.findings)
-    return Existing(first.table.length, first.table.layout.grid, checkpoint, findings)
+    for report in inspect_checkpoint(checkpoint).tables:
+        if isinstance(report.table, PositionTable) and report.table.kind == "learned":
+            findings = tuple(map(str, report.findings))
+            return Existing(report.table.length, report.table.layout.grid, checkpoint, findings)
+    return Existing(None, source=checkpoint)

@@ -1,8 +1,7 @@
-"""posembed encodings: every encoding of the lab, with what it learns at a size."""
+"""posembed encodings: every encoding by name, with what it learns at a size."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Annotated, Any
 
@@ -17,28 +16,32 @@ def encodings(
     heads: Annotated[int, typer.Option(help="Attention heads.")] = 12,
     length: Annotated[int, typer.Option(help="Training length in tokens.")] = 1024,
     layers: Annotated[int, typer.Option(help="Layers; the rolling table's window depends on them.")] = 12,
+    grid: Annotated[int, typer.Option(help="Patches along each side of an image.")] = 14,
     as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, for machines.")] = False,
 ) -> None:
-    """List the encodings that posembed compare knows: what each is, what it learns, and its paper."""
-    from posembed.lab.encodings import ENCODINGS, position_parameters
-    from posembed.lab.runs.spec import spec_of_size
+    """List the encodings: what each is, which models take it, what it learns, and its paper."""
+    import torch
 
-    sizes = {"width": width, "heads": heads, "train_length": length, "layers": layers}
-    # LongRoPE's factors, without which it is not built, are given and not learned.
-    spec = spec_of_size(rope_factors=(1.0,) * (width // max(heads, 1) // 2), **sizes)
-    rows: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "line": entry.line,
-            "parameters": position_parameters(dataclasses.replace(spec, encoding=name)),
-            "paper": entry.paper,
-        }
-        for name, entry in ENCODINGS.items()
-    ]
+    from posembed.lab.runs.spec import default_window
+    from posembed.nn.encodings import ENCODINGS, Sizes
+
+    # LongRoPE is not built without factors, which are given and not learned.
+    factors = (1.0,) * (width // max(heads, 1) // 2)
+    text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)
+    image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
+    rows: list[dict[str, Any]] = []
+    for name, entry in ENCODINGS.items():
+        with torch.device("meta"):  # nothing is drawn
+            encoding = entry.build(image if entry.uses == ("images",) else text)
+        learned = sum(parameter.numel() for parameter in encoding.parameters())
+        rows.append(
+            {"name": name, "line": entry.line, "models": entry.uses, "parameters": learned, "paper": entry.paper}
+        )
     if as_json:
         print(json.dumps(rows))
         return
-    print_encodings(rows, f"width {width:,}, {heads} heads, {length:,} tokens, {layers} layers")
+    size = f"width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x {grid} patches"
+    print_encodings(rows, size)
 
 
 def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
@@ -59,5 +62,9 @@ def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
     if console.width < NARROWEST:
         console = plain_console(width=NARROWEST)
     console.print(table)
-    console.print(f"\nLearned parameters at {size}. NAME+window puts any of them under the rolling window.")
-    console.print("NAME+logn lets the logits of any of them grow with the length of the text.")
+    console.print(f"\nLearned parameters at {size}.")
+    for model, kind in (("decoder", "Decoders"), ("encoder", "Encoders of texts"), ("images", "Images")):
+        names = [row["name"] for row in rows if model in row["models"]]
+        console.print(f"{kind} take {', '.join(names) if model != 'decoder' else f'the first {len(names)} encodings'}.")
+    console.print("In a decoder, NAME+window applies the rolling table's window to any of them, and NAME+logn lets the")
+    console.print("logits of any of them grow with the logarithm of the text's length.")

@@ -1,21 +1,19 @@
-"""posembed evaluate: quality by length of text, several checkpoints side by side."""
+"""posembed evaluate: quality by text length, for several checkpoints on the same texts."""
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from posembed.errors import ArgumentError
+from posembed.cli.options import numbers
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from posembed.checkpoints.evaluation import Evaluation
+    from posembed.evaluation.results import Evaluation
 
 
 def evaluate(
@@ -24,24 +22,29 @@ def evaluate(
         typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
     ],
     text: Annotated[
-        list[Path], typer.Option(help="A text file or a folder of them; may be given again.", show_default=False)
+        list[Path], typer.Option(help="A text file or a folder of them; can be repeated.", show_default=False)
     ],
-    lengths: Annotated[str, typer.Option(help="Lengths in tokens, joined by commas.")] = "256,512,1024,2048",
-    texts: Annotated[int, typer.Option(help="At most this many texts, the first that are long enough.", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Draws the hidden tokens of masked models.")] = 0,
-    device: Annotated[str | None, typer.Option(help="Where to run; an accelerator if there is one.")] = None,
-    results: Annotated[Path, typer.Option(help="Keeps every figure; what stands there is not measured again.")] = Path(
+    lengths: Annotated[
+        Any,
+        typer.Option(help="Lengths in tokens, separated by commas.", parser=numbers(int, "256,512"), metavar="N,N,..."),
+    ] = "256,512,1024,2048",
+    texts: Annotated[int, typer.Option(help="Maximum number of texts; the first that are long enough.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="Where the models run. Default: an accelerator if there is one.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Keeps every count; what it holds is not measured again.")] = Path(
         "runs/evaluations.jsonl"
     ),
     report: Annotated[
-        Path | None, typer.Option(help="Write all of it, with a figure, as an HTML page.", show_default=False)
+        Path | None, typer.Option(help="Also write an HTML page with a figure.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Measure models by length of text, beside cutting and chopping the text at the old length."""
+    """Measure models at several text lengths, compared with truncating and chunking at the original length."""
     import json
 
-    from posembed.checkpoints.evaluate import evaluate_checkpoints
+    from posembed.evaluation.api import evaluate_checkpoints
 
     if report is not None:
         from posembed.report.page import refuse_page
@@ -51,7 +54,7 @@ def evaluate(
         evaluation = evaluate_checkpoints(
             checkpoints,
             text,
-            lengths=whole_numbers(lengths),
+            lengths=lengths,
             texts=texts,
             seed=seed,
             device=device,
@@ -61,9 +64,9 @@ def evaluate(
     if as_json:
         print(json.dumps(evaluation.to_dict(), indent=2))
     else:
-        from posembed.cli.console import plain_console
+        from posembed.cli.console import table_console
 
-        print_evaluation(plain_console(soft_wrap=True), evaluation)
+        print_evaluation(table_console(), evaluation)
     if report is not None:
         from posembed.report.evaluation.report import write_evaluation_page
 
@@ -71,42 +74,20 @@ def evaluate(
         print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
 
 
-def whole_numbers(text: str) -> list[int]:
-    """ "256,512" -> [256, 512]."""
-    if re.fullmatch(r"\d{1,9}(,\d{1,9})*", text) is None:
-        raise ArgumentError(f"--lengths: expected numbers joined by commas, such as 256,512,1024; got {text!r}")
-    return [int(number) for number in text.split(",")]
-
-
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """One table a measure, all of one form; then the answer, and what a reader must know."""
-    from posembed.checkpoints.evaluation import is_perplexity
-    from posembed.report.evaluation.words import answer, cell, differences, legend
+    """Prints the tables of the page, then the answer, the legend and the notes."""
+    from rich.text import Text
 
-    lengths, wide = evaluation.lengths, max(len(row.name) for row in evaluation.rows) + 2
-    for measure in evaluation.measures:
-        better = "lower" if is_perplexity(measure) else "higher"
-        cells = [[cell(evaluation, row, measure, length) for length in lengths] for row in evaluation.rows]
-        narrow = max(len(text) for line in cells for text in line) + 2
-        console.print(f"{measure}, by tokens of text: {better} is better", style="bold")
-        console.print(" " * wide + "".join(f"{f'{length:,}':>{narrow - 2}}  " for length in lengths).rstrip())
-        for row, line in zip(evaluation.rows, cells, strict=True):
-            console.print(f"{row.name:<{wide}}" + "".join(f"{text:>{narrow}}" for text in line))
-        console.print()
-    compared = differences(evaluation)
-    if compared:
-        measure, reference = evaluation.measures[0], evaluation.reference.name
-        title = f"{measure} at {lengths[-1]:,} tokens against {reference}, text by text"
-        console.print(title, style="bold")
-        for name, difference, said in compared:
-            console.print(f"{name:<{wide}}{difference:>14}  {said}")
-        console.print()
-    for text in (" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes):
-        console.print(text)
+    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.terminal import print_tables
+
+    print_tables(console, tables(evaluation))
+    for text in paragraphs(evaluation):
+        console.print(Text(text))
 
 
 class Bar:
-    """How far the measuring is, on stderr. It appears with the first batch, so that a mistake stands alone."""
+    """Progress on stderr. The bar appears with the first batch, so that an earlier error is printed alone."""
 
     def __init__(self) -> None:
         from posembed.cli.console import plain_console, progress_bar
@@ -117,9 +98,7 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.progress.live.is_started:
             self.progress.stop()
 

@@ -11,15 +11,15 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from posembed.checkpoints.inspect import CheckpointReport, TableReport
+    from posembed.checkpoints.inspect import CheckpointReport
+
+CHECKPOINT = typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
 
 
 def inspect(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
-    ],
+    checkpoint: Annotated[str, CHECKPOINT],
     report: Annotated[
-        Path | None, typer.Option(help="Write all of it, with pictures, as an HTML page.", show_default=False)
+        Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -42,24 +42,19 @@ def inspect(
 
 
 def print_report(console: Console, report: CheckpointReport) -> None:
+    """Prints what is wrong with each table before its figures."""
+    from posembed.report.checkpoint.words import described, figures
+
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
     if not report.tables:
-        console.print(f"no position table was found: {report.why_none}", markup=False)
-    for table in report.tables:
+        console.print(f"no position table was found: {report.why_none}")
+    for each in report.tables:
         console.print()
-        print_table(console, table)
-
-
-def print_table(console: Console, report: TableReport) -> None:
-    """What matters first: what is wrong, before the figures."""
-    from posembed.report.checkpoint.words import described, figures
-
-    table = report.table
-    console.print(table.key, style="bold")
-    for finding in report.findings:
-        console.print(f"  ! {finding}", style="yellow")
-    if table.doubt:
-        console.print(f"  ? {table.doubt}", style="yellow")
-    for name, value in (*described(report), *figures(report.learned)):
-        console.print(f"  {name:<20}{value}")
+        console.print(each.table.key, style="bold")
+        for finding in each.findings:
+            console.print(f"  ! {finding}", style="yellow")
+        if each.table.doubt:
+            console.print(f"  ? {each.table.doubt}", style="yellow")
+        for name, value in (*described(each), *figures(each.learned)):
+            console.print(f"  {name:<20}{value}")

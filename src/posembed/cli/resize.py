@@ -9,34 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posembed.cli.evaluate import Bar, print_evaluation
+from posembed.cli.inspect import CHECKPOINT
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from posembed.checkpoints.evaluation import Evaluation
     from posembed.checkpoints.resize import Resize
+    from posembed.evaluation.results import Evaluation
 
 LEFTOVERS = {
-    ".old": "what stood there before a resize that was killed; look inside, then rename or delete it",
-    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
-    "unfinished copy, or what stood there before. Look inside, then delete it",
-}
-"""What the files that killed processes leave hold, by their endings."""
+    ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
+    ".partial": "left by a killed resize to this place, or used by one that still runs; it holds an unfinished copy or "
+    "the earlier OUT. Look inside, then delete it",
+}  # by their endings, what the files hold that killed processes leave
 
 
 def resize(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
-    ],
-    out: Annotated[
-        Path, typer.Argument(help="Where the new one goes: a place that is not there yet.", show_default=False)
-    ],
+    checkpoint: Annotated[str, CHECKPOINT],
+    out: Annotated[Path, typer.Argument(help="The new folder or .safetensors file to write.", show_default=False)],
     length: Annotated[
-        int | None, typer.Option(help="Text: how many positions a person may feed, reserved rows not counted.")
+        int | None, typer.Option(help="Text: the new number of positions, not counting reserved rows.")
     ] = None,
     image_size: Annotated[
-        str | None, typer.Option(help="Images: the new side in pixels, 384, or HEIGHTxWIDTH.", metavar="SIZE")
+        str | None, typer.Option(help="Images: the new size in pixels, 384 or HEIGHTxWIDTH.", metavar="SIZE")
     ] = None,
     grid: Annotated[
         str | None, typer.Option(help="Images: the new patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
@@ -44,21 +40,30 @@ def resize(
     method: Annotated[
         str | None,
         typer.Option(
-            help="How new rows are made. Text: tile (default: it keeps every old row, and in a sentence encoder "
-            "linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
-            "random, mean. Images: bicubic-antialias (default), bicubic, bilinear-antialias, bilinear, dinov2."
+            help="How new rows are computed. Text: tile (the default: it keeps every old row, and in a sentence "
+            "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
+            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
         ),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="The table's key, where several could be meant.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, and write nothing.")] = False,
+    table: Annotated[str | None, typer.Option(help="The key of the table, if there are several.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
     check: Annotated[
         Path | None,
-        typer.Option(help="A text file or a folder of them: evaluate before and after on it.", show_default=False),
+        typer.Option(
+            help="A text file or a folder of them: evaluate both checkpoints on it, at the old and the new length.",
+            show_default=False,
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT if an earlier resize wrote it.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace OUT if it is the unchanged output of an earlier resize.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Write a copy of a checkpoint with position tables of another length, and all that must change with them."""
+    """Write a copy of a checkpoint with longer, shorter or re-gridded position tables.
+
+    Everything that depends on the length changes with them: config, tokenizer and image processor settings, position
+    ids. All other tensors and files are copied byte for byte. CHECKPOINT itself is never changed.
+    """
     import json
 
     from posembed.checkpoints.resize import resize_checkpoint
@@ -86,30 +91,34 @@ def resize(
             print(f"{path}: {LEFTOVERS[path.suffix]}")
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
     if as_json:
-        beside = {"left_out": list(resized.left_out), "leftovers": list(map(str, leftovers(out)))}
-        written = {**resized.record, **beside, "written": not dry_run}
-        checked = {} if evaluation is None else {"check": evaluation.to_dict()}
-        print(json.dumps({**written, **checked}, indent=2))
+        report = {
+            **resized.record,
+            "left_out": list(resized.left_out),
+            "leftovers": list(map(str, leftovers(out))),
+            "written": not dry_run,
+            **({} if evaluation is None else {"check": evaluation.to_dict()}),
+        }
+        print(json.dumps(report, indent=2))
     elif evaluation is not None:
-        from posembed.cli.console import plain_console
+        from posembed.cli.console import table_console
 
         print()
-        print_evaluation(plain_console(soft_wrap=True), evaluation)
+        print_evaluation(table_console(), evaluation)
 
 
 def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int | None) -> None:
-    """Whatever cannot be evaluated is refused before anything is written."""
-    from posembed.checkpoints.evaluate import refuse_short_text
+    """Refuses what cannot be evaluated, before anything is written."""
+    from posembed.evaluation.api import refuse_short_text
 
     if dry_run or length is None:
-        reason = "--dry-run writes none" if dry_run else "it needs --length"
+        reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
         raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
     refuse_short_text(checkpoint, text, length=length)
 
 
 def before_and_after(checkpoint: str, out: Path, text: Path, resized: Resize) -> Evaluation:
-    """Both checkpoints on the same text, at the old length and at the new one."""
-    from posembed.checkpoints.evaluate import evaluate_checkpoints
+    """Evaluates both checkpoints on the same text, at the old length and at the new one."""
+    from posembed.evaluation.api import evaluate_checkpoints
 
     with Bar() as bar:
         lengths = resized.edit.target.length
@@ -125,19 +134,19 @@ def sides(text: str, option: str) -> tuple[int, int]:
 
 
 def print_resize(resized: Resize, last_line: str) -> None:
-    """One line a change, so that each can be searched for."""
+    """Prints one line per change, so that each can be searched for."""
     for change in resized.edit.tables:
-        kept = f"its first {change.kept} rows are as they were" if change.kept else "no row is as it was"
+        kept = f"its first {change.kept} rows are unchanged" if change.kept else "no row is unchanged"
         print(f"{change.key}: {shape(change.before)} -> {shape(change.after)}, {change.how}; {kept}")
-    for change in resized.edit.others:
-        print(f"{change.key}: {shape(change.before)} -> {shape(change.after)}, {change.how}")
+    for other in resized.edit.others:
+        print(f"{other.key}: {shape(other.before)} -> {shape(other.after)}, {other.how}")
     for setting in resized.settings:
         before = "none" if setting.before is None else setting.before
         print(f"{setting.file}: {'.'.join(setting.path)}: {before} -> {setting.after}")
     if resized.edit.target.note:
         print(resized.edit.target.note)
     for name in resized.left_out:
-        print(f"{name}: left out, it may hold the old table")
+        print(f"{name}: left out, because it may hold the old table")
     print(last_line)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, options
+from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option
 
 if TYPE_CHECKING:
     from posembed.lab.runs.results import RunResult
@@ -69,8 +69,8 @@ class Summary:
     """The name that the others are compared with."""
 
 
-class Question(ABC, Generic[SpecT, MeasuredT, SummaryT]):
-    """One question. Subclasses set the attributes and define the four methods at the end."""
+class Question:
+    """One question."""
 
     name: str
     asks: str
@@ -79,6 +79,11 @@ class Question(ABC, Generic[SpecT, MeasuredT, SummaryT]):
     """The module of its page in posembed.report.questions."""
     group: str | None = None
     """The command above this one: ``posembed compare GROUP NAME``."""
+
+
+class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
+    """A question that trains models. Subclasses set the attributes and define the five methods at the end."""
+
     Spec: type[SpecT]
     ReadingType: ClassVar[type[Reading]] = Compared
     usual: tuple[str, ...]
@@ -99,16 +104,10 @@ class Question(ABC, Generic[SpecT, MeasuredT, SummaryT]):
         """Returns the preset's settings, replaced by the given ones that are not None.
 
         Raises:
-            ArgumentError: an unknown preset or setting.
+            ArgumentError: an unknown preset.
         """
         if (preset or self.preset) not in self.presets:
             raise ArgumentError(f"unknown preset {preset!r}; known are {', '.join(self.presets)}")
-        known = options(self.Spec)
-        unknown = given.keys() - known.keys()
-        if unknown:
-            raise ArgumentError(
-                f"unknown option {', '.join(sorted(unknown))} of {self.name}; known are {', '.join(known)}"
-            )
         return merged(self.presets[preset or self.preset], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:

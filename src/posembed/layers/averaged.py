@@ -121,6 +121,9 @@ class AveragedPositionalEmbedding(PositionEncoding):
         self.weight = nn.Parameter(torch.empty(max_len, dim))
         self.reset_parameters()
 
+    def table(self) -> Tensor:
+        return self.weight
+
     def reset_parameters(self) -> None:
         fill_(self.weight, ring_sinusoids(2 * self.max_len, self.dim, std=self.std)[: self.max_len])
 

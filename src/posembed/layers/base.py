@@ -71,8 +71,28 @@ class PositionEncoding(nn.Module):
         """
         return torch.arange(length, device="cpu")
 
-    def at_input(self, x: Float[Tensor, "B L D"], position_ids: Integer[Tensor, "... L"]) -> Float[Tensor, "B L D"]:
-        """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D)."""
+    def table(self) -> Tensor | None:
+        """Returns the learned rows (N, D), with their gradient, or None for an encoding that has no rows."""
+        return None
+
+    def on_grid(self, grid: tuple[int, int]) -> PositionEncoding:
+        """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before them.
+
+        The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged.
+        """
+        return self
+
+    def at_input(
+        self,
+        x: Float[Tensor, "B L D"],
+        position_ids: Integer[Tensor, "... L"],
+        *,
+        text_length: int | Tensor | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D).
+
+        ``text_length`` is as in ``at_queries_keys``.
+        """
         return x
 
     def before_queries_keys(
@@ -156,7 +176,13 @@ class InputEncoding(PositionEncoding):
         """
         return self._added(x, self.rows(self._ids(x, position_ids, offset)))
 
-    def at_input(self, x: Float[Tensor, "B L D"], position_ids: Integer[Tensor, "... L"]) -> Float[Tensor, "B L D"]:
+    def at_input(
+        self,
+        x: Float[Tensor, "B L D"],
+        position_ids: Integer[Tensor, "... L"],
+        *,
+        text_length: int | Tensor | None = None,
+    ) -> Float[Tensor, "B L D"]:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
 

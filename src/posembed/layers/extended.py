@@ -125,6 +125,10 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         require_text_length(text_length, x.shape[1], batch=x.shape[0])
         return self._added(x, self.rows(ids, text_length=text_length))
 
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
+        return self(x, position_ids, text_length=text_length)
+
     def rows(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...). ``text_length`` is as in ``forward``.
 

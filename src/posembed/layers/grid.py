@@ -12,10 +12,13 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import InputEncoding
 from posembed.layers.learned import require_at_least_one, require_probability
-from posembed.layers.parameters import fill_
+from posembed.layers.parameters import copy_with, fill_
 from posembed.positions.checks import check_positions
 from posembed.tables.fill import initial_rows, initial_table
 from posembed.tables.layout import TableLayout
+from posembed.tables.resize import resize_table
+
+METHOD = "bicubic-antialias"
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
@@ -135,6 +138,28 @@ class LearnedGridEmbedding(InputEncoding):
         registers = patches.new_zeros(self.registers, self.dim)
         return torch.cat((prefix, registers, patches, tail))
 
+    def table(self) -> Tensor:
+        """Returns the rows (prefix + H W + tail, D), of a factorized grid the sums of both tables' rows."""
+        if not self.factorized:
+            return self.weight
+        rows = self.rows()
+        return torch.cat((rows[: self.layout.prefix], rows[self.layout.prefix + self.registers :]))
+
+    def on_grid(self, grid: tuple[int, int]) -> LearnedGridEmbedding:
+        """Returns this table resized to another grid, bicubically with antialiasing, as timm does.
+
+        Each table of a factorized grid is resized along its side. Special tokens keep their rows.
+        """
+        if tuple(grid) == self.grid:
+            return self
+        if self.factorized:
+            height, width = _resized_side(self.height_weight, grid[0]), _resized_side(self.width_weight, grid[1])
+            changed = copy_with(self, height_weight=height, width_weight=width)
+        else:
+            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, method=METHOD, layout=self.layout))
+        changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
+        return changed
+
     def _fill(self, init: str | Tensor) -> None:
         if not self.factorized:
             cells = self.grid[0] * self.grid[1]
@@ -145,3 +170,9 @@ class LearnedGridEmbedding(InputEncoding):
             if table.shape[0] == 0:
                 continue
             fill_(table, initial_table(init, table.shape[0], self.dim, std=self.std))
+
+
+def _resized_side(rows: Tensor, length: int) -> Tensor:
+    """Resizes the rows (N, D) of one side of a grid to (length, D), as ``METHOD`` resizes that side of a grid."""
+    # A grid one high: PyTorch's antialiasing gives wrong rows for one that comes out one wide (2.13, CPU).
+    return resize_table(rows, grid=(1, length), method=METHOD, layout=TableLayout().on_grid(1, len(rows)))

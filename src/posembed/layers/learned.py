@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,11 +12,12 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding
-from posembed.layers.parameters import fill_
+from posembed.layers.parameters import copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
 from posembed.positions.from_layout import consecutive
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout
+from posembed.tables.resize import resize_table
 from posembed.tables.scale import warn_if_far_apart
 
 if TYPE_CHECKING:
@@ -92,6 +95,22 @@ class LearnedPositionalEmbedding(InputEncoding):
             self._require_input(x)
             return self._added(x, self.consecutive_rows(x.shape[1], offset))
         return super().forward(x, position_ids, offset=offset)
+
+    def table(self) -> Tensor:
+        return self.weight
+
+    def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
+        """Returns this table for images of ``grid``: one token, then the patches read as a line.
+
+        The patches' rows are interpolated linearly to the new number of patches; the token's row stays.
+        """
+        cells = math.prod(grid)
+        if cells == self.max_len - 1:
+            return self
+        layout = replace(self.layout, prefix=1)
+        changed = copy_with(self, weight=resize_table(self.weight, length=cells, method="linear", layout=layout))
+        changed.max_len = 1 + cells
+        return changed
 
     def check_scale(self, x: Tensor) -> None:
         """Warns if the tokens x and the table differ so much in scale that one drowns the other in the sum."""

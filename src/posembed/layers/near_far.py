@@ -72,6 +72,9 @@ class NearFarPositionalEmbedding(ScoreBias):
         self.weight = nn.Parameter(torch.empty(ring, dim))
         self.reset_parameters()
 
+    def table(self) -> Tensor:
+        return self.weight
+
     def reset_parameters(self) -> None:
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 

@@ -1,9 +1,14 @@
-"""Initial values of parameters that may be sharded over processes (FSDP2 makes each a DTensor)."""
+"""Values of parameters: initial ones, also where FSDP2 shards them as DTensors, and others in a copy of a layer."""
 
 from __future__ import annotations
 
+import copy
+from typing import TypeVar
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+LayerT = TypeVar("LayerT", bound=nn.Module)
 
 
 @torch.no_grad()
@@ -20,3 +25,13 @@ def fill_(parameter: Tensor, values: Tensor) -> None:
         if isinstance(data, DTensor):
             values = distribute_tensor(values.contiguous(), data.device_mesh, data.placements)
     parameter.copy_(values)
+
+
+def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
+    """Returns a copy of a layer in which these parameters have other values, of any shape."""
+    changed = copy.deepcopy(layer)
+    for name, values in parameters.items():
+        old = getattr(layer, name)
+        values = values.detach().to(old.device, old.dtype)
+        setattr(changed, name, nn.Parameter(values, requires_grad=old.requires_grad))
+    return changed

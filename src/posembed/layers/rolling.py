@@ -102,6 +102,9 @@ class RollingPositionalEmbedding(InputEncoding):
         self.dropout = dropout
         self.reset_parameters()
 
+    def table(self) -> Tensor:
+        return self.weight
+
     def reset_parameters(self) -> None:
         if self.init == "normal":
             fill_(self.weight, torch.empty(self.ring, self.dim).normal_(0.0, self.std))
@@ -115,7 +118,7 @@ class RollingPositionalEmbedding(InputEncoding):
         """Returns the rows (..., D) of position_ids, integers (...)."""
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, self.weight)
 
-    def at_input(self, x: Tensor, position_ids: Tensor) -> Tensor:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return self(x, position_ids) if self.place == "input" else x
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:

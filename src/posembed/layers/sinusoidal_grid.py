@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding
 from posembed.layers.learned import require_probability
+from posembed.layers.parameters import copy_with
 from posembed.positions.checks import check_positions
 from posembed.tables.fill import sinusoids
 
@@ -69,6 +70,14 @@ class SinusoidalGridEmbedding(InputEncoding):
         self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
         self.dropout = dropout
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
+
+    def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
+        """Returns the sinusoids of another grid stretched over the same extent: evaluated between the old positions."""
+        if tuple(grid) == tuple(self.grid):
+            return self
+        changed = copy_with(self)
+        changed.grid, changed.extent = grid, self.extent or self.grid
+        return changed
 
     def rows(self) -> Tensor:
         """Computes the rows (special + H W, D), float32: a stored table would be cast with the model."""

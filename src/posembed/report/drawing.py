@@ -37,14 +37,16 @@ class Style:
 
     index: int
     dashed: bool
+    baseline: bool = False
+    """Grey and dotted."""
 
     @property
     def colour(self) -> str:
-        return SERIES[self.index]
+        return MUTED if self.baseline else SERIES[self.index]
 
     @property
     def line(self) -> str:
-        return "--" if self.dashed else "-"
+        return ":" if self.baseline else "--" if self.dashed else "-"
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:

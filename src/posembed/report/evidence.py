@@ -12,7 +12,7 @@ from posembed.report.training_curve import training_figure
 
 def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str, note: str) -> Section:
     """Returns the training losses as a figure. ``unit``: what a loss is the mean of; ``note``: a sentence on it."""
-    caption = f"{note} One line per run; names stand at the mean of the last losses.".strip()
+    caption = f"{note} One line per run; each name is at the mean of its last losses.".strip()
     if any(result.failure is not None for result in results):
         caption += " A cross marks where a run failed."
     figure = training_figure(results, unit=unit)

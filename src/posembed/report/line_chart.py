@@ -6,15 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from posembed.report.drawing import (
+    LETTER,
     MARKERS,
     MUTED,
     PAPER,
     RULE,
     TEXT,
+    WIDTH,
     Style,
     fix_ticks,
     lines_sheet,
@@ -24,6 +27,9 @@ from posembed.report.drawing import (
 from posembed.report.labels import label_line_ends
 from posembed.report.words import listed, number
 from posembed.statistics import Estimate
+
+ROOM = 0.07
+"""How far a text in the plot should be from every line, as a share of the height."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ def line_chart(
     target: float | None = None,
     shade_trained: bool = False,
     past_end: str = "no position past",
+    baselines: Sequence[str] = (),
 ) -> Figure:
     """Draws the lines.
 
@@ -56,9 +63,10 @@ def line_chart(
         trained: the x of training, marked by a dotted line, or by a shade from 0 up to it; None marks nothing.
         logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
         target: a share marked by a horizontal line.
-        past_end: what it writes next to lines with an end, before the x.
+        past_end: what it writes next to lines with an end, before the x. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
+    drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
     last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
     whole = [line for line in lines if line.points and line.end is None]
     top = logarithmic[1] if logarithmic else math.inf
@@ -85,12 +93,12 @@ def line_chart(
             _draw(axes, line, drawn[line.name], factor)
     if not logarithmic:
         axes.set_ylim(max(axes.get_ylim()[0], -4), 104)
+    _name_ends(axes, lines, drawn, text=past_end)
     if trained is not None:
         _mark_trained(axes, trained, shade=shade_trained)
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=(0, (2, 3)))
     label_line_ends(axes, [(value, text, drawn[line.name].colour) for value, text, line in ends])
-    _name_ends(axes, lines, drawn, at=0.03 if logarithmic else 0.42, text=past_end)
     return figure
 
 
@@ -129,36 +137,54 @@ def _mark_trained(axes: Axes, trained: int, *, shade: bool) -> None:
         axes.axvline(trained, color=MUTED, linewidth=1, linestyle=(0, (2, 3)), zorder=0)
     axes.annotate(
         "trained",
-        (trained, 1.0),
+        (trained / 2 if shade else trained, 1.0),
         xycoords=("data", "axes fraction"),
-        xytext=(-5 if shade else 5, -3),
+        xytext=(0, 3),
         textcoords="offset points",
         fontsize=TEXT - 1,
         color=MUTED,
-        horizontalalignment="right" if shade else "left",
-        verticalalignment="top",
-        bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        horizontalalignment="center" if shade else "left",
     )
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, at: float, text: str) -> None:
-    """Writes which encodings end where, at a height where few lines run."""
+def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, text: str) -> None:
+    """Writes which encodings end where, as low as the lines leave room."""
     by_end: dict[int, list[str]] = {}
     for line in lines:
         if line.end is not None:
             by_end.setdefault(line.end, []).append(line.name)
-    for place, (end, names) in enumerate(by_end.items()):
+    taken: list[float] = []
+    for end, names in by_end.items():
+        note = f"✕ {listed(names)}: {text} {end:,}"
+        taken.append(_free_height(axes, end, note, taken))
         axes.annotate(
-            f"✕ {listed(names)}: {text} {end:,}",
-            (end, at + 0.07 * place),
+            note,
+            (end, taken[-1]),
             xycoords=("data", "axes fraction"),
-            xytext=(5, 0),
+            xytext=(8, 0),
             textcoords="offset points",
             fontsize=TEXT,
             color=drawn[names[0]].colour,
             parse_math=False,
-            bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 1},
+            verticalalignment="center_baseline",
         )
+
+
+def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> float:
+    """Returns the lowest height, as a share of the axes, at which a text to the right of ``start`` meets no line; if
+    there is none, the one farthest from all lines."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    left = to_axes.transform((start, axes.get_ylim()[0]))[0]
+    across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
+    runs = [np.array(taken)]
+    for line in axes.get_lines():
+        places = to_axes.transform(np.asarray(line.get_xydata()))
+        runs.append(np.interp(across, places[:, 0], places[:, 1], left=math.nan, right=math.nan))
+    there = np.concatenate(runs)
+    there = there[np.isfinite(there)]
+    heights = np.linspace(0.04, 0.9, 44)
+    gaps = [min(abs(there - height), default=1.0) for height in heights]
+    return float(heights[int(np.argmax(np.minimum(gaps, ROOM)))])
 
 
 def _apart(places: Sequence[int]) -> list[int]:

@@ -129,13 +129,13 @@ def render_page(
     return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
 
 
-def render_fragment(table: Table, answer: Sequence[str]) -> str:
-    """Returns a table and paragraphs as HTML for a notebook."""
+def render_fragment(tables: Sequence[Table], answer: Sequence[str]) -> str:
+    """Returns tables and paragraphs as HTML for a notebook."""
     source = (
-        '{% from "parts.html" import table_of with context %}{{ table_of(table) }}'
+        '{% from "parts.html" import table_of with context %}{% for table in tables %}{{ table_of(table) }}{% endfor %}'
         "{% for paragraph in answer %}<p>{{ paragraph }}</p>{% endfor %}"
     )
-    return _environment().from_string(source).render(table=table, answer=answer, styles={})
+    return _environment().from_string(source).render(tables=tables, answer=answer, styles={})
 
 
 def _environment() -> Environment:

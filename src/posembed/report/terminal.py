@@ -1,4 +1,4 @@
-"""A page's tables on a terminal: the same cells, with notes below the values."""
+"""A page's tables on a terminal: the same cells, with intervals and other notes below the values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from rich.cells import cell_len
+
+from posembed.report.page import Cell, Table
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from posembed.report.page import Cell, Table
 
 BETWEEN = 2
 """Spaces between columns."""
@@ -34,14 +36,17 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
     for table in tables:
         columns = fitting_columns(table, console.width)
         shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN - 1, 0, 0))
-        shown.add_column(table.first, no_wrap=True, vertical="bottom")
+        lines = 2 if any(table.head[column].note for column in columns) else 1
+        shown.add_column(Text(_at_foot(table.first, lines)), overflow="fold")
         for column in columns:
             cell = table.head[column]
             side: Literal["left", "right"] = "left" if cell.kind == "words" else "right"
-            shown.add_column(Text(_lines(cell)), justify=side, no_wrap=cell.rank > 0, vertical="bottom")
+            shown.add_column(Text(_at_foot(_lines(cell), lines)), justify=side, overflow="fold")
         for row in table.rows:
             cells = [row.cells[column] for column in columns]
-            shown.add_row(Text(row.name), *(Text(_lines(cell), style=STYLES.get(cell.kind, "")) for cell in cells))
+            end = "\n" if any(cell.note for cell in cells) else ""  # values stand on one line, notes on the next
+            texts = (Text(cell.text + end + cell.note, style=STYLES.get(cell.kind, "")) for cell in cells)
+            shown.add_row(Text(row.name + end), *texts)
         for part in (Text(table.title, style="bold"), "", shown, ""):
             console.print(part)
         hidden = [" ".join(cell.text.split()) for i, cell in enumerate(table.head) if i not in columns]
@@ -50,8 +55,11 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first."""
-    names = max(len(table.first), *(len(row.name) for row in table.rows)) if table.rows else len(table.first)
+    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first.
+
+    Names longer than half of the width, such as paths, are folded.
+    """
+    names = min(_width([Cell(table.first), *(Cell(row.name) for row in table.rows)]), width // 2)
     widths = [_width([cell, *(row.cells[i] for row in table.rows)]) for i, cell in enumerate(table.head)]
     shown = list(range(len(widths)))
     while names + sum(widths[i] + BETWEEN for i in shown) > width:
@@ -79,5 +87,9 @@ def _lines(cell: Cell) -> str:
     return f"{cell.text}\n{cell.note}" if cell.note else cell.text
 
 
+def _at_foot(text: str, lines: int) -> str:
+    return "\n" * (lines - 1 - text.count("\n")) + text
+
+
 def _width(cells: Sequence[Cell]) -> int:
-    return max(len(line) for cell in cells for line in _lines(cell).split("\n"))
+    return max(cell_len(line) for cell in cells for line in _lines(cell).split("\n"))

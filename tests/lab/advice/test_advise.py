@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.errors import ArgumentError
-from posembed.lab.advice.advise import Advice, advise
+from posembed.lab.advice.advise import Advice, advise, recommend
 from posembed.lab.advice.choices import BY_NAME
 from posembed.lab.advice.evidence import Measured, Study, published_studies
-from posembed.lab.advice.needs import Existing, Needs
+from posembed.lab.advice.needs import Existing, Needs, needs_of
 from posembed.statistics import Estimate
 
 TRAINED = (1, 64, 512, 8192, 32_768)
@@ -83,7 +83,7 @@ def can(name: str, needs: Needs) -> bool:
 @pytest.mark.parametrize("studies", [[], published_studies()], ids=["bare", "committed"])
 def test_one_recommendation_with_a_reason_that_can_do_it(studies: list[Study]) -> None:
     for needs in all_needs():
-        advice = advise(needs, studies)
+        advice = recommend(needs, studies)
         assert can(advice.recommendation, needs), (needs, advice)
         assert advice.title
         assert advice.reasons
@@ -95,14 +95,14 @@ def test_one_recommendation_with_a_reason_that_can_do_it(studies: list[Study]) -
 
 def test_what_is_said_of_every_option_is_true() -> None:
     for needs in all_needs():
-        for option in advise(needs, []).options:
+        for option in recommend(needs, []).options:
             assert (option.cannot is None) == can(option.name, needs), (needs, option)
             assert option.parameters >= 0
             assert option.share == needs.share(option.parameters)
 
 
 def recommended(length: int, longest: int | None, **more: Any) -> str:
-    return advise(Needs(length=length, longest=longest, **more), []).recommendation
+    return recommend(Needs(length=length, longest=longest, **more), []).recommendation
 
 
 def test_the_rules() -> None:
@@ -123,7 +123,7 @@ def test_the_rules() -> None:
 
 
 def test_parameters_of_each_choice() -> None:
-    advice = advise(Needs(length=512, longest=2048, width=768, checkpoint=Existing(512)), [])
+    advice = recommend(Needs(length=512, longest=2048, width=768, checkpoint=Existing(512)), [])
     parameters = {option.name: option.parameters for option in advice.options}
     assert parameters["resize"] == 2048 * 768
     assert parameters["rolling"] == Needs(length=512, longest=None).window * 768
@@ -132,7 +132,7 @@ def test_parameters_of_each_choice() -> None:
 
 def test_what_goes_past_the_evidence_is_said() -> None:
     def caveats(**needs: Any) -> str:
-        return " | ".join(advise(Needs(length=512, **needs), []).caveats)
+        return " | ".join(recommend(Needs(length=512, **needs), []).caveats)
 
     assert "a factor of 64 is more than the 32" in caveats(longest=512 * 64, far=True)
     assert "more than the 32" not in caveats(longest=512 * 32, far=True)
@@ -154,28 +154,28 @@ def study(own: bool, **perplexities: tuple[float, float]) -> Study:
 
 def test_runs_of_ones_own_overrule_where_they_tell_apart() -> None:
     needs = Needs(length=512, longest=4096)
-    better = advise(needs, [study(True, rolling=(5.0, 0.1), alibi=(4.0, 0.1))])
+    better = recommend(needs, [study(True, rolling=(5.0, 0.1), alibi=(4.0, 0.1))])
     assert better.recommendation == "alibi"
     assert "in your own runs alibi has a perplexity of 4.00 (3.90 to 4.10) at 4,096 tokens" in better.reasons[0]
-    unclear = advise(needs, [study(True, rolling=(5.0, 0.6), alibi=(4.0, 0.6))])
+    unclear = recommend(needs, [study(True, rolling=(5.0, 0.6), alibi=(4.0, 0.6))])
     assert unclear.recommendation == "rolling"
-    assert "not significant" in unclear.caveats[0]
+    assert "intervals overlap" in unclear.caveats[0]
 
 
 def test_runs_cannot_make_an_encoding_do_what_it_cannot() -> None:
     needs = Needs(length=512, longest=4096, far=True)
-    advice = advise(needs, [study(True, rolling=(4.0, 0.01), alibi=(3.0, 0.01))])
+    advice = recommend(needs, [study(True, rolling=(4.0, 0.01), alibi=(3.0, 0.01))])
     assert advice.recommendation == "rope-scaled"
 
 
 def test_the_figures_of_others_only_warn() -> None:
-    advice = advise(Needs(length=512, longest=4096), [study(False, rolling=(5.0, 0.1), alibi=(4.0, 0.1))])
+    advice = recommend(Needs(length=512, longest=4096), [study(False, rolling=(5.0, 0.1), alibi=(4.0, 0.1))])
     assert advice.recommendation == "rolling"
     assert "do not overlap" in advice.caveats[0]
 
 
 def test_advice_reads_as_text_and_as_plain_values() -> None:
-    advice = advise(Needs(length=512, longest=4096, far=True))
+    advice = recommend(Needs(length=512, longest=4096, far=True))
     text = repr(advice)
     assert text.startswith(f"rope-scaled: {advice.title}")
     assert all(line in text for line in (*advice.reasons, *advice.caveats))
@@ -184,12 +184,23 @@ def test_advice_reads_as_text_and_as_plain_values() -> None:
     assert values["options"][0] == vars(advice.options[0])
 
 
+def test_what_is_not_given_follows_from_the_rest() -> None:
+    assert needs_of(length=512) == Needs(length=512, longest=512)
+    assert needs_of(length=512, longest="none") == Needs(length=512, longest=None)
+    assert needs_of(grid=(14, 14), longest_grid=(24, 24)) == Needs(
+        length=196, longest=576, grid=(14, 14), longest_grid=(24, 24), vocabulary=0
+    )
+    with pytest.raises(ArgumentError, match="give --length"):
+        needs_of()
+    assert advise(length=512, longest=4096, far=True).recommendation == "rope-scaled"
+
+
 def test_figures_are_named_with_their_source() -> None:
-    advice = advise(Needs(length=512, longest=512), published_studies())
+    advice = recommend(Needs(length=512, longest=512), published_studies())
     assert {figures.source for figures in advice.figures} == {"docs/measured.md"}
     assert any(line.startswith("learned: ") and "no position" in line for line in advice.figures[0].lines)
     own = study(True, rolling=(5.0, 0.1))
-    assert [f.source for f in advise(Needs(length=512, longest=512), [own, *published_studies()]).figures] == [
+    assert [f.source for f in recommend(Needs(length=512, longest=512), [own, *published_studies()]).figures] == [
         "runs/mine"
     ]
 
@@ -233,7 +244,7 @@ def test_any_numbers(trained: int, times: float | None, far: bool, vocabulary: i
     held = None if table is None else Existing(table or None)
     longest = None if times is None else int(trained * times)
     needs = Needs(length=trained, longest=longest, far=far, vocabulary=vocabulary, checkpoint=held)
-    advice: Advice = advise(needs, published_studies())
+    advice: Advice = recommend(needs, published_studies())
     assert can(advice.recommendation, needs)
     assert BY_NAME[advice.recommendation].cannot(needs) is None
 
@@ -246,11 +257,11 @@ def test_a_noisy_third_hides_no_clear_rival(noise: tuple[float, float | None, fl
 
     needs = Needs(length=512, longest=512)
     clear = {"learned": (5.0, 4.9, 5.1), "rope": (4.0, 3.9, 4.1)}
-    assert advise(needs, [measured(**clear)]).recommendation == "rope"
-    assert advise(needs, [measured(**clear, sinusoidal=noise)]).recommendation == "rope"
+    assert recommend(needs, [measured(**clear)]).recommendation == "rope"
+    assert recommend(needs, [measured(**clear, sinusoidal=noise)]).recommendation == "rope"
 
 
 def test_a_length_that_was_not_measured_is_not_called_impossible() -> None:
     rows = (Measured("rope", None, 1, {32: Estimate(4.0), 48: None}),)
-    found = advise(Needs(length=16, longest=16), [Study("own", "x", 16, rows, own=True)]).figures
+    found = recommend(Needs(length=16, longest=16), [Study("own", "x", 16, rows, own=True)]).figures
     assert found[0].lines == ("rope: not measured at 16, no position at 48 (1 run)",)

@@ -9,12 +9,12 @@ from posembed.lab.cost.measure import run_spec
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings
-from posembed.lab.encodings import ENCODINGS, build_encoding
-from posembed.lab.model.decoder import Attention
+from posembed.lab.encodings import build_encoding, names_for
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.rotary import RotaryEmbedding
+from posembed.nn import Attention, Positions
 
 SHAPE = Shape(batch=2, length=24, width=32, heads=4)
 
@@ -49,7 +49,7 @@ def test_nothing_is_made_without_position() -> None:
     assert Places(NoPosition(), SHAPE, training=True)() is None
 
 
-@pytest.mark.parametrize("name", list(ENCODINGS))
+@pytest.mark.parametrize("name", names_for("decoder"))
 def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -> None:
     formula = writes(built(name), SHAPE)
     made = Places(built(name), SHAPE).made()
@@ -60,7 +60,7 @@ def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -
     assert peak_bytes(Places(built(name), SHAPE)) >= last
 
 
-@pytest.mark.parametrize("name", list(ENCODINGS))
+@pytest.mark.parametrize("name", names_for("decoder"))
 @pytest.mark.parametrize("training", [False, True])
 def test_a_step_leaves_nothing_behind(name: str, training: bool) -> None:
     torch.manual_seed(0)
@@ -79,7 +79,7 @@ def test_attention_without_position_is_the_layer_itself() -> None:
     torch.manual_seed(0)
     layer = Attention(32, 4, dropout=0.0)
     step = AttentionWith(NoPosition(), layer, SHAPE)
-    torch.testing.assert_close(step.output(), layer(step.x, NoPosition(), step.position_ids, None))
+    torch.testing.assert_close(step.output(), layer(step.x, positions=Positions(NoPosition(), step.x)))
 
 
 def test_a_step_of_training_has_its_gradients() -> None:

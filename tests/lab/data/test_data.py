@@ -105,6 +105,8 @@ def test_what_the_lab_writes_is_not_read_wherever_it_is(
         (folder / "tracking" / "wandb").mkdir(parents=True)
         (folder / "tracking" / "wandb" / "output.log").write_text("a log\n")
         (folder / "results" / ".KEY.json.01234567.partial").write_text("half a resu")
+        (folder / "reading.json").write_text("{}")
+        (folder / ".settings.json.01234567.partial").write_text("half of the sett")
     assert CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False).exit_code == 0
     assert load_corpus(str(tmp_path)).sha256 == before
 

@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
 from posembed.lab.data.images import cut_patches, enlarged, load_images
-from posembed.lab.image_encodings import IMAGE_ENCODINGS, at_grid, require_image_encoding
+from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.questions.images import ImageSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder
@@ -28,7 +28,7 @@ GRID = (4, 4)
 
 def built(spec: ImageSpec, name: str) -> PositionEncoding:
     torch.manual_seed(1)
-    return IMAGE_ENCODINGS[name].build(spec, GRID).eval()
+    return build_encoding(dataclasses.replace(spec, encoding=name), "images", grid=GRID).eval()
 
 
 def rows_of(encoding: PositionEncoding, tokens: int, width: int = 16) -> torch.Tensor:
@@ -59,12 +59,12 @@ def test_enlarged_images_keep_their_brightness() -> None:
     torch.testing.assert_close(enlarged(images, 16).mean(dim=(1, 2)), images.mean(dim=(1, 2)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", list(IMAGE_ENCODINGS))
+@pytest.mark.parametrize("name", names_for("images"))
 def test_the_same_grid_changes_nothing_and_the_trained_one_stays(image_spec: ImageSpec, name: str) -> None:
     encoding = built(image_spec, name)
     before = rows_of(encoding, 17)
-    assert at_grid(encoding, GRID, GRID) is encoding
-    other = at_grid(encoding, GRID, (6, 6))
+    assert encoding.on_grid(GRID) is encoding
+    other = encoding.on_grid((6, 6))
     assert rows_of(other, 37).shape == (37, 16)
     assert torch.equal(rows_of(encoding, 17), before)
     assert not other.training
@@ -74,27 +74,23 @@ def test_the_same_grid_changes_nothing_and_the_trained_one_stays(image_spec: Ima
 def test_what_a_finer_grid_reads(image_spec: ImageSpec) -> None:
     line = built(image_spec, "learned-1d")
     expected = torch.nn.functional.interpolate(line.weight[1:].T[None], size=36, mode="linear")[0].T
-    torch.testing.assert_close(rows_of(at_grid(line, GRID, (6, 6)), 37)[1:], expected)
+    torch.testing.assert_close(rows_of(line.on_grid((6, 6)), 37)[1:], expected)
 
     grid = built(image_spec, "learned-2d")
     layout = TableLayout.VIT.on_grid(*GRID)
-    torch.testing.assert_close(
-        rows_of(at_grid(grid, GRID, (6, 6)), 37), resize_table(grid.weight, grid=(6, 6), layout=layout)
-    )
+    torch.testing.assert_close(rows_of(grid.on_grid((6, 6)), 37), resize_table(grid.weight, grid=(6, 6), layout=layout))
 
     # Resizing is linear, so a factorized table resized is the grid of its sums resized.
     both = built(image_spec, "factorized")
     assert isinstance(both, LearnedGridEmbedding)
-    torch.testing.assert_close(
-        rows_of(at_grid(both, GRID, (6, 5)), 31), resize_table(both.rows(), grid=(6, 5), layout=layout)
-    )
+    torch.testing.assert_close(rows_of(both.on_grid((6, 5)), 31), resize_table(both.rows(), grid=(6, 5), layout=layout))
 
 
 def test_sinusoids_of_a_grid_twice_as_fine_stand_half_a_cell_to_each_side(image_spec: ImageSpec) -> None:
     """Old cell (r, c) is four new ones around it, so the first pair of each half turns by a quarter each way."""
     encoding = built(image_spec, "sinusoidal-2d")
     old = rows_of(encoding, 17)[1:].view(4, 4, 16) / encoding.scale
-    new = rows_of(at_grid(encoding, GRID, (8, 8)), 65)[1:].view(8, 8, 16) / encoding.scale
+    new = rows_of(encoding.on_grid((8, 8)), 65)[1:].view(8, 8, 16) / encoding.scale
     for half, places in ((0, range(4)), (8, range(4))):
         for place in places:
             index = (slice(0, 1), place) if half == 0 else (place, slice(0, 1))
@@ -156,10 +152,10 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:
-    with pytest.raises(ArgumentError, match="'alibi' is of places in a sequence, and the patches of an image form a"):
+    with pytest.raises(ArgumentError, match="encodes positions in a sequence, and the patches of an image form"):
         runs_of(image_spec, ["learned-1d", "alibi"], 1)
-    with pytest.raises(ArgumentError, match="unknown encoding 'rings' of images; choose among learned-1d"):
-        require_image_encoding("rings")
+    with pytest.raises(ArgumentError, match="unknown encoding 'rings'; known are sinusoidal, none, learned-1d"):
+        split_name("rings", "images")
     with pytest.raises(ArgumentError, match="images of 9 x 9 pixels cannot be cut into patches of 2 x 2"):
         train.check(shared_images(test_sizes=(9,)), image_task)
     with pytest.raises(ArgumentError, match="images of 8 x 8 pixels cannot be cut into patches of 3 x 3"):

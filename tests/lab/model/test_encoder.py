@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
-from posembed.lab.encoder_encodings import BOTH_WAYS, require_both_ways
+from posembed.lab.encodings import names_for, split_name
 from posembed.lab.model.encoder import ImageClassifier, TextClassifier
 from posembed.lab.questions.text import TextSpec
 from posembed.lab.tasks.text import TextClassification
@@ -17,7 +17,7 @@ def classifier(task: TextClassification, spec: TextSpec, **others: object) -> Te
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("encoding", list(BOTH_WAYS))
+@pytest.mark.parametrize("encoding", names_for("encoder"))
 def test_padded_is_unpadded(text_task: TextClassification, text_spec: TextSpec, encoding: str, pooling: str) -> None:
     model = classifier(text_task, text_spec, encoding=encoding, pooling=pooling)
     lengths = torch.tensor([3, 9, 1, 12])
@@ -39,7 +39,7 @@ def test_padding_has_no_gradient(text_task: TextClassification, text_spec: TextS
     assert torch.equal(embedded.grad.abs().sum(-1) > 0, present)
 
 
-@pytest.mark.parametrize("encoding", [name for name in BOTH_WAYS if name != "none"])
+@pytest.mark.parametrize("encoding", [name for name in names_for("encoder") if name != "none"])
 def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextSpec, encoding: str) -> None:
     """Every token's change reaches the class, and so does their order; without positions the order does not."""
     model = classifier(text_task, text_spec, encoding=encoding)
@@ -56,7 +56,7 @@ def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextS
 
 def test_all_that_is_not_the_encoding_starts_the_same(text_task: TextClassification, text_spec: TextSpec) -> None:
     plain = classifier(text_task, text_spec, encoding="none").state_dict()
-    for name in BOTH_WAYS:
+    for name in names_for("encoder"):
         weights = classifier(text_task, text_spec, encoding=name).state_dict()
         assert all(torch.equal(weights[key], weight) for key, weight in plain.items()), name
 
@@ -85,9 +85,9 @@ def test_what_an_encoder_cannot_use() -> None:
         ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),
         ("fire", "'fire' is for a decoder, or for texts longer"),
         ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
-        ("roap", "unknown encoding 'roap'; choose among learned, "),
+        ("roap", "unknown encoding 'roap'; known are learned, "),
     ],
 )
 def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        require_both_ways(name)
+        split_name(name, "encoder")

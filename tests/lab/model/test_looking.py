@@ -11,22 +11,24 @@ from torch import Tensor
 
 from posembed import RunFolderError
 from posembed.lab.model import looking
-from posembed.lab.model.attention import dense_bias_of
-from posembed.lab.model.decoder import Attention, Decoder
+from posembed.lab.model.decoder import Decoder
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.nn import Attention, Positions
 
 CPU = torch.device("cpu")
 
 
 def explicit_weights(model: Decoder, ids: Tensor, layer: int) -> Tensor:
     """(B, H, L, L) float64 of one layer: the softmax of q k / sqrt(d) plus the bias, under the mask."""
-    encoding, positions, length = model.encoding, torch.arange(ids.size(1)), ids.size(1)
-    x = encoding.at_input(model.tokens(ids), positions)
-    bias = encoding.at_scores(positions, positions)
-    for block in model.blocks[:layer]:
-        x = block(x, encoding, positions, dense_bias_of(encoding, positions))
-    q, k, _ = model.blocks[layer].attention.heads_of(model.blocks[layer].attention_norm(x), encoding, positions)
+    encoding, ids_of_tokens, length = model.encoding, torch.arange(ids.size(1)), ids.size(1)
+    x = encoding.at_input(model.tokens(ids), ids_of_tokens)
+    bias = encoding.at_scores(ids_of_tokens, ids_of_tokens)
+    positions = Positions(encoding, x)
+    for block in model.body.layers[:layer]:
+        x = block(x, positions=positions)
+    block = model.body.layers[layer]
+    q, k, _ = block.attention.queries_keys_and_values(block.attention_norm(x), positions)
     scores = q.double() @ k.double().transpose(-1, -2) / math.sqrt(q.size(-1))
     if bias is not None:
         scores = scores + bias.double()
@@ -64,13 +66,14 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
 def test_attention_is_what_forward_weighs_values_by(spec: LengthSpec, task: LanguageModelling) -> None:
     """Beyond 8 windows attention is computed in blocks; its weights still sum to 1 and give what it gives."""
     model = task.build(dataclasses.replace(spec, encoding="rope+window", window=2)).eval()
-    attention, positions = model.blocks[0].attention, torch.arange(40)
+    attention = model.body.layers[0].attention
     x = torch.randn(2, 40, 16)
-    weights = attention.weights(x, model.encoding, positions, None)
+    positions = Positions(model.encoding, x)
+    weights = attention.weights(x, positions=positions)
     assert torch.allclose(weights.sum(dim=-1), torch.ones(2, 2, 40), atol=1e-6)
-    values = attention.heads_of(x, model.encoding, positions)[2]
+    values = attention.queries_keys_and_values(x, positions)[2]
     expected = attention.output((weights @ values).transpose(1, 2).flatten(2))
-    assert torch.allclose(attention(x, model.encoding, positions, None), expected, atol=1e-6)
+    assert torch.allclose(attention(x, positions=positions), expected, atol=1e-6)
 
 
 def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(

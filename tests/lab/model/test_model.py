@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from posembed import ArgumentError, NoPosition, PositionEncoding
-from posembed.lab.encodings import ENCODINGS, build_encoding
+from posembed.lab.encodings import build_encoding, names_for
 from posembed.lab.model.decoder import Decoder
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.tasks.language import build_decoder
 
-NAMES = [*ENCODINGS, *(f"{name}+window" for name in ENCODINGS)]
+NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_every_place_reaches_the_output() -> None:
             super().__init__()
             self.places = torch.nn.ParameterList(torch.full((), 0.1) for _ in range(4))
 
-        def at_input(self, x, position_ids):  # type: ignore[no-untyped-def]
+        def at_input(self, x, position_ids, *, text_length=None):  # type: ignore[no-untyped-def]
             return x + self.places[0] * position_ids.unsqueeze(-1)
 
         def before_queries_keys(self, project, position_ids):  # type: ignore[no-untyped-def]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from posembed.cli.compare import cost
 from posembed.cli.compare.command import command_of
 from posembed.lab.questions import QUESTIONS
 
@@ -13,4 +12,3 @@ tasks = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tas
 for question in QUESTIONS.values():
     (tasks if question.group else app).command(question.name, help=question.asks)(command_of(question))
 app.add_typer(tasks, name="tasks")
-app.command()(cost.cost)

@@ -2,72 +2,99 @@
 
 from __future__ import annotations
 
-import json
+import inspect
 import sys
 from collections.abc import Callable
+from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from posembed.cli.options import parameter, parameters_of, with_parameters
-from posembed.lab.question import Conduct, Question
+from posembed.lab.question import Conduct, Question, TrainedQuestion
+from posembed.lab.questions.cost import Cost
 
 if TYPE_CHECKING:
-    from posembed.comparison import Comparison
+    from posembed.comparison import Comparison, Prepared, PreparedCost
+
+AS_JSON = parameter("json", bool, "Print the summary as JSON.", default=False)
 
 
-def command_of(question: Question[Any, Any, Any]) -> Callable[..., None]:
+def command_of(question: Question) -> Callable[..., None]:
     """Returns the command of a question, with options made from its settings."""
+
+    def command(**chosen: Any) -> None:
+        flags = {name: bool(chosen.pop(name, False)) for name in ("dry_run", "json")}
+        answer_question(question, chosen, **flags)
+
+    if isinstance(question, TrainedQuestion):
+        return with_parameters(command, trained_parameters(question))
+    assert isinstance(question, Cost)
+    out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
+    return with_parameters(command, [*parameters_of(question.Settings), out, AS_JSON])
+
+
+def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
     has_presets = question.presets_help is not None
-    panels = "{} (set by the preset)" if has_presets else "{}"
-    usual = ",".join(question.usual)
-    parameters = [
-        parameter(question.compared, list[str], question.names_help, shown=usual),
+    return [
+        parameter(question.compared, list[str], question.names_help, shown=",".join(question.usual)),
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
         *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
         parameter("dry_run", bool, "Print the runs, their sizes and the time, and train nothing.", default=False),
-        parameter("json", bool, "Print the summary as JSON.", default=False),
-        *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
+        AS_JSON,
+        *parameters_of(
+            question.Spec,
+            defaults=question.presets[question.preset],
+            panels="{} (set by the preset)" if has_presets else "{}",
+        ),
     ]
 
-    def command(**chosen: Any) -> None:
-        dry_run, as_json = chosen.pop("dry_run"), chosen.pop("json")
-        answer_question(question, chosen, dry_run=bool(dry_run), as_json=bool(as_json))
 
-    return with_parameters(command, parameters)
-
-
-def answer_question(question: Question[Any, Any, Any], chosen: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    """Trains what is missing from the folder and prints the answer."""
-    from posembed.cli.compare.plan import print_plan
-    from posembed.cli.compare.progress import ProgressBar
-    from posembed.comparison import prepare
+def answer_question(question: Question, chosen: dict[str, Any], *, dry_run: bool, json: bool) -> None:
+    """Runs what is missing from the folder and prints the answer."""
+    from posembed.comparison import Prepared, prepare
 
     prepared = prepare(question.name, chosen)
-    if dry_run:
+    if dry_run and isinstance(prepared, Prepared):
+        from posembed.cli.compare.plan import print_plan
+
         print_plan(prepared.plan(), prepared.task.description)
         return
-    accelerator, out = prepared.accelerator, prepared.folder.path
-    try:
-        with ProgressBar(prepared.specs, about=prepared.task.description, quiet=not accelerator.is_main_process) as bar:
-            comparison = prepared.run(bar)
-    except KeyboardInterrupt:
-        print(f"posembed: stopped; the same command continues from {out}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    if not accelerator.is_main_process:
+    comparison = with_bar(prepared)
+    if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
         return
-    if as_json:
-        print(json.dumps(comparison.to_dict()))
+    if json:
+        print(dumps(comparison.to_dict()))
     else:
         print_comparison(comparison)
-        print(f"posembed: the runs are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
-    if all(result.failure for result in comparison.results):
+        out = comparison.path
+        print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
+    if comparison.results and all(result.failure for result in comparison.results):
         raise typer.Exit(1)
 
 
+def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
+    """Runs with a progress bar. Ctrl-C ends the command; the same command continues."""
+    from posembed.cli.compare.progress import ProgressBar
+    from posembed.cli.evaluate import Bar
+    from posembed.comparison import PreparedCost
+
+    if isinstance(prepared, PreparedCost):
+        with Bar() as bar:
+            return prepared.run(bar.update)
+    quiet = not prepared.accelerator.is_main_process
+    try:
+        with ProgressBar(prepared.specs, about=prepared.task.description, quiet=quiet) as watcher:
+            return prepared.run(watcher)
+    except KeyboardInterrupt:
+        print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 def print_comparison(comparison: Comparison) -> None:
-    """Prints the main table, the answer, and what is needed to read them."""
+    """Prints the main tables, the answer, and what is needed to read them."""
     from rich.text import Text
 
     from posembed.cli.console import table_console
@@ -75,6 +102,6 @@ def print_comparison(comparison: Comparison) -> None:
 
     console = table_console()
     console.print()
-    print_tables(console, [comparison.table()])
+    print_tables(console, comparison.tables())
     for paragraph in (*comparison.answer(), *comparison.notes()):
         console.print(Text(paragraph))

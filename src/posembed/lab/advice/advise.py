@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from posembed.lab.advice.choices import CHOICES, Choice, ranked, too_large
-from posembed.lab.advice.evidence import Study, published_studies
-from posembed.lab.advice.needs import Needs
+from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
+from posembed.lab.advice.needs import Needs, needs_of
 from posembed.statistics import Estimate
 
 TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
@@ -78,31 +79,39 @@ class Advice:
         return "\n\n".join(parts)
 
 
-def advise(needs: Needs, studies: Sequence[Study] | None = None) -> Advice:
-    """Recommends one option that can do what is needed.
+def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
+    """Recommends one encoding, as ``posembed advise`` does.
 
     Args:
-        studies: the measurements to rest on, in order of trust. None means those of the documentation.
+        runs: a run folder of ``posembed compare lengths`` to rest on, besides the published measurements.
+        chosen: the fields of ``Needs``: ``length`` or ``grid``, ``longest`` ("none" for no limit), ``longest_grid``,
+            ``width``, ``heads``, ``vocabulary``, ``far``, ``checkpoint``.
 
-    >>> advise(Needs(length=512, longest=4096, far=True), studies=[]).recommendation
+    Raises:
+        ArgumentError, RunFolderError: needs that contradict each other, or a folder without finished runs.
+
+    >>> advise(length=512, longest=4096, far=True).recommendation
     'rope-scaled'
     """
-    studies = published_studies() if studies is None else studies
+    own = [] if runs is None else [study_of_folder(Path(runs))]
+    return recommend(needs_of(**chosen), [*own, *published_studies()])
+
+
+def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
+    """Recommends one option that can do what is needed. studies: the measurements to rest on, in order of trust."""
     chosen = next(choice for choice in ranked(needs) if choice.cannot(needs) is None)
     reasons, notes = [chosen.reason.format(n=needs)], []
     study = next((study for study in studies if study.row(chosen.encoding)), None)
     rival = None if study is None else best_rival(study, chosen, needs)
     if study is not None and rival is not None:
-        if study.own and rival.apart:
-            reasons = [
-                f"in your own runs {rival.text}: their intervals do not overlap",
-                rival.choice.reason.format(n=needs),
-            ]
-            chosen = rival.choice
+        better, apart, text = rival
+        if study.own and apart:
+            chosen = better
+            reasons = [f"in your own runs {text}: their intervals do not overlap", chosen.reason.format(n=needs)]
         else:
-            known = "their intervals do not overlap" if rival.apart else "the difference is not significant"
+            known = "their intervals do not overlap" if apart else "their intervals overlap or are unknown"
             notes.append(
-                f"a study disagrees ({study.title}): {rival.text} ({known}); compare them on your own text with "
+                f"a study disagrees ({study.title}): {text} ({known}); compare them on your own text with "
                 "posembed compare lengths"
             )
     if chosen.name == "rope" and (large := too_large(needs)) is not None:
@@ -147,20 +156,9 @@ def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list
     return found
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A choice that does what is needed and did better in a study than the recommended one.
-
-    apart: whether their 95% intervals do not overlap.
-    """
-
-    choice: Choice
-    apart: bool
-    text: str
-
-
-def best_rival(study: Study, chosen: Choice, needs: Needs) -> Rival | None:
-    """Returns the best choice that did better than ``chosen``; one whose interval does not overlap comes first.
+def best_rival(study: Study, chosen: Choice, needs: Needs) -> tuple[Choice, bool, str] | None:
+    """Returns the choice that does what is needed and did better in the study than ``chosen``, whether their 95%
+    intervals do not overlap, and both perplexities in words. Choices whose intervals do not overlap come first.
 
     Compares at the training length if nothing longer is needed, else at the longest length of the study.
     """
@@ -185,7 +183,7 @@ def best_rival(study: Study, chosen: Choice, needs: Needs) -> Rival | None:
         f"{choice.encoding} has a perplexity of {written(value)} at {length:,} tokens and {chosen.encoding} of "
         f"{written(ours)}"
     )
-    return Rival(choice, not overlap, text)
+    return choice, not overlap, text
 
 
 def written(value: Estimate | None) -> str:

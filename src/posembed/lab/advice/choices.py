@@ -153,7 +153,7 @@ CHOICES = (
     Choice(
         name="learned-grid",
         of="grid",
-        title="a learned table of the grid, {n.trained_grid}",
+        title="a learned table of the grid, {n.grid[0]} x {n.grid[1]}",
         parameters=lambda n: n.table,
         cannot=lambda n: _grid(n) or (None if n.fixed else "the grid grows"),
         reason="the grid is fixed at {n.reach}, and image models use one row per patch",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option
@@ -121,10 +122,6 @@ class Needs:
         return "" if self.factor is None else f", factor {math.ceil(100 * self.factor) / 100:g}"
 
     @property
-    def trained_grid(self) -> str:
-        return shown(self.grid) if self.grid else ""
-
-    @property
     def table(self) -> int:
         """Parameters of a learned table of the longest length, or of the training length without a limit."""
         return (self.longest or self.length) * self.width
@@ -141,3 +138,28 @@ class Needs:
 
 def shown(grid: Grid) -> str:
     return f"{grid[0]} x {grid[1]}"
+
+
+def needs_of(
+    *,
+    length: int | None = None,
+    longest: int | Literal["none"] | None = None,
+    grid: Grid | None = None,
+    longest_grid: Grid | None = None,
+    **others: Any,
+) -> Needs:
+    """Returns the needs, with defaults for what is None: the longest length is the training length, an image's
+    lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit.
+
+    Raises:
+        ArgumentError: no length and no grid, or needs that contradict each other.
+    """
+    if grid is not None:
+        length = math.prod(grid) if length is None else length
+        others = {"vocabulary": 0, **others}
+    if length is None:
+        raise ArgumentError("give --length, the tokens per training sequence, or --grid for images")
+    if longest is None:
+        longest = length if grid is None else math.prod(longest_grid or grid)
+    end = None if longest == "none" else longest
+    return Needs(length=length, longest=end, grid=grid, longest_grid=longest_grid, **others)

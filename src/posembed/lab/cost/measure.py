@@ -17,11 +17,11 @@ from posembed.lab.cost.places import AttentionWith, Places, Shape, parameters, w
 from posembed.lab.cost.results import CostResult, CostRow, Passes
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
-from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
-from posembed.lab.model.decoder import Attention
+from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import TrainingSpec, default_window, spec_of_size
 from posembed.layers.none import NoPosition
+from posembed.nn import Attention
 from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -38,7 +38,7 @@ def checked(settings: CostSettings) -> CostSettings:
     """
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
-        raise ArgumentError(f"expected at least one encoding; known are {', '.join(ENCODINGS)}")
+        raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
     for name in ("batch", "length", "width", "heads", "layers", "vocabulary", "window"):
         size = getattr(settings, name)
         if size is not None and size < 1:

@@ -1,16 +1,17 @@
-"""What an encoding does in a model, taken out of it: at its places alone, and with one layer of attention."""
+"""The work of an encoding outside a model: at its places alone, and in one layer of attention."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from posembed.lab.model.attention import bias_of
-from posembed.lab.model.decoder import Attention
 from posembed.layers.base import PositionEncoding
+from posembed.nn import Attention, Positions
+from posembed.nn.positions import add_rows
 
 FLOAT = 4
 """Bytes of a float32."""
@@ -26,24 +27,22 @@ class Shape:
 
 @dataclass(frozen=True)
 class Writes:
-    """What an encoding hands to the model, in bytes of float32: it cannot take less memory than that."""
+    """The bytes of float32 that an encoding hands to the model, which it needs at the least."""
 
     input: int
-    """(B, L, D), the tokens with their rows; once a forward."""
+    """(B, L, D), the tokens with their rows, once per forward pass."""
     queries_keys: int
-    """2 (B, L, D), turned or with rows added, or both one after the other; 4 where they come out wider. In each
-    layer."""
+    """2 (B, L, D), turned or with rows added, or both in turn; 4 if they come out wider. In each layer."""
     scores: int
-    """(H, L, L), the bias; once a forward."""
+    """(H, L, L), the bias, once per forward pass."""
 
     @property
     def all(self) -> int:
         return self.input + self.queries_keys + self.scores
 
 
-@dataclass(frozen=True)
-class Made:
-    """What an encoding made at its places; empty where it does nothing."""
+class Made(NamedTuple):
+    """The tensors that an encoding made at its places; empty for a place that it does not use."""
 
     input: tuple[Tensor, ...]
     queries_keys: tuple[Tensor, ...]
@@ -54,11 +53,11 @@ class Made:
         return self.input + self.queries_keys + self.scores
 
 
-class Places:
-    """An encoding among the tensors of one layer, laid out as in the lab's model. Calling it is one step.
+class _Step:
+    """The tensors of one layer and an encoding. Calling it is one step.
 
     Args:
-        training: a step has its backward, and reads the positions that the encoding trains on.
+        training: a step includes its backward pass, and reads the positions that the encoding trains on.
     """
 
     def __init__(
@@ -69,61 +68,85 @@ class Places:
         training: bool = False,
         device: torch.device | None = None,
     ) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.encoding, self.shape, self.training = encoding.to(device), shape, training
-        self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
-        self.qkv = _random(shape.batch, shape.length, 3 * shape.width, generator=generator, device=device)
-        # Stands for W_q and W_k, by which a ring projects its rows.
-        self.projection = _random(shape.width, 2 * shape.width, generator=generator, device=device)
+        self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
+        self.generator = torch.Generator().manual_seed(0)
+        self.x = self.random(shape.batch, shape.length, shape.width)
+        ids = torch.arange(shape.length)
+        if training:
+            ids = encoding.training_positions(shape.batch, shape.length, self.generator)
+        self.position_ids = ids.to(device)
+
+    def random(self, *shape: int) -> Tensor:
+        """Draws values at the scale of token rows, which require gradients, as what a layer reads does."""
+        return torch.randn(*shape, generator=self.generator).mul_(0.02).to(self.device).requires_grad_()
+
+    def results(self) -> Sequence[Tensor]:
+        raise NotImplementedError
+
+    def leaves(self) -> list[Tensor]:
+        raise NotImplementedError
 
     def __call__(self) -> object:
-        leaves = [self.x, self.qkv, self.projection, *self.encoding.parameters()]
-        return _step(lambda: self.made().all, leaves, training=self.training)
+        """Runs forward, and in training computes the leaves' gradients, with the results as gradients from above."""
+        with torch.set_grad_enabled(self.training):
+            made = [tensor for tensor in self.results() if tensor.requires_grad]
+        leaves = [tensor for tensor in (*self.leaves(), *self.encoding.parameters()) if tensor.requires_grad]
+        if not made:
+            return None
+        return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
+
+
+class Places(_Step):
+    """An encoding among the tensors of one layer, laid out as in ``Attention``."""
+
+    def __init__(self, encoding: PositionEncoding, shape: Shape, **settings: Any) -> None:
+        super().__init__(encoding, shape, **settings)
+        self.qkv = self.random(shape.batch, shape.length, 3 * shape.width)
+        # Stands for W_q and W_k, which project a ring's rows.
+        self.projection = self.random(shape.width, 2 * shape.width)
+
+    def leaves(self) -> list[Tensor]:
+        return [self.x, self.qkv, self.projection]
+
+    def results(self) -> Sequence[Tensor]:
+        return self.made().all
 
     def made(self) -> Made:
-        encoding, ids, width, heads = self.encoding, self.position_ids, self.shape.width, self.shape.heads
-        x = encoding.at_input(self.x, ids)
-        q, k, _ = self.qkv.split(width, dim=-1)
-        added = encoding.before_queries_keys(lambda rows: rows @ self.projection, ids)
-        summed: tuple[Tensor, ...] = ()
-        if added is not None:
-            q, k = summed = q + added[..., :width], k + added[..., width:]
-        q, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k))
-        turned = encoding.at_queries_keys(q, k, ids, ids, text_length=self.shape.length)
-        if turned[0] is not q:
-            summed += turned
-        bias = encoding.in_layer(lambda rows: rows @ self.projection).at_scores(ids, ids)
-        return Made(() if x is self.x else (x,), summed, () if bias is None else (bias,))
+        positions = Positions(self.encoding, self.x, self.position_ids, text_length=self.shape.length)
+        x = positions.at_input(self.x)
+        q, k, _ = plain = self.qkv.split(self.shape.width, dim=-1)
+        rows = positions.rows(self.project)
+        q, k = summed = add_rows(q, k, rows)
+        q, k = heads = tuple(t.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2) for t in (q, k))
+        turned = positions.turn(q, k)
+        bias = positions.scores(self.project)
+        queries_keys = (summed if summed[0] is not plain[0] else ()) + (turned if turned[0] is not heads[0] else ())
+        return Made(() if x is self.x else (x,), queries_keys, () if bias is None else (bias,))
+
+    def project(self, rows: Tensor) -> Tensor:
+        return rows @ self.projection
 
 
-class AttentionWith:
-    """One layer of attention with an encoding in it: projections, scores, output. Calling it is one step."""
+class AttentionWith(_Step):
+    """One layer of attention with an encoding in it: projections, scores, output."""
 
-    def __init__(
-        self,
-        encoding: PositionEncoding,
-        attention: Attention,
-        shape: Shape,
-        *,
-        training: bool = False,
-        device: torch.device | None = None,
-    ) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.encoding, self.attention, self.training = encoding.to(device), attention.to(device), training
-        self.x, self.position_ids = _inputs(encoding, shape, training, generator, device)
+    def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
+        super().__init__(encoding, shape, **settings)
+        self.attention = attention.to(self.device)
 
-    def __call__(self) -> object:
-        leaves = [self.x, *self.attention.parameters(), *self.encoding.parameters()]
-        return _step(lambda: (self.output(),), leaves, training=self.training)
+    def leaves(self) -> list[Tensor]:
+        return [self.x, *self.attention.parameters()]
+
+    def results(self) -> Sequence[Tensor]:
+        return (self.output(),)
 
     def output(self) -> Tensor:
-        encoding, ids = self.encoding, self.position_ids
-        x = encoding.at_input(self.x, ids)
-        return self.attention(x, encoding, ids, bias_of(encoding, ids, head_dim=x.size(-1) // self.attention.heads))
+        positions = Positions(self.encoding, self.x, self.position_ids)
+        return self.attention(positions.at_input(self.x), positions=positions)
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
-    """By formula, for the places at which a try on two tokens shows that it does something."""
+    """Computes what an encoding writes by formula, for the places that it uses on two tokens."""
     tiny = Shape(1, 2, shape.width, shape.heads)
     with torch.no_grad():
         made = Places(encoding, tiny).made()
@@ -141,31 +164,3 @@ def _numel(made: tuple[Tensor, ...]) -> int:
 
 def parameters(encoding: PositionEncoding) -> int:
     return sum(parameter.numel() for parameter in encoding.parameters())
-
-
-def _step(forward: Callable[[], Sequence[Tensor]], leaves: Sequence[Tensor], *, training: bool) -> object:
-    """Forward, and in training the gradients of the leaves; what is made stands for the gradients from above."""
-    with torch.set_grad_enabled(training):
-        made = forward()
-    made = [tensor for tensor in made if tensor.requires_grad]
-    leaves = [tensor for tensor in leaves if tensor.requires_grad]
-    if not made:
-        return None
-    return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
-
-
-def _inputs(
-    encoding: PositionEncoding,
-    shape: Shape,
-    training: bool,
-    generator: torch.Generator,
-    device: torch.device | None,
-) -> tuple[Tensor, Tensor]:
-    x = _random(shape.batch, shape.length, shape.width, generator=generator, device=device)
-    ids = encoding.training_positions(shape.batch, shape.length, generator) if training else torch.arange(shape.length)
-    return x, ids.to(device)
-
-
-def _random(*shape: int, generator: torch.Generator, device: torch.device | None) -> Tensor:
-    """At the scale of token rows, with a gradient to compute, as what a layer reads has."""
-    return torch.randn(*shape, generator=generator).mul_(0.02).to(device).requires_grad_()

@@ -7,13 +7,12 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_whole
 from posembed.lab.cost.places import Writes
 from posembed.lab.cost.settings import CostSettings
-from posembed.lab.runs.results import OF_COST
+from posembed.lab.runs.results import OF_COST, restored
 from posembed.statistics import Estimate
 
 FILE = OF_COST
@@ -85,16 +84,8 @@ class CostResult:
     @staticmethod
     def from_json(text: str) -> CostResult:
         """Raises ValueError, KeyError or TypeError if the text is not a result."""
-        result: CostResult = _restored(CostResult, json_object(text))
+        result: CostResult = restored(CostResult, json_object(text))
         return result
-
-
-def _restored(kind: Any, value: Any) -> Any:
-    """Rebuilds nested dataclasses and tuples from JSON values."""
-    if dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{name: _restored(hints[name], held) for name, held in value.items()})  # type: ignore[operator]
-    return tuple(_restored(kind.__args__[0], item) for item in value) if get_origin(kind) is tuple else value
 
 
 def save(result: CostResult, folder: Path) -> None:

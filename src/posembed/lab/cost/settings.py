@@ -8,9 +8,9 @@ from posembed.lab.runs.spec import option
 
 
 def every_encoding() -> tuple[str, ...]:
-    from posembed.lab.encodings import ENCODINGS
+    from posembed.lab.encodings import names_for
 
-    return tuple(ENCODINGS)
+    return names_for("decoder")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,9 @@ NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "e
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
 """Parts of the standard library that are not read: tests, and modules that are tables of data."""
 
-RUNS_WRITE = re.compile(r"(settings|cost)\.json|report\.html|results/[^/]*\.(json|partial)|tracking/.*", re.DOTALL)
+RUNS_WRITE = re.compile(
+    r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
+)
 """The text files that the lab writes into a run folder."""
 
 FIRST_LOOK = 1 << 20
@@ -124,7 +126,7 @@ def _read_text(path: Path) -> bytes:
     if not text.strip():
         raise DataError(f"{path} is empty: expected UTF-8 text")
     if reason := _not_text(text):
-        raise DataError(f"{path} is not text ({reason}); expected UTF-8. convert it, or leave it out")
+        raise DataError(f"{path} is not text ({reason}); expected UTF-8; convert it, or leave it out")
     return text
 
 

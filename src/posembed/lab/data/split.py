@@ -32,7 +32,12 @@ def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
     takes the end of each. The order of documents does not matter. ``by_name`` draws by the hash of their names, which
     stay the same in the next version of a library.
     """
-    ordered = sorted(documents, key=_name_first if by_name else _text_first)
+
+    def order(document: Document) -> tuple[bytes, int, bytes]:
+        text, name = document.text, document.name.encode("utf-8", "surrogateescape")  # as Python keeps file names
+        return (hashlib.sha256(name).digest(), 0, text) if by_name else (same_text(text), len(text), text)
+
+    ordered = sorted(documents, key=order)
     once = list({same_text(document.text): document for document in reversed(ordered)}.values())
     if len(once) >= DOCUMENTS_TO_SPLIT_BY and (held_out := _whole_documents(once)):
         sides = apart(ordered, held_out)
@@ -45,14 +50,6 @@ def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
     texts = {same_text(document.text) for document in held_out}
     kept = [document for document in train if same_text(document.text) not in texts]
     return Split(kept, held_out, left_out=len(train) - len(kept))
-
-
-def _name_first(document: Document) -> tuple[bytes, bytes]:
-    return hashlib.sha256(_encoded(document.name)).digest(), document.text
-
-
-def _text_first(document: Document) -> tuple[bytes, int, bytes]:
-    return same_text(document.text), len(document.text), document.text
 
 
 def _whole_documents(documents: Sequence[Document]) -> list[Document] | None:
@@ -107,7 +104,3 @@ def share_of_known_lines(train: Iterable[Document], held_out: Sequence[Document]
 
 def _long_lines(document: Document) -> Iterable[bytes]:
     return (line for part in document.text.split(b"\n") if len(line := part.strip()) >= LONG_LINE)
-
-
-def _encoded(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")  # as Python keeps file names that are not UTF-8

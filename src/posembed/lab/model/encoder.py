@@ -1,7 +1,4 @@
-"""A short Transformer encoder that takes any PositionEncoding and ends in classes: of texts, and of images.
-
-Its blocks are the decoder's (model.py), with attention both ways. Padding is seen by nobody and counts nowhere.
-"""
+"""The lab's classifiers of texts and of images: ``posembed.nn``'s encoder and a head, with any PositionEncoding."""
 
 from __future__ import annotations
 
@@ -12,30 +9,30 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed import nn as positioned
 from posembed.errors import ArgumentError
-from posembed.lab.model.attention import hide_padding
-from posembed.lab.model.decoder import Block, PositionedModel, initialise
+from posembed.lab.model.decoder import PositionedModel
 from posembed.layers.base import PositionEncoding
+from posembed.nn.attention import require_fitting
 
 Pooling = Literal["cls", "mean"]
 
 
 class Encoder(PositionedModel):
-    """What was embedded (B, L, D) -> logits (B, C). Subclasses embed.
+    """Embedded tokens (B, L, D) -> logits (B, C). Subclasses embed.
 
     Args:
-        embedding: what the subclass embeds with; initialised with the rest, before the encoding.
+        embedding: what the subclass embeds with; initialised with the rest.
         dim: width D, a multiple of heads.
         classes: C.
         layers, heads: how many.
         encoding: one for the whole model, shared by its layers.
-        pooling: what the classes are read from: "cls", a learned token in front, which takes position 0, or
-            "mean", over all tokens that are there.
+        pooling: what the classes are read from: "cls", a learned token in front, at position 0, or "mean", the
+            mean over all tokens that are not padding.
         dropout: after each sublayer.
 
     Raises:
-        ArgumentError: heads that do not divide the width, an unknown pooling, or an encoding with a causal window,
-            which nothing here applies.
+        ArgumentError: heads that do not divide the width, an unknown pooling, or an encoding that does not fit.
     """
 
     def __init__(
@@ -51,45 +48,38 @@ class Encoder(PositionedModel):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        require_pooling(pooling)
-        if encoding.window is not None:
-            raise ArgumentError(
-                f"{type(encoding).__name__} is used under a causal window of {encoding.window} tokens, and an "
-                "encoder sees all tokens both ways; choose an encoding without a window"
-            )
+        known: Sequence[str] = get_args(Pooling)
+        if pooling not in known:
+            raise ArgumentError(f"pooling must be one of {', '.join(known)}; got {pooling!r}")
         self.embedding = embedding
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
-        self.blocks = nn.ModuleList(Block(dim, heads, dropout, causal=False) for _ in range(layers))
-        self.norm = nn.LayerNorm(dim)
+        self.body = positioned.Encoder(dim, heads, layers=layers, dropout=dropout)
+        require_fitting(encoding, dim, heads, causal=False)
         self.head = nn.Linear(dim, classes)
-        initialise(self, layers)
+        positioned.gpt2_init_(self)
         if self.first is not None:
             nn.init.normal_(self.first, std=0.02)
-        self.encoding = encoding  # after the others are drawn: it brings its own initial values
+        self.encoding = encoding  # last: runs draw weights and sum gradients in the order of the parameters
 
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
-        """x (B, L, D) -> logits (B, C). present, boolean (B, L): where there is no padding; None: everywhere.
+        """Classifies x (B, L, D): (B, C). ``present``, boolean (B, L), is False for padding; None means no padding.
 
-        Positions are consecutive from 0, which is the token in front's where there is one.
+        Positions are consecutive from 0, the position of the token in front if there is one.
         """
         if self.first is not None:
             x = torch.cat((self.first.to(x.dtype).expand(len(x), -1, -1), x), dim=1)
             present = None if present is None else F.pad(present, (1, 0), value=True)
         position_ids = torch.arange(x.size(1), device=x.device)
-        x = self.encoding.at_input(x, position_ids)
-        bias = hide_padding(self.encoding.at_scores(position_ids, position_ids), present)
-        text_length = x.size(1) if present is None else present.sum(dim=1)
-        for block in self.blocks:
-            x = block(x, self.encoding, position_ids, bias, text_length)
-        x = self.norm(x)
+        positions = positioned.Positions(self.encoding, x, position_ids, causal=False, mask=present)
+        x = self.body(positions.at_input(x), positions=positions)
         return self.head(x[:, 0] if self.first is not None else mean_of_present(x, present))
 
 
 class TextClassifier(Encoder):
-    """Token ids (B, L) and how many of each row are there -> logits (B, C). ``embedding`` is an nn.Embedding."""
+    """Token ids (B, L) and lengths (B,) -> logits (B, C). ``embedding`` is an nn.Embedding."""
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """lengths (B,), from 1; what stands after them in ids is padding, of any id."""
+        """Classifies the first tokens of each row, as many as its length, from 1; the others are padding."""
         present = torch.arange(ids.size(1), device=ids.device) < lengths.unsqueeze(1)
         return self.classify(self.embedding(ids), present)
 
@@ -105,14 +95,8 @@ class ImageClassifier(Encoder):
 
 
 def mean_of_present(x: Tensor, present: Tensor | None) -> Tensor:
-    """x (B, L, D) -> (B, D)."""
+    """Averages x (B, L, D) over the tokens that are not padding: (B, D)."""
     if present is None:
         return x.mean(dim=1)
     weights = present.to(x.dtype).unsqueeze(-1)
     return (x * weights).sum(dim=1) / weights.sum(dim=1)
-
-
-def require_pooling(pooling: str) -> None:
-    known: Sequence[str] = get_args(Pooling)
-    if pooling not in known:
-        raise ArgumentError(f"pooling must be one of {', '.join(known)}; got {pooling!r}")

@@ -1,4 +1,4 @@
-"""Where the heads of a model look: how much of their attention goes how far back."""
+"""Attention by distance: how much of its attention each head of a model gives to the tokens at each distance."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from posembed.errors import RunFolderError
-from posembed.lab.model.decoder import Attention, PositionedModel
+from posembed.lab.model.decoder import PositionedModel
+from posembed.nn import Attention
 
 SEQUENCES = 32
 WEIGHTS_AT_ONCE = 2**24
-"""How many weights of one layer are held at a time: 64 MB of them."""
+"""The number of attention weights of one layer that are held at a time: 64 MB."""
 
 
 @torch.no_grad()
 def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
-    """Token ids (N, L) -> (layers, H, L) float64 on the CPU: entry d is the mean weight of the token d back.
+    """Returns the mean weight of the token at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
 
-    The mean is over every token that has one so far back, in every sequence; a token beyond a window weighs 0.
+    Entry d is the mean over all tokens with a token d back, in all sequences. A token beyond a window weighs 0.
     """
     sums: list[Tensor] = []
     length = ids.size(1)
@@ -38,13 +39,13 @@ def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.dev
 
 
 def diagonal_sums(weights: Tensor) -> Tensor:
-    """(B, H, L, L) -> (H, L) float64 on the CPU: entry d is the sum over the d-th diagonal below the main one."""
+    """Sums weights (B, H, L, L) over each diagonal: (H, L) float64 on the CPU, entry d the d-th below the main one."""
     summed = weights.double().sum(dim=0).cpu()
     return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
 
 
 def looking_everywhere(length: int, window: int | None) -> Tensor:
-    """(L,) float64: what ``attention_by_distance`` gives a head that weighs all it sees alike."""
+    """Returns ``attention_by_distance`` of a head that weighs all tokens it sees alike: (L,) float64."""
     seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
     farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
     return farthest_first.where(torch.arange(length) < (window or length), 0)
@@ -55,7 +56,7 @@ def save_attention(path: Path, weights: Tensor) -> None:
 
 
 def load_attention(path: Path) -> Tensor:
-    """(layers, H, L) float32. Raises RunFolderError where the file cannot be read."""
+    """Returns saved weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
     try:
         return load(path.read_bytes())["by distance"]  # a name need not be UTF-8
     except (SafetensorError, KeyError, OSError) as error:
@@ -66,12 +67,12 @@ def load_attention(path: Path) -> Tensor:
 
 @contextmanager
 def _weights_shown_to(sums: list[Tensor], model: nn.Module) -> Iterator[None]:
-    """Inside it, every attention that is called appends the sums of its weights by distance."""
+    """While it is open, every attention that is called appends the sums of its weights by distance."""
 
-    def look(attention: Attention, inputs: tuple[Any, ...]) -> None:
-        sums.append(diagonal_sums(attention.weights(*inputs)))
+    def look(attention: Attention, inputs: tuple[Tensor], keywords: dict[str, Any]) -> None:
+        sums.append(diagonal_sums(attention.weights(*inputs, positions=keywords["positions"])))
 
-    hooks = [m.register_forward_pre_hook(look) for m in model.modules() if isinstance(m, Attention)]
+    hooks = [m.register_forward_pre_hook(look, with_kwargs=True) for m in model.modules() if isinstance(m, Attention)]
     try:
         yield
     finally:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
 
+from posembed.errors import RunFolderError
 from posembed.lab.question import Question
+from posembed.lab.questions.cost import Cost
 from posembed.lab.questions.images import Images
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
 from posembed.lab.questions.text import Text
 
-EVERY: list[Question[Any, Any, Any]] = [Lengths(), Inits(), *map(Problem, PROBLEMS), Text(), Images()]
+EVERY: list[Question] = [Lengths(), Inits(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
 QUESTIONS = {question.name: question for question in EVERY}
+
+
+def question_of(folder: Path) -> Question:
+    """Returns the question that a folder of ``posembed compare`` answers.
+
+    Raises:
+        RunFolderError: it is not such a folder, or of a question that this version does not know.
+    """
+    from posembed.lab.runs.results import OF_COST, read_settings
+
+    name = "cost" if os.path.exists(folder / OF_COST) else read_settings(folder)["question"]
+    if name not in QUESTIONS:
+        raise RunFolderError(f"{folder} holds runs of the question {name!r}; this version has no page for it")
+    return QUESTIONS[name]

@@ -1,4 +1,4 @@
-"""Which positions do images want, and which still work on another grid?"""
+"""Which position encodings suit images, and which still work on another grid?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
 from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
 from posembed.statistics import Estimate
@@ -82,10 +82,10 @@ class ImageSummary(Summary):
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 
-class Images(Question["ImageSpec", "Recognised", ImageSummary]):
+class Images(TrainedQuestion["ImageSpec", "Recognised", ImageSummary]):
     name = page = "images"
     group = "tasks"
-    asks = "Which positions do images want, and which still work on another grid?"
+    asks = "Which position encodings suit images, and which still work on another grid?"
     Spec = ImageSpec
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
@@ -93,9 +93,9 @@ class Images(Question["ImageSpec", "Recognised", ImageSummary]):
     presets = PRESETS
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.image_encodings import require_image_encoding
+        from posembed.lab.encodings import split_name
 
-        require_image_encoding(name)
+        split_name(name, "images")
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[ImageClassification, ImageSpec]:
         from posembed.lab.data.images import load_images

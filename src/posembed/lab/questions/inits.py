@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.curves import final_loss, step_at
-from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
 from posembed.lab.questions.by_seed import BySeed, by_name
 from posembed.lab.questions.lengths import PRESETS, LanguageSpec
 from posembed.lab.runs.spec import option, require_trainable
@@ -89,7 +89,7 @@ class InitSummary(Summary):
         return math.fsum(self.losses.values()) / len(self.losses) if self.losses else None
 
 
-class Inits(Question["InitSpec", "InitMeasurements", InitSummary]):
+class Inits(TrainedQuestion["InitSpec", "InitMeasurements", InitSummary]):
     name = page = "inits"
     asks = "Which initial values should a learned table start from?"
     Spec = InitSpec

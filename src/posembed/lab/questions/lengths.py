@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
 from posembed.lab.questions.by_seed import BySeed, by_name
 from posembed.lab.runs.spec import (
     MODEL,
@@ -127,7 +127,7 @@ class LengthSummary(Summary):
     rows: tuple[LengthRow, ...]
 
 
-class Lengths(Question["LengthSpec", "Measurements", LengthSummary]):
+class Lengths(TrainedQuestion["LengthSpec", "Measurements", LengthSummary]):
     name = page = "lengths"
     asks = "How far does each encoding carry a language model past its training length?"
     Spec = LengthSpec

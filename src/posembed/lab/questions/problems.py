@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posembed.lab.question import Question, Reading, Row, Summary
+from posembed.lab.question import Reading, Row, Summary, TrainedQuestion
 from posembed.lab.questions.by_seed import BySeed, by_name
 from posembed.lab.runs.spec import (
     MODEL,
@@ -87,7 +87,7 @@ class ProblemSummary(Summary):
     rows: tuple[ProblemRow, ...]
 
 
-class Problem(Question["ProblemSpec", "Solved", ProblemSummary]):
+class Problem(TrainedQuestion["ProblemSpec", "Solved", ProblemSummary]):
     """One problem of PROBLEMS."""
 
     page = "problems"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
-from posembed.lab.question import Compared, Question, Row, Summary
+from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
 from posembed.lab.questions.by_seed import BySeed, Correct, Difference, accuracy_difference, by_name
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option, require_trainable
 from posembed.statistics import Estimate
@@ -89,7 +89,7 @@ class TextSummary(Summary):
         return max(self.classes.values(), default=0) > UNEVEN * min(self.classes.values(), default=0)
 
 
-class Text(Question["TextSpec", "Classified", TextSummary]):
+class Text(TrainedQuestion["TextSpec", "Classified", TextSummary]):
     name = page = "text"
     group = "tasks"
     asks = "Does the position encoding matter for classifying texts?"
@@ -100,9 +100,9 @@ class Text(Question["TextSpec", "Classified", TextSummary]):
     presets = PRESETS
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.encoder_encodings import require_both_ways
+        from posembed.lab.encodings import split_name
 
-        require_both_ways(name)
+        split_name(name, "encoder")
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[TextClassification, TextSpec]:
         from posembed.lab.data.readers import load_labelled

@@ -74,19 +74,17 @@ def result_from_json(text: str, task: type[Task[SpecT, MeasuredT]]) -> RunResult
     return RunResult(spec=spec, measurements=measured, losses=curve, **values)
 
 
-def restored(kind: type[Any], values: dict[str, Any]) -> Any:
-    """Restores a dataclass from JSON, which has no tuples and only text as keys."""
-    hints = get_type_hints(kind)
-
-    def restore(name: str, value: Any) -> Any:
-        if get_origin(hints[name]) is tuple:
-            return tuple(value)
-        if get_origin(hints[name]) is dict:
-            key_type = get_args(hints[name])[0]
-            return {key_type(key): held for key, held in value.items()}
-        return value
-
-    return kind(**{name: restore(name, value) for name, value in values.items()})
+def restored(kind: Any, value: Any) -> Any:
+    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only text as keys."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: restored(hints[name], held) for name, held in value.items()})  # type: ignore[operator]
+    if get_origin(kind) is tuple:
+        return tuple(restored(get_args(kind)[0], item) for item in value)
+    if get_origin(kind) is dict:
+        key_type = get_args(kind)[0]
+        return {key_type(key): held for key, held in value.items()}
+    return value
 
 
 class RunFolder(Generic[SpecT, MeasuredT]):
@@ -168,7 +166,11 @@ class RunFolder(Generic[SpecT, MeasuredT]):
             RunFolderError: the file is damaged.
         """
         try:
-            return restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
+            reading = restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
+            for name, hint in get_type_hints(kind).items():
+                if not isinstance(getattr(reading, name), hint):
+                    raise ValueError(f"{name} cannot be {getattr(reading, name)!r}")
+            return reading
         except FileNotFoundError:
             return kind()
         except (OSError, ValueError, TypeError, KeyError) as error:

@@ -8,9 +8,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from posembed.errors import ArgumentError
 
@@ -25,6 +26,44 @@ def option(help: str, panel: str | None = None, **field: Any) -> Any:
 def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
     """Returns the fields of a dataclass that were made by ``option``, by name."""
     return {field.name: field for field in dataclasses.fields(settings) if "help" in field.metadata}
+
+
+def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Removes the options of ``settings`` from ``given`` and returns those that are not None, lists as tuples.
+
+    Raises:
+        ArgumentError: a value of another type than its field.
+    """
+    hints, taken = get_type_hints(settings), {}
+    for name in options(settings):
+        value = given.pop(name, None)
+        if value is not None:
+            taken[name] = as_type(name, value, hints[name])
+    return taken
+
+
+def as_type(name: str, value: Any, hint: Any) -> Any:
+    """Returns a value as its option's type: lists as tuples, texts of names split at commas, whole floats as floats.
+
+    Raises:
+        ArgumentError: another type.
+    """
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    kind = hint if get_origin(hint) is tuple else kinds[0]
+    if get_origin(kind) is tuple:
+        item = get_args(kind)[0]
+        if isinstance(value, str) and item is str:
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return tuple(as_type(name, part, item) for part in value)
+    elif kind is Path and isinstance(value, str):
+        return Path(value)
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
+        return value
+    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
+    raise ArgumentError(f"{name}: expected {words.get(kind, 'a list')}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,6 @@ from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.lab.tasks.task import Task, draw_seed
-from posembed.layers.grid import LearnedGridEmbedding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -110,11 +109,8 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
 
 def learned_rows(model: PositionedModel) -> Tensor | None:
     """Returns a copy of the encoding's table (N, D) on the CPU, or None if it has none."""
-    if isinstance(model.encoding, LearnedGridEmbedding):
-        weight: Tensor | None = model.encoding.rows()  # of a factorized grid, the sums
-    else:
-        weight = getattr(model.encoding, "weight", None)
-    return None if weight is None else weight.detach().cpu().clone()
+    table = model.encoding.table()
+    return None if table is None else table.detach().cpu().clone()
 
 
 def learning_rate(spec: TrainingSpec, step: int) -> float:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.images import Images, cut_patches, enlarged
-from posembed.lab.image_encodings import IMAGE_ENCODINGS, at_grid, require_image_encoding
+from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import ImageClassifier
 from posembed.lab.questions.images import ImageSpec
@@ -44,7 +44,7 @@ class ImageClassification(Task[ImageSpec, Recognised]):
         self.description = f"images: {images.description}"
 
     def check(self, spec: ImageSpec) -> None:
-        require_image_encoding(spec.encoding)
+        split_name(spec.encoding, "images")
         for size in (spec.train_size, *spec.test_sizes):
             if size < spec.patch or size % spec.patch:
                 raise ArgumentError(
@@ -54,9 +54,8 @@ class ImageClassification(Task[ImageSpec, Recognised]):
 
     def build(self, spec: ImageSpec) -> ImageClassifier:
         """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
-        require_image_encoding(spec.encoding)
         torch.manual_seed(spec.seed)
-        encoding = IMAGE_ENCODINGS[spec.encoding].build(spec, spec.grid(spec.train_size))
+        encoding = build_encoding(spec, "images", grid=spec.grid(spec.train_size))
         torch.manual_seed(spec.seed)
         return ImageClassifier(
             nn.Linear(spec.patch**2, spec.width),
@@ -84,7 +83,7 @@ class ImageClassification(Task[ImageSpec, Recognised]):
         trained = model.encoding
         right, loss = {}, {}
         for size in spec.test_sizes:
-            model.encoding = at_grid(trained, spec.grid(spec.train_size), spec.grid(size))
+            model.encoding = trained.on_grid(spec.grid(size))
             logits = self._logits(spec, model, size, accelerator.device)
             correct = logits.argmax(dim=1) == self.images.held_out_labels
             right[size] = "".join(str(int(one)) for one in correct)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.lab.encodings import ENCODINGS, build_encoding, split_name
+from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.model.decoder import Decoder, PositionedModel
 from posembed.lab.questions.problems import ProblemSpec
 from posembed.lab.tasks.language import build_decoder
@@ -116,7 +116,7 @@ def check_encoding(encoding: str, problem: str) -> None:
     try:
         split_name(encoding)
     except ArgumentError as error:
-        known = ", ".join([*ENCODINGS, *applicable])
+        known = ", ".join([*names_for("decoder"), *applicable])
         raise ArgumentError(f"unknown encoding {encoding!r} for {problem}; known are {known}") from error
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from posembed.lab.data.labelled import Example, Labelled
 from posembed.lab.data.tokenizer import encode, text_tokenizer
-from posembed.lab.encoder_encodings import build_both_ways, require_both_ways
+from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
 from posembed.lab.questions.text import TextSpec
@@ -64,12 +64,12 @@ class TextClassification(Task[TextSpec, Classified]):
         )
 
     def check(self, spec: TextSpec) -> None:
-        require_both_ways(spec.encoding)
+        split_name(spec.encoding, "encoder")
 
     def build(self, spec: TextSpec) -> TextClassifier:
         """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
         torch.manual_seed(spec.seed)
-        encoding = build_both_ways(spec)
+        encoding = build_encoding(spec, "encoder")
         torch.manual_seed(spec.seed)
         return TextClassifier(
             nn.Embedding(self.vocabulary, spec.width),

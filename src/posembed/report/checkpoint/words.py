@@ -7,42 +7,48 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from posembed.checkpoints.inspect import Learned, TableReport
 
+KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
+
 
 def described(report: TableReport) -> list[tuple[str, str]]:
-    table, layout = report.table, report.table.layout
+    from posembed.checkpoints.found import PositionTable
+
+    table, kind, length = report.table, "not known", "not known"
     rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
-    if layout is not None:
+    if isinstance(table, PositionTable):
+        kind, length, layout = KINDS[table.kind], f"{table.length} positions", table.layout
         counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
         rows += [f"{number} {name}" for name, number in counts.items() if number]
         rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
     shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
-    lines = [
-        ("kind", {"learned": "learned", "sinusoidal": "fixed sines and cosines"}[table.kind]),
-        ("usable length", "not known" if table.length is None else f"{table.length} positions"),
-        ("shape", ", ".join(rows)),
-        ("size", f"{report.parameters:,} parameters: {shares}"),
-    ]
-    if table.config_field is not None:
-        lines.append(("config field", f"{'.'.join(table.config_field)} = {table.config_value}"))
-    if report.hangs_on:
-        more = f" and {len(report.hangs_on) - 3} more" if len(report.hangs_on) > 3 else ""
-        lines.append(("hangs on it", ", ".join(report.hangs_on[:3]) + more))
-    return lines
+    lines = {
+        "kind": kind,
+        "usable length": length,
+        "shape": ", ".join(rows),
+        "size": f"{report.parameters:,} parameters: {shares}",
+    }
+    if table.field is not None:
+        lines["config field"] = f"{table.field} = {table.field.value}"
+    if report.dependents:
+        more = f" and {len(report.dependents) - 3} more" if len(report.dependents) > 3 else ""
+        lines["also changes"] = ", ".join(report.dependents[:3]) + more
+    return list(lines.items())
 
 
 def figures(learned: Learned | None) -> list[tuple[str, str]]:
     if learned is None:
         return []
-    rank = f"{learned.effective_rank:.1f}; {learned.directions_90} directions hold 90 % of the variance"
-    lines = [("effective rank", rank)]
+    lines = {
+        "effective rank": f"{learned.effective_rank:.1f}; {learned.directions_90} directions hold 90% of the variance"
+    }
     if learned.cosine_by_distance:
-        cosines = ", ".join(f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
-        lines.append(("cosine by distance", cosines))
+        cosines = (f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
+        lines["cosine by distance"] = ", ".join(cosines)
     if learned.toeplitz is not None:
-        lines.append(("Toeplitz residual", f"{learned.toeplitz:.2f} (0: similarity depends on distance alone)"))
+        lines["Toeplitz residual"] = f"{learned.toeplitz:.2f} (0: similarity depends on distance alone)"
     if learned.position_error is not None:
-        chance = f"(a guess: {learned.rows / 4:.0f})"
-        lines.append(("position", f"read off a row to {learned.position_error:.1f} positions {chance}"))
+        error = f"a linear probe errs by {learned.position_error:.1f} positions on average"
+        lines["position"] = f"{error} (a guess: {learned.rows / 4:.0f})"
     if learned.order_error is not None:
-        lines.append(("order", f"which of two comes first: wrong {learned.order_error:.1%} of the time (a guess: 50%)"))
-    return lines
+        lines["order"] = f"a linear probe errs in {learned.order_error:.1%} of pairs (a guess: 50%)"
+    return list(lines.items())

@@ -53,9 +53,9 @@ def table_pictures(runs: RunFolder[Any, Any], results: Sequence[RunResult[Any, A
             picture(
                 table_along_figure(tables),
                 name=f"{name}-along",
-                described=f"The table of {name} along its training: cosines of its rows, norms, spectrum.",
-                title=f"{name}, along its training",
-                caption=f"The darker a line, the later. {which_were_trained(tables)}",
+                described=f"The table of {name} during training: cosines of its rows, norms, spectrum.",
+                title=f"{name}, during training",
+                caption=f"Darker lines are later. {which_were_trained(tables)}",
             )
         )
     if tables_by_name:
@@ -68,7 +68,7 @@ def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
         measures_along_figure(tables_by_name),
         name="tables-along",
         described="Norms, neighbour cosine and effective rank of the tables against the training step.",
-        title="The tables in numbers, along the training",
+        title="The tables in numbers, during training",
         caption="The mean norm of a row; how alike neighbouring rows are; how many directions the rows use.",
     )
 
@@ -79,4 +79,5 @@ def which_were_trained(tables: Tables) -> str:
     if not rows:
         return "Every row was trained."
     named = ", ".join(f"{row:,}" for row in rows[:5]) + (" and others" if len(rows) > 5 else "")
-    return f"{len(rows):,} of {len(tables[0]):,} rows were never trained: they keep their initial values (row {named})."
+    were, kept = ("was", "it keeps its") if len(rows) == 1 else ("were", "they keep their")
+    return f"{len(rows):,} of {len(tables[0]):,} rows {were} never trained: {kept} initial values (row {named})."

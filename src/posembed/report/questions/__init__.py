@@ -6,17 +6,18 @@ figures; everything below them is the same for every question.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
-from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.question import Question, Reading, SummaryT
+from posembed.errors import ArgumentError
+from posembed.lab.question import Compared, Question, SummaryT
 from posembed.lab.question import Row as SummaryRow
-from posembed.lab.questions import QUESTIONS
-from posembed.lab.runs.results import RunFolder, RunResult, read_settings
+from posembed.lab.questions import question_of
+from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned.attention_by_distance import attention_section
@@ -25,14 +26,37 @@ from posembed.report.page import Cell, Picture, Row, Section, Table, render_page
 from posembed.report.words import interval, number
 from posembed.statistics import INTERVAL, Estimate
 
+AnyT = TypeVar("AnyT")
 NO_POSITION = "no position"
 
 
-class QuestionPage(ABC, Generic[SummaryT]):
+class FolderPage(ABC, Generic[AnyT]):
     """The page of one question."""
+
+    @abstractmethod
+    def answer(self, summary: AnyT) -> list[str]:
+        """Returns the answer in paragraphs. It claims no more than the intervals allow."""
+
+    @abstractmethod
+    def main_tables(self, summary: AnyT) -> list[Table]:
+        """Returns the tables that the terminal shows too, best first."""
+
+    @abstractmethod
+    def notes(self, summary: AnyT) -> list[str]:
+        """Returns what a reader of the terminal must know to read the tables."""
+
+    @abstractmethod
+    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
+        """Returns the page about a folder as text, the same for the same results."""
+
+
+class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
+    """The page of a question that trains models."""
 
     first = "encoding"
     """The head above the names."""
+    of_each = "encoding"
+    """What the runs are counted by: "3 runs per encoding"."""
     loss_unit = "per token"
     """What a training loss is the mean of."""
     loss_note = ""
@@ -47,16 +71,16 @@ class QuestionPage(ABC, Generic[SummaryT]):
         """Returns what was trained and measured, in a sentence or two."""
 
     @abstractmethod
-    def answer(self, summary: SummaryT) -> list[str]:
-        """Returns the answer in paragraphs. It claims no more than the intervals allow."""
-
-    @abstractmethod
     def main_table(self, summary: SummaryT) -> Table:
         """Returns the table that the terminal shows too, best first."""
 
+    def main_tables(self, summary: SummaryT) -> list[Table]:
+        return [self.main_table(summary)]
+
     def notes(self, summary: SummaryT) -> list[str]:
         """Returns what a reader of the terminal must know to read the main table."""
-        return [seeds_note(summary.rows, self.first)]
+        several = any(len(row.seeds) > 1 for row in summary.rows)
+        return [seeds_note(summary.rows, self.of_each)] if several else []  # the answer reports a single run
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -73,12 +97,23 @@ class QuestionPage(ABC, Generic[SummaryT]):
         """Returns pictures of what the learned tables became."""
         return table_pictures(folder, results)
 
+    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
+        runs = RunFolder(folder, question.task_type())
+        reading = runs.reading(question.ReadingType)
+        if reference is not None:
+            if not isinstance(reading, Compared):
+                raise no_reference(folder, question)
+            reading = dataclasses.replace(reading, reference=reference)
+        question.check_reading(reading)
+        results = runs.results()
+        return self.render(runs, results, question.summarise(results, reading))
+
     def render(self, folder: RunFolder[Any, Any], results: Sequence[RunResult[Any, Any]], summary: SummaryT) -> str:
         """Returns the page as text, the same for the same runs."""
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         sections = [
             Section("", tuple(self.figures(summary))),
-            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.first)),
+            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.of_each)),
             Section("What the tables learned", tuple(self.learned(folder, results)), says=self.tables_note),
             attention_section(folder, results),
             training_section(results, unit=self.loss_unit, note=self.loss_note),
@@ -93,42 +128,30 @@ class QuestionPage(ABC, Generic[SummaryT]):
         )
 
 
-def page_of(question: Question[Any, Any, Any]) -> QuestionPage[Any]:
+def page_of(question: Question) -> FolderPage[Any]:
     return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
 
 
-def write_report(
-    folder: str | Path,
-    out: str | Path | None = None,
-    *,
-    reference: str | None = None,
-    reading: Reading | None = None,
-) -> Path:
-    """Writes the finished runs of a folder as one self-contained HTML file, whole or not at all; returns its path.
+def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
+    """Writes the results of a folder as one self-contained HTML file, whole or not at all; returns its path.
 
     Args:
         folder: a folder written by ``posembed compare``. Runs may still be missing.
         out: the file to write. Default: report.html in the folder.
         reference: the name that the others are compared with. Default: that of the last command.
-        reading: how to summarise the runs. Default: as the last command did.
 
     Raises:
         ArgumentError: no run is finished, or none of the reference, or the page cannot be written.
         RunFolderError: the folder cannot be read.
     """
-    name = read_settings(Path(folder))["question"]
-    if name not in QUESTIONS:
-        raise RunFolderError(f"{folder} holds runs of the question {name!r}; this version has no page for it")
-    question = QUESTIONS[name]
-    runs = RunFolder(folder, question.task_type())
-    reading = reading or runs.reading(question.ReadingType)
-    if reference is not None:
-        if not hasattr(reading, "reference"):
-            raise ArgumentError(f"--reference is for questions that compare with one; {folder} holds runs of {name}")
-        reading = type(reading)(**vars(reading) | {"reference": reference})
-    results = runs.results()
-    page = page_of(question).render(runs, results, question.summarise(results, reading))
-    return write_page(runs.path / "report.html" if out is None else Path(out), page, option="--out")
+    path = Path(folder)
+    question = question_of(path)
+    page = page_of(question).from_folder(path, question, reference)
+    return write_page(path / "report.html" if out is None else Path(out), page, option="--out")
+
+
+def no_reference(folder: Path, question: Question) -> ArgumentError:
+    return ArgumentError(f"--reference is for questions that compare with one; {folder} holds runs of {question.name}")
 
 
 def estimate_cell(
@@ -163,7 +186,7 @@ def trained_table(
     return Table(
         "What was trained",
         "The models differ only in their positions.",
-        (Cell("parameters"), Cell("of positions"), Cell("runs"), *extra),
+        (Cell("parameters"), Cell("position parameters"), Cell("runs"), *extra),
         tuple(Row(row.name, cells(row)) for row in rows),
         first=first,
     )
@@ -187,8 +210,8 @@ def values_table(
     return Table(title, says, head, rows, first="run")
 
 
-def seeds_note(rows: Sequence[SummaryRow], first: str) -> str:
+def seeds_note(rows: Sequence[SummaryRow], of_each: str) -> str:
     """Returns how certain the numbers are."""
     if all(len(row.seeds) < 2 for row in rows):
-        return f"There is one run per {first}, so there are no intervals; small differences may be chance."
-    return f"Below each mean is its {INTERVAL} over seeds (Student's t); differences and ratios are paired by seed."
+        return f"There is one run per {of_each}, so there are no intervals; small differences may be chance."
+    return f"Below each mean is its {INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."

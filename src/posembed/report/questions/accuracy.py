@@ -71,8 +71,8 @@ def in_short(differences: Mapping[str, Difference], reference: str) -> list[str]
         every = listed([_one_in_short(name, difference) for name, difference in differences.items()])
         return [f"Others compared with {called(reference)}: {every}."]
     groups: dict[str, list[str]] = {
-        "Better": [],
-        "Worse": [],
+        f"Better than {called(reference)}": [],
+        f"Worse than {called(reference)}": [],
         f"Not significantly different from {called(reference)}": [],
     }
     better, worse, neither = groups.values()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.image_encodings import IMAGE_ENCODINGS
+from posembed.lab.encodings import ENCODINGS
 from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
 from posembed.report.line_chart import Line, line_chart
 from posembed.report.page import Cell, Picture, Row, Table, picture
 from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
 from posembed.report.questions.accuracy import compared, difference_cell, in_short, percent, share_interval
-from posembed.report.words import called, capitalised, failures, listed, model_size, runs_per
+from posembed.report.words import called, capitalised, failures, listed, model_size, names_of, runs_per
 from posembed.statistics import INTERVAL
 
 TWINS = {"learned-1d", "learned-2d"}
@@ -26,7 +26,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
     tables_note = "Row 0 belongs to the class token, if there is one; the patches follow row by row."
 
     def title(self, summary: ImageSummary) -> str:
-        return "Which positions do images want, and which still work on another grid?"
+        return "Which position encodings suit images, and which still work on another grid?"
 
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
         side = spec.train_size // spec.patch
@@ -61,8 +61,8 @@ class ImagesPage(QuestionPage[ImageSummary]):
             return (*found, difference_cell(row.difference[far]) if far in row.difference else Cell(""))
 
         return Table(
-            "Accuracy on held-out images in percent, by the side of the images in pixels",
-            "",
+            "Accuracy in percent, by the side of the images in pixels and the grid of patches",
+            f"On {summary.examples:,} held-out images.",
             tuple(head),
             tuple(Row(row.name, cells(row)) for row in best_first(summary)),
             first=self.first,
@@ -92,15 +92,15 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 rows,
                 self.first,
                 {
-                    Cell("what it is", kind="words"): lambda row: IMAGE_ENCODINGS[row.name].line,
-                    Cell("on another grid", kind="words"): lambda row: IMAGE_ENCODINGS[row.name].regridded,
+                    Cell("what it is", kind="words"): lambda row: ENCODINGS[row.name].line,
+                    Cell("on another grid", kind="words"): lambda row: ENCODINGS[row.name].regridded,
                 },
             ),
         ]
 
     def figures(self, summary: ImageSummary) -> Iterable[Picture]:
         several = any(len(row.seeds) > 1 for row in summary.rows)
-        failed = [row.name for row in summary.rows if not row.accuracy]
+        failed = [row for row in summary.rows if not row.accuracy]
         yield picture(
             line_chart(
                 [Line(row.name, row.accuracy) for row in summary.rows],
@@ -114,7 +114,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
             described=" ".join(self.answer(summary)),
             caption="The dotted line: the training size. At other sizes, tables are resized to the new grid, and "
             f"nothing is trained again.{f' Shaded: {INTERVAL}s over seeds.' if several else ''}"
-            + (f" Not drawn, since training failed: {listed(failed)}." if failed else ""),
+            + (f" Not drawn, since training failed: {names_of(failed)}." if failed else ""),
         )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
@@ -129,7 +129,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
 def heads(summary: ImageSummary) -> tuple[Cell, ...]:
     def note(size: int) -> str:
         side = size // summary.patch
-        return f"{side} x {side} patches{', trained' if size == summary.train_size else ''}"
+        return f"{side} x {side}{', trained' if size == summary.train_size else ''}"
 
     return tuple(Cell(f"{size:,}", note=note(size)) for size in summary.test_sizes)
 
@@ -157,12 +157,12 @@ def shares(summary: ImageSummary, size: int) -> str:
     if size == summary.train_size:
         first = first.replace("%", f"% of {summary.examples:,} held-out images", 1)
         return (
-            f"On its training grid of {grid}, a small ViT classifies {listed([first, *rest])} correctly "
+            f"On its training grid of {grid}, a small ViT correctly classifies {listed([first, *rest])} "
             f"({runs_per(rows)})."
         )
     return (
         f"On the same images resized to {size} x {size} pixels, a grid of {grid}, with the tables resized and nothing "
-        f"trained again, it classifies {listed([first, *rest])} correctly."
+        f"trained again, it correctly classifies {listed([first, *rest])}."
     )
 
 

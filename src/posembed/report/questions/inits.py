@@ -52,7 +52,7 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
 
 
 class InitsPage(QuestionPage[InitSummary]):
-    first = "initial values"
+    first, of_each = "initial values", "table"
 
     def title(self, summary: InitSummary) -> str:
         return "Which initial values should a learned table start from?"
@@ -113,8 +113,8 @@ class InitsPage(QuestionPage[InitSummary]):
         tables = [
             Table(
                 f"Steps to a training loss of {loss_number(summary.loss)}",
-                "The first step at which the mean of the last losses is there (losses are kept at about a hundred "
-                "steps per run). Without --loss, it is counted to the highest final loss among the runs of a seed.",
+                "The first step at which the mean of the last losses reaches it (losses are kept at about a hundred "
+                "steps per run). Without --loss, the steps count to the highest final loss among the runs of a seed.",
                 (Cell("steps"), Cell(f"times {summary.reference}"), Cell("runs that reached it")),
                 tuple(Row(row.name, steps(row)) for row in rows),
                 first=self.first,
@@ -140,7 +140,7 @@ class InitsPage(QuestionPage[InitSummary]):
             return
         compared = any(row.versus_reference is not None for row, _ in rows)
         several = any(len(row.seeds) > 1 for row, _ in rows)
-        how = f"Dot: mean; ticks: seeds; bar: {INTERVAL}." if several else "One run per table, so no interval."
+        how = f"Dot: mean; ticks: seeds; bar: {INTERVAL}." if several else "One run per table, so no intervals."
         yield picture(
             dots_figure(
                 [(row.name, row.versus_reference if compared else loss, loss_number(loss.value)) for row, loss in rows],

@@ -1,4 +1,4 @@
-"""The table of initial values that guides to learned positions copy from each other, compared with our runs."""
+"""The table of initial values that guides to learned positions copy from each other, compared with these runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def disagreements(summary: InitSummary) -> list[str]:
     open_ = [row.name for row in rows if outcome(row.versus_reference) in ("not significant", "unknown")]
     said = "Nothing measured here contradicts the order in the table that guides copy from each other."
     if against:
-        said = f"The table that guides copy from each other says otherwise: {'; '.join(against)}."
+        said = f"The table that guides copy from each other contradicts these runs: {'; '.join(against)}."
     if open_:
         said += f" These runs cannot confirm its differences for {listed(open_)}."
     return [said]
@@ -57,12 +57,13 @@ def _against(row: InitRow) -> list[str]:
     loss, steps = row.versus_reference, row.steps_versus_reference
     if loss is not None and outcome(loss) == ("higher" if theirs.loss < BASE.loss else "lower"):
         sentences.append(
-            f"{row.name} ends {signed(loss.value)} from {REFERENCE} here, {_their_difference(theirs)} there"
+            f"the loss of {row.name} minus that of {REFERENCE} is {signed(loss.value)} here and "
+            f"{_their_difference(theirs)} there"
         )
     if steps is not None and outcome(steps, same=1.0) == ("higher" if theirs.epoch < BASE.epoch else "lower"):
         sentences.append(
-            f"{row.name} takes {number(steps.value)} times the steps here, {theirs.epoch / BASE.epoch:.2f} times the "
-            "epochs there"
+            f"{row.name} takes {number(steps.value)} times the steps here and {theirs.epoch / BASE.epoch:.2f} times "
+            "the epochs there"
         )
     return sentences
 

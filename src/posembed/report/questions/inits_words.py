@@ -63,20 +63,20 @@ def _losses(summary: InitSummary) -> str:
     parts = []
     for kind in ("lower", "higher"):
         named = [
-            f"{row.name} by {abs(difference.value):.3f} ({interval(difference, signed)})"
+            f"{abs(difference.value):.3f} with {row.name} ({interval(difference, signed)})"
             for row, difference in others
             if outcomes[row.name] == kind
         ]
         if named:
-            parts.append(f"{listed(named)} {'end' if len(named) > 1 else 'ends'} {kind}")
+            parts.append(f"{kind} by {listed(named)}")
     same = [row.name for row, _ in others if outcomes[row.name] == "not significant"]
     if same:
-        parts.append(f"{listed(same)} {'do' if len(same) > 1 else 'does'} not differ significantly")
+        parts.append(f"not significantly different with {listed(same)}")
     unknown = [row.name for row, _ in others if outcomes[row.name] == "unknown"]
     if unknown:
-        parts.append(f"{listed(unknown)} shared only one seed with it, so the interval is unknown")
+        parts.append(f"uncertain with {listed(unknown)}, which share only one seed with it")
     return (
-        f"{first} ({runs_per(summary.rows, 'table')}). Compared with {summary.reference}, paired by seed, "
+        f"{first} ({runs_per(summary.rows, 'table')}). Compared with {summary.reference}, paired by seed, the loss is "
         f"{'; '.join(parts)}.{left_out}"
     )
 
@@ -92,13 +92,13 @@ def _steps(summary: InitSummary) -> str:
         return ""
     ratios.sort(key=lambda pair: pair[1].value)
     parts = [
-        f"{name} takes {number(ratio.value)} times as many steps as {summary.reference}"
-        + (f" ({known})" if (known := interval(ratio)) else "")
-        for name, ratio in dict.fromkeys((ratios[0], ratios[-1]))
+        f"{name}{'' if index else ' takes'} {number(ratio.value)} times as many"
+        f"{'' if index else f' steps as {summary.reference}'}{f' ({interval(ratio)})' if interval(ratio) else ''}"
+        for index, (name, ratio) in enumerate(dict.fromkeys((ratios[0], ratios[-1])))
     ]
     never = [row.name for row in summary.rows if row.seeds and row.steps_reached < len(row.seeds)]
     ends = f" Not every run from {listed(never)} reached it." if never else ""
-    return f"To a training loss of {loss_number(summary.loss)}, {listed(parts)}.{ends}"
+    return f"To reach a training loss of {loss_number(summary.loss)}, {listed(parts)}.{ends}"
 
 
 def _rows_after(summary: InitSummary) -> str:
@@ -111,9 +111,10 @@ def _rows_after(summary: InitSummary) -> str:
     if len(rows) < 2:
         return ""
     (low, least, moved_most), (high, most, moved_least) = min(rows), max(rows)
-    ranks = [row.effective_rank_after.value for row in summary.rows if row.effective_rank_after is not None]
+    found = [row.effective_rank_after.value for row in summary.rows if row.effective_rank_after is not None]
+    ranks = list(dict.fromkeys((f"{min(found):.1f}", f"{max(found):.1f}")))
     return (
-        f"Training kept least of {least}: its rows moved {number(moved_most)} times their own length (cosine between "
-        f"before and after {low:.2f}). It kept most of {most}: {number(moved_least)} times ({high:.2f}). The effective "
-        f"rank of the trained tables is {min(ranks):.1f} to {max(ranks):.1f}."
+        f"{least} kept least of its initial values: its rows moved {number(moved_most)} times their initial scale, and "
+        f"the cosine between before and after is {low:.2f}. {most} kept most: {number(moved_least)} times, and "
+        f"{high:.2f}. The effective rank of the trained tables is {' to '.join(ranks)}."
     )

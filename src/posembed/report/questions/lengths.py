@@ -10,7 +10,7 @@ from posembed.lab.questions.lengths import ByLength, LengthRow, LengthSpec, Leng
 from posembed.lab.runs.results import RunResult
 from posembed.report.line_chart import Line, line_chart
 from posembed.report.page import Cell, Picture, Row, Table, picture
-from posembed.report.questions import QuestionPage, estimate_cell, seeds_note, trained_table, values_table
+from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
 from posembed.report.questions.lengths_words import (
     HOLDS,
     REACHES,
@@ -21,12 +21,11 @@ from posembed.report.questions.lengths_words import (
     reach_in_words,
     verdict,
 )
-from posembed.report.words import capitalised, listed, model_size, number, runs_per, signed
+from posembed.report.words import capitalised, model_size, names_of, number, runs_per, signed
 from posembed.statistics import INTERVAL
 
 CUT = 4
-"""The figure's axis ends at this many times the lowest perplexity, so that the encodings that hold stay apart; a line
-that goes on above it has its last value at its name."""
+"""The figure's axis ends at this many times the lowest perplexity, so that the encodings that hold stay apart."""
 
 
 class LengthsPage(QuestionPage[LengthSummary]):
@@ -46,7 +45,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
     def notes(self, summary: LengthSummary) -> list[str]:
         trained, base = summary.train_length, base_length(summary)
-        lines = [seeds_note(summary.rows, self.first)]
+        lines = super().notes(summary)
         if base is not None:
             lines.append(f"holds: past {trained:,}, never above {HOLDS:g} times its own perplexity at {base:,}.")
         lines.append(f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}.")
@@ -116,8 +115,8 @@ class LengthsPage(QuestionPage[LengthSummary]):
             ),
             table(
                 "Perplexity over whole windows",
-                "The usual figure: all tokens in windows that do not overlap. Longer windows flatter it, since fewer "
-                f"of their tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
+                "The usual figure: all tokens in windows that do not overlap. It is lower with longer windows, since "
+                f"fewer tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
                 lambda row: (*by_length(row.perplexity), estimate_cell(row.chunked[longest])),
                 head=(*lengths(summary), Cell("chunked", note=f"by {trained:,}")),
             ),
@@ -128,9 +127,9 @@ class LengthsPage(QuestionPage[LengthSummary]):
                 rows=with_bytes,
             ),
             table(
-                "Repeat probe: what is reached",
+                "Repeat probe: how far back text is used",
                 "A passage, other text, the passage again: how much lower its loss is the second time, in nats per "
-                f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, it is out of reach.",
+                f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, the first is out of reach.",
                 lambda row: (
                     Cell(reach_in_words(row, summary), kind="words"),
                     *by_length(row.repeat_gain, write=signed),
@@ -204,13 +203,13 @@ def caption(summary: LengthSummary, lines: Sequence[Line]) -> str:
         sentences.append(f"Shaded: {INTERVAL}s.")
     top = heights(lines)[1]
     if any(not e.value <= top for line in lines for e in line.points.values()):
-        sentences.append(f"The axis ends at {top:g}; a line that goes on above it has its last value at its name.")
-    failed = [row.name for row in summary.rows if not row.seeds]
+        sentences.append(f"The axis ends at {top:g}; the last value of a line that leaves it is next to its name.")
+    failed = [row for row in summary.rows if not row.seeds]
     if failed:
-        sentences.append(f"Not drawn, since training failed: {listed(failed)}.")
+        sentences.append(f"Not drawn, since training failed: {names_of(failed)}.")
     holding = [row for row in summary.rows if verdict(row, summary).kind == "holds"]
     if summary.gaps and holding and all((reach(row, summary) or 0) <= summary.train_length for row in holding):
-        sentences.append("Low perplexity is not reach: see the repeat probe.")
+        sentences.append("A low perplexity does not mean that far text is used: see the repeat probe.")
     return " ".join(sentences)
 
 

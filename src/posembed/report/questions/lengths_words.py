@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from posembed.lab.questions.lengths import LengthRow, LengthSummary, base_length
-from posembed.report.words import called, failures, interval, listed, names_of, number, runs_per
+from posembed.report.words import called, capitalised, failures, interval, listed, names_of, number, runs_per
 from posembed.statistics import INTERVAL, Estimate
 
 HOLDS = 1.02
@@ -167,7 +167,8 @@ def _worse(summary: LengthSummary) -> str:
 def _ending(summary: LengthSummary) -> str:
     by_end = _grouped(_rows(summary, "ends"), lambda row: last_position(row, summary) or 0)
     return " ".join(
-        f"With {names_of(rows)} there is no position past {end:,}: the model stops there."
+        f"{capitalised(names_of(rows))} {'have' if len(rows) > 1 else 'has'} no position past {end:,}, so the model "
+        "stops there."
         for end, rows in by_end.items()
     )
 
@@ -208,14 +209,14 @@ def _reaching(summary: LengthSummary) -> str:
     rows = _rows(summary, "holds") or _rows(summary, "worse")
     if not rows or not summary.gaps:
         return ""
-    lead = "Low perplexity at length is not reach: in the repeat probe,"
+    lead = "A low perplexity does not mean that far text is used: in the repeat probe,"
     by_reach = _grouped(rows, lambda row: reach(row, summary) or 0)
     farthest, nearest = max(by_reach), min(summary.gaps)
-    nobody = "none of them" if len(rows) > 1 else f"{called(rows[0].name)} never"
+    not_used = f"{names_of(rows)} did not use a passage"
     if farthest == 0:
-        return f"{lead} {nobody} used a passage even {nearest:,} tokens back."
+        return f"{lead} {not_used} even {nearest:,} tokens back."
     if farthest <= summary.train_length:
-        return f"{lead} {nobody} used a passage more than {farthest:,} tokens back."
+        return f"{lead} {not_used} more than {farthest:,} tokens back."
     used = [
         f"{names_of(those)} used a passage {distance:,} tokens back"
         if distance

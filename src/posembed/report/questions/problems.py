@@ -64,8 +64,7 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
         return [
             Table(
                 "Single tokens of the answers",
-                "Percent correct, each predicted from the correct tokens before it: what is left where whole answers "
-                "fail.",
+                "Percent correct, each predicted from the correct tokens before it.",
                 heads(summary),
                 tuple(Row(row.name, by_size(row.token_accuracy)) for row in best_first(summary) if row.seeds),
                 first=self.first,
@@ -104,7 +103,7 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
             ),
             name="sizes",
             described=" ".join(answer(summary)),
-            caption="Shaded at the left: the sizes of training. A size is solved above the dotted line, "
+            caption="Shaded at the left: the sizes of training. The dotted line: a size is solved from here, at "
             f"{SOLVED:.0%}.{f' Shaded bands: {INTERVAL}s over seeds.' if several else ''}",
         )
 

@@ -62,7 +62,7 @@ def _beyond(summary: ProblemSummary) -> str:
         return ""
     if longest <= trained:
         return f"Nothing was tested past the {trained:,} {unit} of training."
-    lead = f"Trained on {summary.problem} up to {trained:,} {unit},"
+    lead = f"After training on {summary.problem} with up to {trained:,} {unit},"
     rows = [row for row in best_first(summary) if (row.solves or 0) > trained]
     if not rows:
         return f"{lead} no encoding solves any larger size tested."
@@ -78,12 +78,9 @@ def _at_the_end(row: ProblemRow, longest: int) -> str:
     share = None if row.solves is None else row.exact_match[row.solves]
     if share is None:
         return ""
-    note = f"exact match {percent(share.value)}%"
-    if share_interval(share):
-        note += f", {INTERVAL} {share_interval(share)}"
-    if row.solves == longest:
-        note += ", the largest tested"
-    return f" ({note})"
+    known = f", {INTERVAL} {share_interval(share)}" if share_interval(share) else ""
+    largest = ", the largest size tested" if row.solves == longest else ""
+    return f"{largest} (exact match {percent(share.value)}%{known})"
 
 
 def _not_beyond(summary: ProblemSummary) -> str:
@@ -112,8 +109,8 @@ def _stops(rows: list[ProblemRow], summary: ProblemSummary) -> str:
 
 def _certainty(summary: ProblemSummary) -> str:
     lead = (
-        f"A size counts as solved if {SOLVED:.0%} of its problems, and of those of every smaller size tested, are "
-        f"answered without a mistake; {runs_per(summary.rows)}"
+        f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, "
+        f"are answered without a mistake; {runs_per(summary.rows)}"
     )
     apart = [
         f"{called(row.name)} {listed(['none' if size is None else f'{size:,}' for size in row.solves_by_seed])}"

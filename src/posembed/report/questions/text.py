@@ -47,8 +47,8 @@ class TextPage(QuestionPage[TextSummary]):
         head = [Cell("accuracy, %", rank=1)]
         head += [Cell("macro F1, %", rank=5)] if summary.uneven else []
         head += [
-            Cell(f"minus {summary.reference}", note=f"{INTERVAL} over seeds", rank=2),
-            Cell(f"{INTERVAL} over documents", rank=4),
+            Cell(f"minus {summary.reference}", note="over seeds", rank=2),
+            Cell(INTERVAL, note="over documents", rank=4),
             Cell("significant?", kind="words", rank=3),
         ]
 
@@ -62,17 +62,18 @@ class TextPage(QuestionPage[TextSummary]):
                 return (*found, Cell(""), Cell(""), Cell("", kind="words"))
             value = difference.over_seeds.value
             kind = ("good" if value > 0 else "bad") if difference.significant else "muted"
+            unknown = None in (difference.over_seeds.low, difference.over_documents.low)
             return (
                 *found,
                 Cell(points(value), note=interval(difference.over_seeds, points)),
                 Cell(interval(difference.over_documents, points), kind="muted"),
-                Cell({"good": "better", "bad": "worse"}.get(kind, "no"), kind=kind),
+                Cell({"good": "better", "bad": "worse"}.get(kind, "unknown" if unknown else "no"), kind=kind),
             )
 
         uneven = " Macro F1 weighs every class equally, however small." if summary.uneven else ""
         return Table(
             f"Accuracy in percent, on {summary.examples:,} held-out examples in {len(summary.classes)} classes",
-            f"A difference is significant if neither of its intervals contains 0.{uneven}",
+            f"A difference is significant if both of its intervals are known and neither contains 0.{uneven}",
             tuple(head),
             tuple(Row(row.name, cells(row)) for row in best_first(summary)),
             first=self.first,
@@ -94,15 +95,16 @@ class TextPage(QuestionPage[TextSummary]):
 
     def figures(self, summary: TextSummary) -> Iterable[Picture]:
         differences = {row.name: row.difference for row in summary.rows if row.difference is not None}
+        several = any(difference.over_seeds.low is not None for difference in differences.values())
+        seeds = f"Thick: the {INTERVAL} over seeds, paired by seed. " if several else ""
         if differences:
             drawn = styles([row.name for row in summary.rows])
             yield picture(
                 difference_figure(differences, drawn, summary.reference or ""),
                 name="differences",
                 described=" ".join(self.answer(summary)),
-                caption=f"The line at 0 is {summary.reference}. Thick: the {INTERVAL} over seeds, paired by seed (none "
-                "with one run). Thin: over the held-out documents. A difference is significant if neither crosses "
-                "the line.",
+                caption=f"The line at 0 is {summary.reference}. {seeds}Thin: the {INTERVAL} over the held-out "
+                "documents. A difference is significant if both intervals are known and neither crosses the line.",
             )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:

@@ -1,0 +1,185 @@
+"""What is measured, and on what: a ``Measurement`` for each kind of model, a ``Measure`` for each reported number.
+
+A new measure is one ``Measure`` in ``MEASUREMENTS``. A new way to feed a long text is one entry in ``FITS``
+and the name of its row in ``baselines``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from posembed.evaluation.results_file import Counts
+from posembed.evaluation.runnable import Kind, Runnable
+from posembed.evaluation.sentences import FITS, PASSAGES, encoder, retrieval_ranks
+from posembed.evaluation.texts import Sample
+from posembed.evaluation.tokens import Tick, causal_counts, masked_counts
+from posembed.statistics import Estimate, estimate, shares
+
+VERSION = 3
+"""Increase this whenever the same question gives another number, so that kept numbers and new ones never mix."""
+
+ByText = tuple[float, ...] | None
+"""One value per text. Their mean is the measure, or its logarithm for a perplexity. None if any is not finite."""
+
+Verdict = Literal["better", "worse", "not significant", "equal", ""]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a checkpoint over the first ``length`` tokens of each text, at most ``chunk`` tokens at a time.
+
+    Both lengths include special tokens. setting: see ``Measurement``. fit: the key in ``FITS`` of the fed chunks.
+    """
+
+    runnable: Runnable
+    sample: Sample
+    setting: int
+    length: int
+    chunk: int
+    fit: str
+
+    @property
+    def key(self) -> str:
+        """A hash that identifies the counts."""
+        parts = [VERSION, self.runnable.sha256, self.sample.sha256, self.setting, self.length, self.chunk, self.fit]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def ids(self) -> Tensor:
+        """(N, W) without special tokens."""
+        return self.sample.ids[:, : self.length - self.sample.specials]
+
+    @property
+    def limit(self) -> int:
+        """How many tokens of the text are fed at once."""
+        return self.chunk - self.sample.specials
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the job feeds to the model, without special tokens."""
+        queries = len(PASSAGES) * self.setting if self.runnable.kind == "sentences" else 0
+        return len(self.ids) * (queries + sum(ids.shape[1] for ids in FITS[self.fit](self.ids, self.limit)))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A reported number. by_text: computes one value per text from the counts.
+
+    Perplexities are means of losses: they are compared by ratios, and lower is better.
+    """
+
+    name: str
+    by_text: Callable[[Counts], ByText]
+    perplexity: bool = False
+
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        """The mean of values by text, or of paired differences, on the scale of the measure."""
+        found = estimate(values)
+        return found.exp() if self.perplexity else found
+
+    def verdict(self, versus: Estimate | None) -> Verdict:
+        """What a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
+        if versus is None:
+            return ""
+        neutral = 1.0 if self.perplexity else 0.0
+        if all(value == neutral for value in versus.values):
+            return "equal"
+        side = versus.side_of(neutral)
+        if side not in ("below", "above"):
+            return "not significant"
+        return "better" if (side == "below") == self.perplexity else "worse"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How models of one kind are measured.
+
+    count: runs a job and returns its counts, (N,) each. setting: a number that they depend on, computed from the
+        shortest length and the seed. note: says what the setting is.
+    baselines: names of rows and their keys in ``FITS``; the last row is the reference.
+    fewest_texts: fewer texts are refused.
+    whole_texts: at every length, feed all of the longest text in chunks; otherwise feed a text of that length.
+    """
+
+    count: Callable[[nn.Module, Job, Tick], dict[str, Tensor]]
+    setting: Callable[[int, int], int]
+    note: str
+    measures: tuple[Measure, ...]
+    baselines: Mapping[str, str]
+    fewest_texts: int = 1
+    whole_texts: bool = True
+
+
+def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
+    """The sum of one count over the sum of another, as values by text with its mean and spread."""
+
+    def by_text(counted: Counts) -> ByText:
+        known = [total for total in counted[totals] if total is not None]
+        return shares(known, [count or 0 for count in counted[counts]]) if len(known) == len(counted[totals]) else None
+
+    return by_text
+
+
+def recall(*passages: str) -> Callable[[Counts], ByText]:
+    return mean_score(lambda rank: float(rank == 1), *passages)
+
+
+def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
+    """The mean of a score of ranks over the passages of each text, which count as one value."""
+
+    def by_text(ranks: Counts) -> ByText:
+        scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]
+        return tuple(sum(of_text) / len(of_text) for of_text in zip(*scores, strict=True))
+
+    return by_text
+
+
+def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
+    assert job.runnable.pooling is not None
+    encode = encoder(model, job.sample, job.runnable.pooling, tick=tick)
+    return retrieval_ranks(encode, job.ids, fit=job.fit, limit=job.limit, passage=job.setting)
+
+
+MEASUREMENTS: dict[Kind, Measurement] = {
+    "causal": Measurement(
+        count=lambda model, job, tick: causal_counts(model, job.sample, length=job.chunk, last=job.setting, tick=tick),
+        setting=lambda shortest, seed: min(128, shortest // 2),
+        note="the last tokens are the last {} tokens of each text",
+        measures=(
+            Measure("perplexity", ratio("loss", "tokens"), perplexity=True),
+            Measure("perplexity of the last tokens", ratio("loss of the last", "last tokens"), perplexity=True),
+        ),
+        # The last tokens of a chunk see the same context whether the text before it is dropped or fed by itself.
+        baselines={"truncated or chunked": "chunked"},
+    ),
+    "masked": Measurement(
+        count=lambda model, job, tick: masked_counts(model, job.sample, length=job.chunk, seed=job.setting, tick=tick),
+        setting=lambda shortest, seed: seed,
+        note="15% of the tokens are masked, drawn with seed {}",
+        measures=(
+            Measure("masked-token accuracy", ratio("correct", "masked")),
+            Measure("pseudo-perplexity", ratio("loss", "masked"), perplexity=True),
+        ),
+        baselines={"chunked": "chunked"},
+    ),
+    "sentences": Measurement(
+        count=ranks_of_job,
+        setting=lambda shortest, seed: min(48, shortest // 4),
+        note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
+        measures=(
+            Measure("recall at 1", recall(*PASSAGES)),
+            Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),
+            *(Measure(f"recall at 1, passages from the {place}", recall(place)) for place in PASSAGES),
+        ),
+        baselines={"truncated": "truncated", "chunked": "chunked"},
+        fewest_texts=10,  # among fewer texts the correct one is found by chance too often
+        whole_texts=False,
+    ),
+}
+MEASURES = {measure.name: measure for measurement in MEASUREMENTS.values() for measure in measurement.measures}

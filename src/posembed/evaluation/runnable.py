@@ -1,0 +1,227 @@
+"""A checkpoint that can be run: its kind of model, the length it takes, its model and tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.rebuild import first_line, quiet
+from posembed.checkpoints.settings import SENTENCE_SETTINGS
+from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
+from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.names import is_plain_name
+
+Kind = Literal["causal", "masked", "sentences"]
+KINDS: dict[Kind, str] = {
+    "causal": "a causal language model",
+    "masked": "a masked language model",
+    "sentences": "a sentence encoder",
+}
+POOLINGS = ("mean", "cls", "max")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+MODULES = ("Transformer", "Pooling", "Normalize")
+
+
+@dataclass(frozen=True, eq=False)
+class Runnable:
+    """A checkpoint, described from its settings and headers. Nothing is loaded.
+
+    name: the source that the user gave. rows: the number of positions in its table; None if no table limits it.
+    fed: the maximum number of tokens that sentence-transformers feeds to a sentence encoder, if its settings say so.
+    old_length: the number of tokens that the model took before it was resized, or was made for, if known.
+    window: the size of its attention windows in tokens; the model pads every text to a multiple of it.
+    pooling: how a sentence encoder pools.
+    """
+
+    name: str
+    checkpoint: Checkpoint
+    kind: Kind
+    rows: int | None
+    fed: int | None
+    old_length: int | None
+    window: int | None
+    pooling: str | None = None
+
+    @property
+    def length(self) -> int | None:
+        """How many tokens it takes; None means any number."""
+        return least(self.rows, self.fed)
+
+    def notes_on(self, lengths: Sequence[int]) -> Iterator[str]:
+        """What a reader must know about this checkpoint at these lengths, one line each."""
+        longest = max(lengths)
+        if self.fed is not None and self.length == self.fed < longest and self.fed != self.rows:
+            more = "" if self.rows is None else f"; its table has {self.rows:,} positions"
+            yield f"{self.name} takes at most {self.fed:,} tokens (its max_seq_length or its tokenizer's){more}."
+        elif self.rows is not None and self.rows < longest:
+            yield f"{self.name} has {self.rows:,} positions and cannot take longer texts."
+        odd = [length for length in lengths if self.window is not None and length % self.window]
+        if odd:
+            yield (
+                f"{self.name} has attention windows of {self.window:,} tokens; at lengths that are no multiple of that "
+                f"({', '.join(map(str, odd))}) it also processes padding."
+            )
+
+    @property
+    def folder(self) -> Path:
+        assert self.checkpoint.folder is not None
+        return self.checkpoint.folder
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of the weights, the config and the pooling: what its outputs depend on besides its tokens."""
+        digest = hashlib.sha256(f"{self.kind} {self.pooling}".encode())
+        for path in (self.folder / self.checkpoint.config_name, *(file.path for file in self.checkpoint.weights)):
+            with path.open("rb") as file:
+                while block := file.read(1 << 24):
+                    digest.update(block)
+        return digest.hexdigest()
+
+    def tokenizer(self) -> Any:
+        """The tokenizer. Raises CheckpointError if transformers cannot load one."""
+        from transformers import AutoTokenizer
+
+        # Without these files, transformers returns an empty tokenizer of the family.
+        if not any(path.name in TOKENIZERS or path.suffix == ".model" for path in self.folder.iterdir()):
+            raise CheckpointError(
+                f"{self.name}: expected a tokenizer next to the weights ({', '.join(TOKENIZERS)}); save the "
+                "model's own tokenizer into that folder"
+            )
+        try:
+            with quiet():
+                return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
+        except Exception as error:  # each tokenizer class has its own errors
+            raise CheckpointError(
+                f"{self.name}: transformers cannot load its tokenizer ({first_line(error)})"
+            ) from error
+
+    def model(self, device: str | torch.device) -> nn.Module:
+        """The model in evaluation mode. Raises CheckpointError if weights are missing or cannot be loaded."""
+        import transformers
+
+        config = self.checkpoint.config
+        assert config is not None
+        sentences = self.kind == "sentences"
+        kind = transformers.AutoModel if sentences else getattr(transformers, config["architectures"][0])
+        try:
+            with quiet():
+                model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
+        except Exception as error:
+            raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
+        # A sentence encoder is pooled from the states before the pooler.
+        missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
+        if missing:
+            raise CheckpointError(
+                f"{self.name}: its files lack {', '.join(sorted(missing)[:3])}, which would be random; evaluate a "
+                "checkpoint that has all of the model's weights"
+            )
+        return model.eval().to(device)
+
+
+def open_runnable(source: str | Path) -> Runnable:
+    """Describes a checkpoint from its settings and headers.
+
+    Raises:
+        CheckpointError: the source is not a folder of a causal or masked language model or of a sentence encoder.
+    """
+    checkpoint = open_checkpoint(source)
+    config = checkpoint.config
+    if checkpoint.folder is None or config is None or "model_type" not in config:
+        raise CheckpointError(
+            f"{source}: expected a folder in the format of transformers or sentence-transformers, with config.json and "
+            "a tokenizer; weights alone cannot be run"
+        )
+    pooling = None
+    if (checkpoint.root / "modules.json").exists():
+        kind: Kind = "sentences"
+        pooling = pooling_of(checkpoint)
+    else:
+        kind = language_model(source, config)
+    found = find_tables(config, checkpoint.tensors)
+    rows = least(*(table.length for table in found.understood if table.layout.grid is None))
+    fed = fed_length(checkpoint) if kind == "sentences" else None
+    known = found.built.config if found.built else None
+    claimed = getattr(known, "max_position_embeddings", None) if rows is None else rows
+    old = least(length_before(checkpoint), claimed, fed)
+    return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)
+
+
+def least(*numbers: int | None) -> int | None:
+    """The smallest of the numbers that are known."""
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def fed_length(checkpoint: Checkpoint) -> int | None:
+    """The max_seq_length of sentence-transformers. Version 6 does not save it and uses the tokenizer's limit."""
+    stated = [(checkpoint.settings(name) or {}).get("max_seq_length") for name in SENTENCE_SETTINGS]
+    limits = [fed for fed in stated if type(fed) is int and fed > 0]
+    tokenizer = (checkpoint.settings("tokenizer_config.json") or {}).get("model_max_length")
+    return least(*limits) if limits or type(tokenizer) is not int or tokenizer < 1 else tokenizer
+
+
+def window_of(config: dict[str, Any]) -> int | None:
+    """The largest attention window of a model such as Longformer, whose layers may differ."""
+    windows = config.get("attention_window")
+    sizes = [size for size in (windows if isinstance(windows, list) else [windows]) if type(size) is int]
+    return max((size for size in sizes if size > 0), default=None)
+
+
+def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    architecture = (config.get("architectures") or [None])[0]
+    if not config.get("is_encoder_decoder"):
+        if architecture in MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
+            return "masked"
+        if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+            return "causal"
+    raise CheckpointError(
+        f"{source}: expected {', '.join(KINDS.values())} (a folder with modules.json), but config.json names "
+        f"{architecture}; evaluate the checkpoint that has the model's head"
+    )
+
+
+def length_before(checkpoint: Checkpoint) -> int | None:
+    """The usable length before the first resize, according to the checkpoint's record."""
+    path = checkpoint.root / RECORD
+    resizes = read_json(path).get("resizes") if path.exists() else None
+    first = resizes[0] if isinstance(resizes, list) and resizes else None
+    before = first.get("from") if isinstance(first, dict) else None
+    return before if type(before) is int else None
+
+
+def pooling_of(checkpoint: Checkpoint) -> str:
+    """How a sentence encoder turns many vectors into one: "mean", "cls" or "max"."""
+    path = checkpoint.root / "modules.json"
+    pooling: Any = "mean"
+    for module in read_json(path, expected=list):
+        described = module if isinstance(module, dict) else {}
+        kind, folder = str(described.get("type", "")).rpartition(".")[2], str(described.get("path", ""))
+        if folder and not is_plain_name(folder):
+            raise CheckpointError(f"{path}: expected folders inside its own; got {folder!r}, which is not followed")
+        if kind not in MODULES:
+            raise CheckpointError(f"{checkpoint.root}: has the module {kind}; only {', '.join(MODULES)} can be run")
+        settings = checkpoint.root / folder / "config.json"
+        if kind == "Pooling" and settings.exists():
+            config = read_json(settings)
+            # One name, or one flag each in older versions: pooling_mode_mean_tokens, pooling_mode_cls_token.
+            flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
+            modes = [re.sub("^pooling_mode_|_tokens?$", "", flag) for flag in flags]
+            pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
+    if pooling not in POOLINGS:
+        raise CheckpointError(f"{checkpoint.root}: pools by {pooling}; expected one of {', '.join(POOLINGS)}")
+    return pooling

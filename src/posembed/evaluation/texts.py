@@ -1,0 +1,131 @@
+"""Texts to evaluate on: files and folders -> documents, and documents -> samples of one size in tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.errors import CheckpointError, DataError
+
+# " = Title = " begins an article of WikiText; " = = Section = = " does not.
+WIKITEXT_TITLE = re.compile(r"^ ?= [^=\n]+ = *$", flags=re.MULTILINE)
+MOST_UNKNOWN = 0.5
+BLANK_LINES = re.compile(r"\n[ \t\r]*\n\s*")
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Texts of one size. ids: (N, W) int64, where W is the longest length minus the special tokens of each text.
+
+    before, after: the special tokens that the tokenizer puts around a text. mask: the mask token, if there is one.
+    """
+
+    ids: Tensor
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    mask: int | None = None
+
+    @property
+    def specials(self) -> int:
+        return len(self.before) + len(self.after)
+
+    @cached_property
+    def sha256(self) -> str:
+        head = f"{tuple(self.ids.shape)} {self.before} {self.after} {self.mask} "
+        return hashlib.sha256(head.encode() + self.ids.numpy().tobytes()).hexdigest()
+
+
+def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
+    """The documents of one path or several, in order.
+
+    A file with WikiText titles is split at them, any other file at its blank lines. In a folder, each file at any
+    depth is one document unless it has such titles.
+
+    Raises:
+        DataError: a path cannot be read, is not UTF-8, or has no text.
+    """
+    documents: list[str] = []
+    for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
+        try:
+            is_folder = path.is_dir()
+            files = sorted(file for file in path.rglob("*") if file.is_file()) if is_folder else [path]
+            for file in files:
+                documents += split_document(file.read_text(encoding="utf-8"), at_blank_lines=not is_folder)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file}: not UTF-8 text (byte {error.start}); convert it, or leave it out") from error
+        except (OSError, ValueError) as error:
+            where, why = getattr(error, "filename", None) or path, getattr(error, "strerror", None) or error
+            raise DataError(f"{where}: expected a text file or a folder of them; {why}") from error
+    if not documents:
+        raise DataError(f"no text in {text}: expected a UTF-8 text file, several, or a folder of them")
+    return documents
+
+
+def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
+    titles = [match.start() for match in WIKITEXT_TITLE.finditer(text)]
+    if titles:
+        bounds = [0, *titles, len(text)]
+        parts = [text[start:stop] for start, stop in pairwise(bounds)]
+    else:
+        parts = BLANK_LINES.split(text) if at_blank_lines else [text]
+    return [part.strip() for part in parts if part.strip()]
+
+
+def draw_sample(
+    tokenizer: Any, documents: Iterable[str], *, length: int, most: int, fewest: int, one_each: bool
+) -> Sample:
+    """The first texts of ``length`` tokens, including special tokens, that the documents hold.
+
+    one_each: take only the beginning of each document, instead of all its non-overlapping windows.
+
+    Raises:
+        DataError: there are fewer than ``fewest`` texts, or the tokenizer does not know most of the tokens.
+    """
+    before, after = special_tokens(tokenizer)
+    width = length - len(before) - len(after)
+    rows: list[list[int]] = []
+    longest = seen = 0
+    for document in documents:
+        ids = encode(tokenizer, document)
+        seen, longest = seen + 1, max(longest, len(ids))
+        windows = [ids[start : start + width] for start in range(0, len(ids) - width + 1, width)]
+        rows += windows[:1] if one_each else windows
+        if len(rows) >= most:
+            break
+    if len(rows) < fewest:
+        raise DataError(
+            f"expected at least {fewest} texts of {length:,} tokens; found {len(rows)}, and the longest of {seen} "
+            f"documents has {longest:,}; give more or longer text, or smaller lengths (a file is split into documents "
+            "at its blank lines; in a folder, each file is one document)"
+        )
+    sampled = torch.tensor(rows[:most])
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and (sampled == unknown).float().mean() > MOST_UNKNOWN:
+        raise DataError("the tokenizer does not know most of this text; give text in its language")
+    return Sample(sampled, before, after, tokenizer.mask_token_id)
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+
+
+def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens that the tokenizer adds before and after a text."""
+    text = "a text"
+    bare, whole = encode(tokenizer, text), list(tokenizer(text)["input_ids"])
+    for start in range(len(whole) - len(bare) + 1):
+        if bare and whole[start : start + len(bare)] == bare:
+            return tuple(whole[:start]), tuple(whole[start + len(bare) :])
+    raise CheckpointError(
+        f"the tokenizer encodes {text!r} as {whole}; expected {bare} with special tokens only before and after; such a "
+        "tokenizer cannot be evaluated"
+    )

@@ -1,0 +1,184 @@
+"""Opens a model on disk: which files hold its weights, and which settings belong to them.
+
+The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name, or one file of
+weights. Only headers are read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from posembed.errors import CheckpointError
+from posembed.modelfiles.hub import Wanted, download, download_file, looks_like_a_hub_name, read_weight_map
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.names import PICKLES, WEIGHTS, is_plain_name
+from posembed.modelfiles.pickles import read_pickle
+from posembed.modelfiles.raw_files import FileState, file_state, reading
+from posembed.modelfiles.safetensors import AnyTensor, read_header
+
+PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """One file of weights: its tensors by key, still on the disk, and what else it holds.
+
+    metadata: of a safetensors header. others: names of what a pickle holds besides tensors.
+    settings: fairseq's, from a pickle. state: ``file_state`` from before the file was opened.
+    """
+
+    path: Path
+    tensors: Mapping[str, AnyTensor]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    state: FileState = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model's files.
+
+    root: the given folder or file.
+    folder: the folder of config.json and the weights (inside root for some sentence encoders); None for a file.
+    weights: the files of weights; several if they are sharded.
+    index: the file that says which shard holds which tensor, if there is one.
+    """
+
+    root: Path
+    folder: Path | None
+    weights: tuple[WeightFile, ...]
+    index: Path | None = None
+
+    @cached_property
+    def tensors(self) -> dict[str, AnyTensor]:
+        return {key: tensor for file in self.weights for key, tensor in file.tensors.items()}
+
+    @cached_property
+    def config(self) -> dict[str, Any] | None:
+        """The config that belongs to the weights, open_clip's or config.json; None if there is none."""
+        return self.settings(self.config_name)
+
+    @property
+    def config_name(self) -> str:
+        own = "open_clip_config.json"
+        if self.folder is None or not (self.folder / own).exists():
+            return "config.json"
+        # Such a folder may hold the same model for transformers too, under other names.
+        of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
+        return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
+
+    def settings(self, name: str) -> dict[str, Any] | None:
+        """Reads a JSON object beside the weights; None if there is none. Raises CheckpointError if it is broken."""
+        path = None if self.folder is None else self.folder / name
+        return dict(read_json(path)) if path is not None and path.exists() else None
+
+
+def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
+    """Opens the checkpoint at a path or under a hub name.
+
+    Args:
+        source: a folder, a file of weights, or a hub name (owner/model).
+        wanted: open only the shards that hold these tensors, and fetch no others from the Hub.
+
+    Raises:
+        CheckpointError: nothing there, no weights, or files that cannot be read, contradict each other, or want
+            to run code.
+    """
+    path = path_here(source)
+    path = download(str(source), wanted=wanted) if path is None else path
+    with reading(path):
+        if path.is_dir():
+            folder = transformer_folder(path)
+            weights = weights_path(folder)
+            if weights.name.endswith(".index.json"):
+                return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
+            return Checkpoint(path, folder, (open_weights(weights),))
+        if path.suffix != ".safetensors" and path.suffix not in PICKLES:
+            known = ", ".join((".safetensors", *PICKLES))
+            raise CheckpointError(f"{path}: expected a folder or a weights file ({known})")
+        return Checkpoint(root=path, folder=None, weights=(open_weights(path),))
+
+
+def find_settings(source: str | Path, name: str) -> Path | None:
+    """Returns the path of a model's file of settings, fetched alone from the Hub; None if the model has none."""
+    root = path_here(source)
+    if root is None:
+        return download_file(str(source), name)
+    with reading(root):
+        path = transformer_folder(root) / name
+        return path if path.exists() else None
+
+
+def path_here(source: str | Path) -> Path | None:
+    """Returns the path of a file or folder on this machine; None for a hub name."""
+    path = Path(source)
+    with reading(path):
+        if path.exists():
+            return path
+    if looks_like_a_hub_name(str(source)):
+        return None
+    raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
+
+
+def transformer_folder(root: Path) -> Path:
+    """Returns ``root``, or the folder that sentence-transformers' modules.json names for its first module."""
+    if not (root / "modules.json").exists():
+        return root
+    modules = read_json(root / "modules.json", expected=list)
+    first = modules[0] if modules and isinstance(modules[0], dict) else {}
+    name = first.get("path", "")
+    if not isinstance(name, str) or (name and not is_plain_name(name)):
+        raise CheckpointError(f"{root / 'modules.json'}: names the folder {name!r}, outside its own; not followed")
+    return root / name
+
+
+def weights_path(folder: Path) -> Path:
+    """Returns the weights file or the index that a loader would take, or else the only safetensors file."""
+    for name in WEIGHTS:
+        if (folder / name).exists():
+            return folder / name
+    found = sorted(path.name for path in folder.iterdir() if path.suffix == ".safetensors")
+    if parts := [name for name in found if PART_OF_A_MODEL.match(name)]:
+        raise CheckpointError(
+            f"{folder}: holds {parts[0]}, only a part of a model; expected model.safetensors or the index of all "
+            "shards; fetch the rest of the model, or merge the adapter into it"
+        )
+    if len(found) == 1:
+        return folder / found[0]
+    reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
+    raise CheckpointError(f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin")
+
+
+def open_weights(path: Path) -> WeightFile:
+    state = file_state(path)
+    if path.suffix in PICKLES:
+        tensors, others, settings = read_pickle(path)
+        return WeightFile(path, tensors, {"format": "pt"}, others, settings, state)
+    return WeightFile(path, *read_header(path), state=state)
+
+
+def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
+    """Opens the shards that an index names. Each must be beside it and hold exactly the keys that the index says."""
+    weight_map = read_weight_map(index)
+    needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
+    shards = []
+    seen: dict[str, str] = {}
+    for name in sorted(needed):
+        if not (index.parent / name).exists():
+            raise CheckpointError(f"{index}: names the shard {name}, which is not there; fetch the rest of the model")
+        shard = open_weights(index.parent / name)
+        for key in shard.tensors:
+            if key in seen:
+                raise CheckpointError(f"{index}: {key!r} is in {seen[key]} and in {name}; expected it once")
+            seen[key] = name
+        shards.append(shard)
+    for key, name in weight_map.items():
+        if name in needed and seen.get(key) != name:
+            raise CheckpointError(f"{index}: says that {name} holds {key!r}; it does not")
+    return tuple(shards)

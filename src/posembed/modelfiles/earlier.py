@@ -1,0 +1,126 @@
+"""Recognises the output of an earlier resize, so that ``--overwrite`` never deletes anybody's work.
+
+A resize keeps its time and, for a folder, each file's hash in its record. All its files get that time, in whole even
+seconds, which every file system can store. Whatever somebody adds or changes later differs from the record, even if
+an archive has given all files one time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from posembed.errors import CheckpointError
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.raw_files import open_file
+from posembed.modelfiles.safetensors import read_header, tensor_bytes
+
+RECORD = "posembed.json"
+MOST_NAMED = 5
+# Of a file above 64 MB only blocks at even distances are hashed: all its bytes would take as long as the copy.
+BLOCK, BLOCKS = 1 << 16, 1 << 10
+
+
+def hashes_of(place: Path) -> dict[str, str]:
+    """Returns the hash of every file of a folder except its record."""
+    return {name: fingerprint(path) for name, path in files_of(place).items() if name != RECORD}
+
+
+def stamp(place: Path) -> None:
+    """Sets the time of the last resize, from the record, on a file or on all files of a folder."""
+    with suppress(KeyError, IndexError, OSError, CheckpointError):  # --overwrite then refuses this copy: safe
+        seconds = last_resize(place)["time"]
+        for path in files_of(place).values():
+            os.utime(path, (seconds, seconds))
+
+
+def files_of(place: Path) -> dict[str, Path]:
+    """Returns the files of a folder by their names in it, or the one file."""
+    if not place.is_dir():
+        return {place.name: place}
+    paths = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
+    return {str(path.relative_to(place)): path for path in paths}
+
+
+def last_resize(place: Path) -> dict[str, Any]:
+    """Returns the newest entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
+    text = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
+    last: dict[str, Any] = text["resizes"][-1]
+    return last
+
+
+def fingerprint(path: Path) -> str:
+    """Returns SHA-256 of a file's size and bytes; for a large file, of its size and blocks spread over it."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256(str(size).encode())
+        for start in range(0, size, max(BLOCK, -(-size // BLOCKS))):
+            file.seek(start)
+            digest.update(file.read(BLOCK))
+    return digest.hexdigest()
+
+
+def why_not_replaced(place: Path) -> str | None:
+    """Returns why a resize may not replace ``place``; None for an earlier resize, unchanged."""
+    try:
+        if place.is_dir():
+            others = foreign_entries(place)
+        else:
+            others = [] if is_unchanged_file(place) else ["a file that no resize wrote, or that was changed since"]
+    except (OSError, CheckpointError):
+        others = ["files that cannot be read"]
+    if not others:
+        return None
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    return (
+        "it is replaced only if it holds nothing but an earlier resize; "
+        f"found {', '.join(others[:MOST_NAMED])}{more}; choose another name, or remove it yourself"
+    )
+
+
+def foreign_entries(root: Path) -> list[str]:
+    """Returns what differs from an earlier resize: files of another time or content, links, empty folders."""
+    record = root / RECORD
+    hashes, seconds = {}, None
+    with suppress(KeyError, IndexError, TypeError, CheckpointError):
+        hashes, seconds = {**read_json(record)["files"]}, last_resize(root)["time"]
+    found = []
+    for folder, subfolders, names in os.walk(root, onerror=raise_error):
+        paths = [Path(folder, name) for name in (*subfolders, *names)]
+        if not paths and Path(folder) != root:
+            found.append(f"{Path(folder).relative_to(root)}/")
+        for path in paths:
+            if path.is_dir() and not path.is_symlink():
+                continue
+            name = str(path.relative_to(root))
+            is_own = path == record or name in hashes
+            if not is_own or not has_time(path, seconds) or (path != record and fingerprint(path) != hashes[name]):
+                found.append(name)
+    return sorted(found)
+
+
+def is_unchanged_file(path: Path) -> bool:
+    """Whether a file of weights has the time and the tables of the resize in its metadata."""
+    tensors, _ = read_header(path)
+    with suppress(KeyError, IndexError, TypeError, ValueError):
+        last = last_resize(path)
+        return has_time(path, last["time"]) and all(
+            change["sha256"][1] == hashlib.sha256(tensor_bytes(tensors[change["key"]].read())).hexdigest()
+            for change in last["tensors"]
+            if change["sha256"][1] is not None
+        )
+    return False
+
+
+def has_time(path: Path, seconds: Any) -> bool:
+    state = path.lstat()
+    return stat.S_ISREG(state.st_mode) and type(seconds) is int and state.st_mtime_ns == seconds * 10**9
+
+
+def raise_error(error: OSError) -> None:
+    raise error

@@ -1,0 +1,128 @@
+"""JSON files of a model: settings, and one value replaced inside a large file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from posembed.errors import CheckpointError
+from posembed.files import as_bytes
+from posembed.modelfiles.raw_files import read_bytes
+
+LARGEST_SETTINGS = 32_000_000
+LARGEST_VOCABULARY = 1_000_000_000
+BLANK = " \t\n\r"
+
+
+def read_json(path: Path, *, expected: type = dict) -> Any:
+    """Reads a file of settings. Raises CheckpointError if it is not JSON of the expected kind."""
+    text = read_bytes(path, most=LARGEST_SETTINGS)
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise not_json(path, error) from error
+    if not isinstance(value, expected):
+        kind = "an object" if expected is dict else "a list"
+        raise CheckpointError(f"{path}: expected {kind}, found a {type(value).__name__}")
+    return value
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the pairs as a dict. Raises ValueError for a repeated name."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a name stands twice")
+    return mapping
+
+
+def not_json(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path}: not JSON ({str(error)[:80]}); fetch or save it again")
+
+
+def json_text(value: Any, *, one_line: bool = False) -> str:
+    """Returns JSON in UTF-8. Lone surrogates, which UTF-8 cannot hold, stay escaped."""
+    if one_line:
+        return encodable(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    return encodable(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
+
+
+def encodable(text: str) -> str:
+    r"""Returns the text with each lone surrogate as ``\udXXX``."""
+    return as_bytes(text).decode()
+
+
+class LargeJson:
+    """A JSON object of which single values are read and replaced. All other bytes stay, and most are not parsed.
+
+    A vocabulary of 100 MB as Python objects would need gigabytes.
+
+    Raises:
+        CheckpointError: the text is not a JSON object, as far as it is read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        text = read_bytes(path, most=LARGEST_VOCABULARY)
+        try:
+            self.text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise not_json(path, error) from error
+
+    def get(self, *names: str) -> Any:
+        """Returns the value under these names, from the outermost in; None if there is none."""
+        span = self._span(names)
+        return None if span is None else json.loads(self.text[slice(*span)])
+
+    def replace(self, *names: str, value: Any) -> None:
+        """Replaces the value under these names. Raises KeyError if there is none."""
+        span = self._span(names)
+        if span is None:
+            raise KeyError(names)
+        self.text = self.text[: span[0]] + json_text(value, one_line=True) + self.text[span[1] :]
+
+    def _span(self, names: tuple[str, ...]) -> tuple[int, int] | None:
+        start = stop = 0
+        try:
+            for name in names:
+                found = next((span for key, *span in members(self.text, start) if key == name), None)
+                if found is None:
+                    return None
+                start, stop = found
+        except (ValueError, RecursionError) as error:
+            raise not_json(self.path, error) from error
+        return start, stop
+
+
+def members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
+    """Yields each name of the object that begins at ``start``, with the start and stop of its value.
+
+    Yields nothing for a value that is not an object. Raises ValueError if the text is not JSON.
+    """
+    decoder = json.JSONDecoder()
+    place = after_blanks(text, start)
+    if text[place : place + 1] != "{":
+        if start == 0:
+            raise ValueError("expected an object")
+        return
+    place = after_blanks(text, place + 1)
+    while text[place : place + 1] == '"':
+        name, stop = decoder.raw_decode(text, place)
+        place = after_blanks(text, stop)
+        if text[place : place + 1] != ":":
+            raise ValueError(f"expected ':' at character {place}")
+        begin = after_blanks(text, place + 1)
+        _, stop = decoder.raw_decode(text, begin)
+        yield name, begin, stop
+        place = after_blanks(text, stop)
+        if text[place : place + 1] == ",":
+            place = after_blanks(text, place + 1)
+    if text[place : place + 1] != "}":
+        raise ValueError(f"expected a name or '}}' at character {place}")
+
+
+def after_blanks(text: str, place: int) -> int:
+    while text[place : place + 1] in BLANK and place < len(text):
+        place += 1
+    return place

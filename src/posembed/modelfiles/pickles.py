@@ -1,0 +1,99 @@
+"""Weights in a ``.bin``, ``.pt``, ``.pth`` or ``.ckpt`` file: a pickle, read without running its code."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posembed.errors import CheckpointError
+from posembed.modelfiles.raw_files import open_file
+from posembed.modelfiles.safetensors import DTYPE_NAMES
+
+# The names under which training scripts keep the weights beside other things.
+USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
+
+
+def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any]]:
+    """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
+
+    The values stay in the file, mapped into memory, until they are used. Files from before torch 1.6 cannot be
+    mapped and are read whole.
+
+    Raises:
+        CheckpointError: not a file of torch.save, a pickle that wants to run code, or no state dict inside.
+    """
+    loaded = load_without_running(path)
+    if not isinstance(loaded, dict):
+        raise CheckpointError(f"{path}: expected a state dict (names and tensors), found a {type(loaded).__name__}")
+    weights, name = find_state_dict(path, loaded)
+    others = [str(key) for key in loaded if name is not None and key != name]
+    tensors: dict[str, Tensor] = {}
+    size = path.stat().st_size
+    for key, value in weights.items():
+        if not isinstance(value, Tensor):
+            others.append(str(key))
+            continue
+        if not isinstance(key, str) or value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
+            raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) has no place in safetensors")
+        if value.numel() * value.element_size() > size:
+            raise CheckpointError(f"{path}: {key!r} says that it has {value.numel()} values, in {size} bytes of file")
+        tensors[key] = value.detach()
+    settings = loaded.get("args")
+    return tensors, tuple(others), vars(settings) if isinstance(settings, argparse.Namespace) else {}
+
+
+def load_without_running(path: Path) -> Any:
+    with open_file(path) as file:
+        zipped = file.read(4) == b"PK\3\4"  # as torch itself decides
+    if zipped:  # torch.save compresses nothing, so a compressed record is damage or a zip bomb
+        try:
+            with zipfile.ZipFile(path) as archive:
+                records = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise not_a_saved_file(path, str(error)) from error
+        for record in records:
+            if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
+                raise not_a_saved_file(path, f"its record {record.filename!r} is compressed")
+    try:
+        # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
+        with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
+            warnings.simplefilter("ignore")  # torch addresses developers here, about pickle protocols
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if refused is None:
+            raise not_a_saved_file(path, type(error).__name__) from error
+        raise CheckpointError(
+            f"{path}: this pickle wants more than tensors ({refused[1]}) and could run code, so it was "
+            "not loaded; save its state_dict alone, best as safetensors"
+        ) from error
+
+
+def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:
+    """Returns the state dict, and its name if it is inside another dict."""
+    if any(isinstance(value, Tensor) for value in loaded.values()):
+        return loaded, None
+    inner = {
+        key: value
+        for key, value in loaded.items()
+        if isinstance(value, dict) and any(isinstance(item, Tensor) for item in value.values())
+    }
+    for name in USUAL_NAMES:
+        if name in inner:
+            return inner[name], name
+    if len(inner) == 1:
+        ((name, weights),) = inner.items()
+        return weights, name
+    found = f"several: {', '.join(map(repr, inner))}" if inner else f"only {', '.join(map(repr, loaded)) or 'nothing'}"
+    raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {found[:200]}")
+
+
+def not_a_saved_file(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"{path}: not a whole file of torch.save ({reason}); fetch or save it again")

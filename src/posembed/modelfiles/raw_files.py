@@ -1,0 +1,117 @@
+"""Opens, copies and creates files. Errors of a file that is read name that file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader, FileIO, RawIOBase
+from pathlib import Path
+
+from posembed.errors import CheckpointError
+from posembed.files import flush_open, reason
+
+COPY_CHUNK = 16 * 2**20
+
+FileState = tuple[int, int, int]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns every OSError inside the block into a CheckpointError that names its file, or else ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or path}: cannot be read: {reason(error)}") from error
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file for reading. Errors as for ``reading``."""
+    with reading(path):
+        if not path.is_file():  # reading a pipe or a device could wait forever
+            raise CheckpointError(f"{path}: expected a file; {'this is none' if path.exists() else 'not there'}")
+        with path.open("rb") as file:
+            yield file
+
+
+def file_state(path: Path) -> FileState:
+    """Returns what changes when a file is written to or replaced."""
+    with reading(path):
+        found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def read_bytes(path: Path, *, most: int) -> bytes:
+    """Reads a whole file. Raises CheckpointError for a file of more than ``most`` bytes."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise CheckpointError(f"{path}: expected at most {most:,} bytes; it has {size:,}")
+        return file.read(size)
+
+
+def create(path: Path) -> FileIO:
+    """Creates a file that only its owner can read, until ``copy_mode`` gives it the permissions it should have."""
+    return FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def write_all(file: RawIOBase, data: bytes | memoryview) -> None:
+    """Writes all of ``data``: one call to an unbuffered file may write less."""
+    view = memoryview(data)
+    while len(view):
+        view = view[file.write(view) or 0 :]
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        file.write(text)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copies a whole file. The copy is on the disk when this returns."""
+    with open_file(source) as original:
+        size = os.fstat(original.fileno()).st_size
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with create(target) as file:
+        copy_bytes(source, 0, size, file)
+        flush_open(file.fileno())
+
+
+def copy_mode(source: Path, target: Path) -> None:
+    """Gives ``target`` the permissions of ``source``, and its owner the right to read it (to change a folder)."""
+    if os.name == "posix":
+        with reading(source):
+            mode = source.stat().st_mode & 0o777 | (0o700 if source.is_dir() else 0o400)
+        with suppress(PermissionError):  # file systems without permissions
+            os.chmod(target, mode)
+
+
+def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
+    """Appends bytes ``start`` to ``stop`` of ``source`` to ``target``, with at most one chunk of them in memory.
+
+    Raises CheckpointError if ``source`` cannot be read, OSError if ``target`` cannot be written.
+    """
+    while start < stop:
+        count = copy_in_kernel(source, start, stop - start, target.fileno())
+        if count == 0:
+            with open_file(source) as file:
+                file.seek(start)
+                chunk = file.read(min(COPY_CHUNK, stop - start))
+            write_all(target, chunk)
+            count = len(chunk)
+        if count == 0:
+            raise CheckpointError(f"{source}: the file was cut short while it was being copied; try again")
+        start += count
+
+
+def copy_in_kernel(source: Path, start: int, count: int, target: int) -> int:
+    """Returns how many bytes the kernel copied; 0 on any failure, which reading and writing will then report."""
+    if not hasattr(os, "copy_file_range"):
+        return 0
+    with open_file(source) as file:
+        try:
+            return os.copy_file_range(file.fileno(), target, min(count, 2**30), start)
+        except OSError:
+            return 0

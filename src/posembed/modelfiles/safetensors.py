@@ -1,0 +1,163 @@
+"""One safetensors file: tensors that are read one by one, or copied as bytes.
+
+The format (github.com/huggingface/safetensors): eight bytes with the header's length, a JSON header that gives
+each tensor's dtype, shape and byte range, then the tensors' bytes, end to end. safetensors itself checks the header.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from posembed.errors import CheckpointError
+from posembed.files import flush_open
+from posembed.modelfiles.raw_files import copy_bytes, create, open_file, write_all
+
+# A header of 32 MB names about 300,000 tensors. Python's own objects cost up to 24 times the text they came from,
+# so a larger one could not be read in 1 GiB.
+LARGEST_HEADER = 32_000_000
+
+TORCH_DTYPES = {
+    "C64": torch.complex64, "F64": torch.float64, "I64": torch.int64, "U64": torch.uint64,
+    "F32": torch.float32, "I32": torch.int32, "U32": torch.uint32,
+    "F16": torch.float16, "BF16": torch.bfloat16, "I16": torch.int16, "U16": torch.uint16,
+    "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz, "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
+}  # fmt: skip
+DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+BITS = {name: 8 * dtype.itemsize for name, dtype in TORCH_DTYPES.items()} | {
+    "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,  # copied, but not read as numbers
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file: what the checked header says of it, without its values."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    start: int
+    stop: int
+
+    def read(self) -> Tensor:
+        """Reads the values into memory of their own. Raises CheckpointError if the file ends early."""
+        if self.dtype not in TORCH_DTYPES:
+            raise CheckpointError(f"{self.path}: a tensor of dtype {self.dtype} cannot be read as numbers here")
+        if self.start == self.stop:
+            return torch.empty(self.shape, dtype=TORCH_DTYPES[self.dtype])
+        with open_file(self.path) as file:
+            file.seek(self.start)
+            raw = bytearray(self.stop - self.start)
+            count = file.readinto(raw)
+        if count != len(raw):
+            raise CheckpointError(f"{self.path}: the file was cut short while it was being read; try again")
+        return torch.frombuffer(raw, dtype=TORCH_DTYPES[self.dtype]).reshape(self.shape)
+
+
+AnyTensor = StoredTensor | Tensor
+
+
+def values_of(tensor: AnyTensor) -> Tensor:
+    """Returns the values, read from the file if they are in one."""
+    return tensor.read() if isinstance(tensor, StoredTensor) else tensor
+
+
+def first_rows(tensor: AnyTensor, number: int) -> Tensor:
+    """Returns the first rows of a (N, D) tensor without reading the others."""
+    number = min(number, tensor.shape[0])
+    if not isinstance(tensor, StoredTensor):
+        return tensor[:number]
+    stop = tensor.start + number * (tensor.stop - tensor.start) // max(tensor.shape[0], 1)
+    return replace(tensor, shape=(number, tensor.shape[1]), stop=stop).read()
+
+
+def dtype_name(tensor: AnyTensor) -> str:
+    """Returns safetensors' name for the dtype. Raises CheckpointError for a dtype that the format does not have."""
+    if isinstance(tensor, StoredTensor):
+        return tensor.dtype
+    if tensor.dtype not in DTYPE_NAMES:
+        raise CheckpointError(f"a tensor of {tensor.dtype} has no place in a safetensors file")
+    return DTYPE_NAMES[tensor.dtype]
+
+
+def byte_count(tensor: AnyTensor) -> int:
+    return math.prod(tensor.shape) * BITS[dtype_name(tensor)] // 8
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Returns the values as a file holds them (little-endian, row by row)."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+
+
+def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+    """Returns a file's tensors by key, in the order of their bytes, and its metadata.
+
+    Raises:
+        CheckpointError: the file is not safetensors, is cut short, or its header contradicts the file or itself.
+    """
+    try:
+        with open_file(path) as file:
+            length = int.from_bytes(file.read(8), "little")
+            if LARGEST_HEADER < length <= os.fstat(file.fileno()).st_size:
+                raise SafetensorError(f"a header of {length} bytes is beyond the {LARGEST_HEADER} that are read")
+            with safe_open(path, framework="np"):  # checks every entry against the others and the file's size
+                header = json.loads(file.read(length))
+    except (SafetensorError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(
+            f"{path}: not a whole safetensors file ({str(error)[:120]}); fetch or save it again"
+        ) from error
+    metadata: dict[str, str] = header.pop("__metadata__", None) or {}
+    tensors = [
+        (
+            key,
+            StoredTensor(
+                entry["dtype"], tuple(entry["shape"]), path, *(8 + length + at for at in entry["data_offsets"])
+            ),
+        )
+        for key, entry in header.items()
+    ]
+    return dict(sorted(tensors, key=lambda item: (item[1].start, item[1].stop))), metadata
+
+
+def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
+    """Writes a safetensors file. A StoredTensor is copied from its file as bytes, by the kernel if possible.
+
+    An OSError of ``path`` passes through: the caller adds which copy this file is a part of.
+    """
+    # The widest dtypes first, as safetensors itself does, so that every tensor stays aligned to its own width.
+    ordered = sorted(tensors.items(), key=lambda item: -BITS[dtype_name(item[1])])
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for key, tensor in ordered:
+        start, end = end, end + byte_count(tensor)
+        header[key] = {"dtype": dtype_name(tensor), "shape": list(tensor.shape), "data_offsets": [start, end]}
+    try:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(
+            "a tensor's name or the metadata holds half a character (a lone surrogate), which safetensors cannot "
+            "store; rename it"
+        ) from error
+    text += b" " * (-len(text) % 8)
+
+    with create(path) as file:
+        write_all(file, struct.pack("<Q", len(text)) + text)
+        for _, tensor in ordered:
+            if isinstance(tensor, Tensor):
+                write_all(file, tensor_bytes(tensor))
+            else:
+                copy_bytes(tensor.path, tensor.start, tensor.stop, file)
+        flush_open(file.fileno())

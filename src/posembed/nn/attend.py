@@ -1,0 +1,119 @@
+"""Attention to the tokens that each token sees, at a cost that follows the window: (B, H, L, d) in and out."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posembed.layers.base import PositionEncoding, ScoreMod
+
+# Measured on two CPU cores, forward and backward: a dense (L, L) mask costs less up to about 8 windows
+# (2.6 times less at L = 4 w), blocks beyond (5 times less at L = 32 w).
+DENSE_UP_TO_WINDOWS = 8
+
+SMALLEST_FLEX_HEAD = 16
+"""FlexAttention has no kernel for narrower heads."""
+
+
+class FlexBias(NamedTuple):
+    """A bias in FlexAttention's form, which its kernel evaluates without an (H, L, L) tensor."""
+
+    score_mod: ScoreMod
+    visible: Any
+    """The BlockMask of the tokens that each one sees."""
+
+
+Bias = Tensor | FlexBias
+"""What attention adds to the scores: floats, -inf where a token is not seen; or booleans, True where it is seen.
+Tensors broadcast to (B, H, Lq, Lk)."""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, window: int | None = None) -> Tensor:
+    """Attends from q (B, H, Lq, d') to k (B, H, Lk, d') and v (B, H, Lk, d): (B, H, Lq, d).
+
+    Args:
+        bias: decides alone what each token sees, if there is one.
+        causal: without a bias, token i sees the tokens up to i (Lq = Lk); otherwise all see all.
+        window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all up to i.
+    """
+    if isinstance(bias, FlexBias):
+        return compiled("flex_attention")(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
+    length = q.size(-2)
+    if bias is None and causal and window is not None and window < length:
+        if length > DENSE_UP_TO_WINDOWS * window:
+            return _attend_in_blocks(q, k, v, window)
+        bias = causal_mask(length, window, q.device)
+    if bias is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    bias = bias if bias.dtype == torch.bool else bias.to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.unsqueeze(0) if bias.dim() == 3 else bias)
+
+
+def causal_mask(length: int, window: int | None, device: torch.device | None = None) -> Tensor:
+    """Returns a boolean (L, L): whether token i (row) sees token j (column)."""
+    distance = torch.arange(length, device=device).unsqueeze(1) - torch.arange(length, device=device)
+    visible = distance >= 0
+    return visible if window is None else visible & (distance < window)
+
+
+def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Attends from each block of ``window`` queries to its own keys and those of the block before."""
+    B, H, length, d = q.shape
+    blocks = -(-length // window)
+    tail = blocks * window - length
+    q = F.pad(q, (0, 0, 0, tail)).reshape(B, H, blocks, window, d).transpose(1, 2).flatten(0, 1)
+
+    def with_block_before(x: Tensor) -> Tensor:
+        x = F.pad(x, (0, 0, window, tail)).unfold(2, 2 * window, window)
+        return x.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    query = torch.arange(window, device=q.device).unsqueeze(1)
+    key = torch.arange(2 * window, device=q.device)
+    visible = ((key > query) & (key <= query + window)).repeat(blocks, 1, 1)
+    visible[0, :, :window] = False  # nothing stands before the first block
+    visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
+    y = F.scaled_dot_product_attention(q, with_block_before(k), with_block_before(v), attn_mask=visible)
+    return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
+def flex_bias(encoding: PositionEncoding, position_ids: Tensor) -> FlexBias | None:
+    """Returns the causal bias of one text, its window applied; None if the encoding has none in this form."""
+    score_mod = encoding.score_mod(position_ids, position_ids)
+    if score_mod is None:
+        return None
+    window, length = encoding.window, position_ids.size(-1)
+
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        distance = query - key
+        return distance >= 0 if window is None else (distance >= 0) & (distance < window)
+
+    blocks = compiled("create_block_mask")(visible, None, None, length, length, device=position_ids.device)
+    return FlexBias(score_mod, blocks)
+
+
+@cache
+def compiled(name: str) -> Any:
+    """Compiles a function of torch.nn.attention.flex_attention; uncompiled it would create (L, L) tensors."""
+    return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
+
+
+def scale_by_log_length(q: Tensor, seen: Tensor, trained: int, window: int | None) -> Tensor:
+    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained; the others stay.
+
+    A softmax over more keys is flatter; the factor makes up for it (Su 2021, kexue.fm/archives/8823; Chiang and
+    Cholak 2022, arXiv:2202.12172). It does not apply to a bias.
+
+    Args:
+        seen: how many tokens each query sees without a window, int64 (L,) or (B, L).
+    """
+    if window is not None and window <= trained:
+        return q
+    factor = torch.where(seen > trained, seen.clamp(min=trained, max=window).log() / math.log(trained), 1.0)
+    factor = factor if factor.dim() == 1 else factor.unsqueeze(1)
+    return q * factor.to(q.dtype).unsqueeze(-1)

@@ -1,0 +1,197 @@
+"""Multi-head attention (Vaswani et al. 2017, arXiv:1706.03762) that takes any PositionEncoding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.nn.attend import attend
+from posembed.nn.encodings import Sizes, encoding_by_name
+from posembed.nn.positions import KeyValueCache, Positions, add_rows
+
+
+class Positioned(nn.Module):
+    """The base of the modules that read tokens at positions. Subclasses define ``read``; arguments as in Attention."""
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        encoding: PositionEncoding | str | None,
+        max_len: int | None,
+        causal: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or dim < 1 or dim % heads:
+            raise ArgumentError(
+                f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // max(heads, 1), 1)}"
+            )
+        self.dim, self.heads, self.causal = dim, heads, causal
+        if isinstance(encoding, str):
+            sizes = Sizes(dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout)
+            encoding = encoding_by_name(encoding, sizes)
+        elif max_len is not None:
+            raise ArgumentError(f"max_len={max_len} is for encodings by name; this one is already built, or None")
+        if encoding is not None:
+            require_fitting(encoding, dim, heads, causal=causal)
+        self.encoding = encoding
+
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *,
+        offset: int | Tensor = 0,
+        mask: Tensor | None = None,
+        text_length: int | Tensor | None = None,
+        cache: KeyValueCache | None = None,
+        positions: Positions | None = None,
+    ) -> Tensor:
+        """Reads the tokens x (B, L, D), at positions: (B, L, D).
+
+        Args:
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive: after the cache's
+                tokens, and counting only the tokens of the mask.
+            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
+            mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K) with the
+                tokens of the cache. Outputs at padding are finite and mean nothing.
+            text_length: the number of tokens in each token's text, for encodings that depend on it: a number,
+                (B,), or (B, L). None means the largest position of each sequence plus one.
+            cache: earlier tokens, from ``new_cache``; these join them. Its layers see the same as without it.
+            positions: instead of the arguments above, the caller's; then ``at_input`` is also the caller's.
+
+        Raises:
+            PositionError: a position without a row.
+            ArgumentError: arguments that do not fit, or neither an encoding nor positions.
+        """
+        if x.dim() != 3 or x.size(-1) != self.dim:
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        if positions is not None:
+            if any(given is not None for given in (position_ids, mask, text_length, cache)) or not _is_zero(offset):
+                raise ArgumentError(
+                    "positions hold the position_ids, offset, mask, text_length and cache: pass these to Positions"
+                )
+            if positions.causal != self.causal:
+                raise ArgumentError(
+                    f"this {type(self).__name__} has causal={self.causal} and the positions causal={positions.causal}; "
+                    "build one of them with the other's"
+                )
+            return self.read(x, positions)
+        if self.encoding is None:
+            raise ArgumentError(
+                f'this {type(self).__name__} has no encoding: build it with encoding=..., such as "rope" or "none", '
+                "or pass positions=posembed.nn.Positions(encoding, x)"
+            )
+        positions = Positions(
+            self.encoding, x, position_ids, offset=offset, causal=self.causal, mask=mask, text_length=text_length,
+            cache=cache,
+        )  # fmt: skip
+        y = self.read(positions.at_input(x), positions)
+        positions.commit()
+        return y
+
+    def read(self, x: Tensor, positions: Positions) -> Tensor:
+        """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied: (B, L, D)."""
+        raise NotImplementedError
+
+    def new_cache(
+        self, batch: int, max_len: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> KeyValueCache:
+        """Returns an empty cache for ``batch`` sequences of up to ``max_len`` tokens, padding included.
+
+        dtype and device are by default those of the weights. Raises ArgumentError if this is not causal.
+        """
+        if not self.causal:
+            raise ArgumentError(f"a cache is for causal attention, and {type(self).__name__} sees all tokens both ways")
+        weight = next(self.parameters())
+        layers = sum(isinstance(module, Attention) for module in self.modules())
+        shape = (layers, batch, self.heads, max_len, self.dim // self.heads)
+        return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
+
+
+class Attention(Positioned):
+    """Attention that applies an encoding at each of its places: rows, rotation, bias, window, log-length scale.
+
+    Projections have no biases. Dropout applies to the output.
+
+    Args:
+        dim: width D, a multiple of heads.
+        heads: H.
+        encoding: the encoding, or its name in ``posembed.nn.ENCODINGS`` (``"rope"``). None if the caller passes
+            ``positions`` in each call: so layers share one encoding, and its bias is computed once.
+        max_len: the training length in tokens, for names that need it (``"learned"``). Names that need more, such
+            as a window or a grid, are built by ``encoding_by_name``.
+        causal: token i sees the tokens up to i. False means all see all.
+        dropout: the probability of dropout.
+
+    Raises:
+        ArgumentError: heads that do not divide the width, or an encoding that is unknown or does not fit.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        encoding: PositionEncoding | str | None = None,
+        max_len: int | None = None,
+        causal: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(dim, heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
+        self.queries_keys_values = nn.Linear(dim, 3 * dim, bias=False)
+        self.output = nn.Linear(dim, dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def read(self, x: Tensor, positions: Positions) -> Tensor:
+        q, k, v = self.queries_keys_and_values(x, positions)
+        bias = positions.bias(self.project, self.dim // self.heads)
+        y = attend(q, k, v, bias, causal=positions.is_causal, window=positions.encoding.window)
+        return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
+
+    def project(self, rows: Tensor) -> Tensor:
+        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D)."""
+        return F.linear(rows, self.queries_keys_values.weight[: 2 * self.dim])
+
+    def queries_keys_and_values(self, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries (B, H, L, d'), keys (B, H, Lk, d') and values (B, H, Lk, D/H), with position applied."""
+        B, L, D = x.shape
+        q, k, v = self.queries_keys_values(x).split(D, dim=-1)
+        q, k = add_rows(q, k, positions.rows(self.project))
+        q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
+        k, v = positions.extend(k, v)
+        q, k = positions.turn(q, k)
+        return positions.scale(q), k, v
+
+    def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
+        """Returns what ``read`` weighs the values by, (B, H, Lq, Lk): row i is token i's, over all tokens."""
+        q, k, v = self.queries_keys_and_values(x, positions)
+        bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values
+        # Attention to the rows of the identity gives the weights, by the same code and under the same masks.
+        identity = torch.eye(v.size(-2), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
+        return attend(q, k, identity, bias, causal=positions.is_causal, window=positions.encoding.window)
+
+
+def require_fitting(encoding: PositionEncoding, dim: int, heads: int, *, causal: bool) -> None:
+    """Raises ArgumentError for an encoding of other sizes, or of a causal window where all tokens see all."""
+    kind = type(encoding).__name__
+    for name, size in (("dim", dim), ("heads", heads), ("head_dim", dim // heads)):
+        if getattr(encoding, name, size) != size:
+            raise ArgumentError(
+                f"{kind} is built for {name}={getattr(encoding, name)}, and this attention has {name}={size}; "
+                "build one of them with the other's size"
+            )
+    if not causal and encoding.window is not None:
+        raise ArgumentError(
+            f"{kind} is used under a causal window of {encoding.window} tokens, and an encoder sees all tokens both "
+            "ways; choose an encoding without a window"
+        )
+
+
+def _is_zero(offset: int | Tensor) -> bool:
+    return not isinstance(offset, Tensor) and offset == 0

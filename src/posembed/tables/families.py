@@ -1,0 +1,102 @@
+"""What is known of model families: the layouts of their position tables, and what in their configs says the length.
+
+A family that transformers can build needs no row: its layout is read from the built model. A row adds what the
+model's modules do not show, and what is needed if the model cannot be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from posembed.tables.layout import TableLayout
+
+FieldPath = tuple[str, ...]  # the place of a field in a config: ("text_config", "max_position_embeddings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownTable:
+    """One table of a family, under its key in the files.
+
+    fields: where the config may say its length or, for a grid, the image size; the first is the one to change.
+    default: the value if the config says none.
+    patch: where the config says the size of a patch (grids), or else kernel: the key of a convolution of that size.
+    layout: how its rows are read, a grid without its sides. None means that the grid leaves up to two rows before it.
+    """
+
+    key: str
+    fields: tuple[FieldPath, ...]
+    default: int | None = None
+    patch: FieldPath = ()
+    kernel: str = ""
+    layout: TableLayout | None = TableLayout.BERT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What is known of one model type.
+
+    line: the layout of its positions in a line. grid: of its image patches, without the sides.
+    after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa.
+    tables: the tables of a family that transformers does not build.
+    """
+
+    line: TableLayout = TableLayout.BERT
+    grid: TableLayout = TableLayout.BERT
+    after_padding: bool = False
+    tables: tuple[KnownTable, ...] = ()
+
+    def line_in(self, config: Mapping[str, Any]) -> TableLayout:
+        """Returns the layout of positions in a line, by the padding token of this config where it counts."""
+        padding = config.get("pad_token_id")
+        return TableLayout.roberta(padding) if self.after_padding and type(padding) is int else self.line
+
+
+OPEN_CLIP_TEXT = ("model_cfg", "text_cfg", "context_length")
+FAMILIES: Mapping[str, Family] = {
+    **dict.fromkeys(("bert", "electra", "albert", "distilbert", "gpt2", "openai-gpt", "whisper"), Family()),
+    **dict.fromkeys(
+        ("roberta", "xlm-roberta", "camembert", "longformer", "layoutlmv3", "mpnet"),
+        Family(line=TableLayout.roberta(), after_padding=True),
+    ),
+    **dict.fromkeys(("bart", "mbart", "opt", "trocr"), Family(line=TableLayout.BART)),
+    **dict.fromkeys(("nystromformer", "yoso", "mra"), Family(line=TableLayout(reserved=2))),
+    **dict.fromkeys(("clip", "clip_vision_model", "vit"), Family(grid=TableLayout.VIT)),
+    "deit": Family(grid=TableLayout.DEIT),
+    **dict.fromkeys(("llama4", "llama4_vision_model"), Family(grid=TableLayout(tail=1))),
+    "open_clip": Family(
+        tables=(
+            KnownTable(key="positional_embedding", fields=(OPEN_CLIP_TEXT,), default=77),
+            KnownTable(key="text.positional_embedding", fields=(OPEN_CLIP_TEXT,), default=77),
+            KnownTable(
+                key="visual.positional_embedding",
+                fields=(("model_cfg", "vision_cfg", "image_size"),),
+                default=224,
+                patch=("model_cfg", "vision_cfg", "patch_size"),
+                layout=TableLayout.VIT,
+            ),
+        )
+    ),
+    "timm": Family(
+        tables=(
+            KnownTable(
+                key="pos_embed",
+                fields=(("model_args", "img_size"), ("pretrained_cfg", "input_size")),
+                kernel="patch_embed.proj.weight",
+                layout=None,
+            ),
+        )
+    ),
+}
+
+
+def family_of(config: Mapping[str, Any]) -> Family:
+    """Returns what is known of the model of this config.json: that of its ``model_type``, or open_clip's or timm's."""
+    if isinstance(config.get("model_cfg"), dict):
+        name = "open_clip"
+    elif isinstance(config.get("architecture"), str):
+        name = "timm"
+    else:
+        name = str(config.get("model_type"))
+    return FAMILIES.get(name, Family())

@@ -1,0 +1,56 @@
+"""posembed compare tasks, on problems: what comes on stdout, and what is refused before anything trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from posembed.lab.tasks.problem_texts import PROBLEMS
+
+SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-problems 4"
+
+
+def test_from_problem_to_table(posembed, tmp_path: Path) -> None:
+    done = posembed(f"compare tasks addition {SMALL} --encodings learned,coupled --out", tmp_path)
+    assert done.code == 0
+    assert "Exact match in percent, addition, by digits" in done.out
+    assert "coupled" in done.out
+    summary = json.loads(
+        posembed(f"compare tasks addition {SMALL} --encodings learned,coupled --json --out", tmp_path).out
+    )
+    assert [row["name"] for row in summary["rows"]] == ["learned", "coupled"]
+    assert summary["rows"][0]["exact_match"]["5"] is None
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_has_a_command_that_says_what_it_would_take(problem: str, posembed, tmp_path: Path) -> None:
+    done = posembed(f"compare tasks {problem} {SMALL} --encodings alibi --dry-run --out", tmp_path / "runs")
+    assert done.code == 0
+    assert done.out.startswith(f"{problem}: ")
+    assert "nothing was trained" in done.out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sorting --encodings abacus", "abacus ids do not apply to sorting"),
+        ("copy --encodings coupled", "they apply to reverse and addition"),
+        ("parity --encodings ropes", "unknown encoding 'ropes' for parity"),
+        ("parity --seeds 0", "at least one encoding and one seed"),
+        ("parity --width 9 --encodings alibi", "width 9 is not divisible by 2 heads"),
+        *((f"{problem} --encodings alibi --track excel", "unknown tracker 'excel'") for problem in PROBLEMS),
+        *(
+            (f"{problem} --encodings alibi --track tensorboard --on ray", "leave out --on, or leave out --track")
+            for problem in PROBLEMS
+        ),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_trains(words: str, message: str, posembed, tmp_path: Path) -> None:
+    problem, options = words.split(" ", 1)
+    done = posembed(f"compare tasks {problem} {SMALL} {options} --out", tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,162 @@
+"""What holds for the command of every question: its options, Python's answer, what is refused, what is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posembed as library
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.question import Conduct, TrainedQuestion
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.spec import options
+
+MODEL = {"layers": 1, "width": 8, "heads": 2, "steps": 3, "batch": 2}
+SMALL: dict[str, dict[str, Any]] = {
+    "lengths": MODEL
+    | {"train_length": 16, "test_lengths": [16, 32], "test_tokens": 200, "encodings": ["rope", "alibi"]},
+    "inits": MODEL | {"train_length": 16, "test_tokens": 200, "inits": ["normal-0.02", "zero"]},
+    "parity": MODEL | {"train_size": 3, "test_sizes": [2, 5], "test_problems": 4, "encodings": ["rope", "alibi"]},
+    "text": MODEL | {"train_length": 12, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
+    "images": MODEL | {"test_sizes": [12], "encodings": ["learned-1d", "factorized"]},
+}
+TRAINED = [name for name, question in QUESTIONS.items() if isinstance(question, TrainedQuestion)]
+
+
+def command_of(name: str) -> str:
+    group = QUESTIONS[name].group
+    return f"compare {f'{group} ' if group else ''}{name}"
+
+
+def spoken(chosen: dict[str, Any]) -> list[str]:
+    """Returns the options that say the same on the command line."""
+    words = []
+    for option, value in chosen.items():
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [f"--{option.replace('_', '-')}", text]
+    return words
+
+
+@pytest.fixture
+def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    labelled = tmp_path / "labelled.csv"
+    labelled.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
+    data = {"lengths": text, "inits": text, "text": labelled}
+    return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_setting_is_an_option_with_its_help(name: str, posembed) -> None:
+    done = posembed(f"{command_of(name)} --help", columns=240)
+    assert done.code == 0
+    shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", done.out).split())
+    question: Any = QUESTIONS[name]
+    trained = isinstance(question, TrainedQuestion)
+    for settings in (question.Spec, question.ReadingType, Conduct) if trained else (question.Settings,):
+        for option, field in options(settings).items():
+            assert f"--{option.replace('_', '-')} " in shown
+            assert " ".join(field.metadata["help"].split()) in shown, option
+    if trained:
+        assert f"--{question.compared} " in shown
+        assert f"[default: {','.join(question.usual)}]" in shown
+        for setting, value in question.presets[question.preset].items():
+            default = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            if setting in options(question.Spec):
+                assert f"[default: {default}]" in shown, setting
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_python_gives_the_command_s_summary(name: str, posembed, small, tmp_path: Path) -> None:
+    given = spoken(small[name])
+    done = posembed(f"{command_of(name)} --json --out", tmp_path / "command", *given)
+    assert done.code == 0, done.err
+    answer = library.compare(name, out=tmp_path / "python", **small[name])
+    assert answer.to_dict() == json.loads(done.out)
+    # The command finds Python's runs in their folder, and trains nothing again.
+    again = posembed(f"{command_of(name)} --json --out", tmp_path / "python", *given)
+    assert json.loads(again.out) == answer.to_dict()
+    assert "training loss" not in again.err
+    assert answer.report().read_bytes() == library_page(tmp_path / "python")
+
+
+def library_page(folder: Path) -> bytes:
+    from posembed.report.questions import write_report
+
+    return write_report(folder, folder / "again.html").read_bytes()
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path) -> None:
+    question: Any = QUESTIONS[name]
+    usual = question.usual[0]
+    names = {question.compared: [usual], "out": tmp_path / "runs"}
+    refused = {
+        f"unknown option stepz of {name}; known are .*{question.compared}.*seeds.*steps": names | {"stepz": 1},
+        f"unknown preset 'huge'; known are {', '.join(question.presets)}": names | {"preset": "huge"},
+        "'no-such-name'": names | {question.compared: ["no-such-name"]},
+    }
+    if "reference" in options(question.ReadingType):
+        refused[f"the reference 'elsewhere' is not among {usual}"] = names | {"reference": "elsewhere"}
+    for message, chosen in refused.items():
+        with pytest.raises(ArgumentError, match=message):
+            library.compare(name, **chosen)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ArgumentError, match=r"unknown question 'length'; known are lengths, inits, .*images"):
+        library.compare("length")
+
+
+def test_the_page_says_what_the_command_said(posembed, small, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    command = f"{command_of('inits')} --reference zero --loss 1.5 --json --out"
+    summary = json.loads(posembed(command, folder, *spoken(small["inits"])).out)
+    assert (summary["reference"], set(summary["losses"].values())) == ("zero", {1.5})
+    assert json.loads((folder / "reading.json").read_text()) == {"reference": "zero", "loss": 1.5}
+    assert posembed("report", folder).code == 0
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "minus that of zero" in page
+    # Another reference for one page changes neither the kept reading nor the loss.
+    assert posembed("report", folder, "--reference", "normal-0.02").code == 0
+    assert "minus that of normal-0.02" in (folder / "report.html").read_text(encoding="utf-8")
+    assert json.loads((folder / "reading.json").read_text()) == {"reference": "zero", "loss": 1.5}
+
+
+@pytest.mark.parametrize(
+    "damaged", ["", "{", "[]", '{"referense": "zero"}', '{"reference": ["zero"]}', '{"loss": "low"}', "\x00"]
+)
+def test_a_damaged_reading_is_refused_with_the_way_out(damaged: str, posembed, tmp_path: Path) -> None:
+    from made_up_inits import save_inits, typical
+
+    folder = save_inits(tmp_path, typical(1)).path
+    reading = folder / "reading.json"
+    reading.write_text(damaged)
+    done = posembed("report", folder)
+    assert (done.code, done.out) == (1, "")
+    assert f"{reading} is damaged" in done.err
+    assert "delete it to use the defaults" in done.err
+    assert "Traceback" not in done.err
+    reading.unlink()
+    assert posembed("report", folder).code == 0
+
+
+def test_a_reading_that_no_longer_fits_is_refused(posembed, tmp_path: Path) -> None:
+    from made_up_inits import save_inits, typical
+
+    folder = save_inits(tmp_path, typical(1)).path
+    for reading, message in (({"reference": "gone"}, "'gone' was not run"), ({"loss": -1.0}, "training loss above 0")):
+        (folder / "reading.json").write_text(json.dumps(reading))
+        done = posembed("report", folder)
+        assert (done.code, done.out) == (1, "")
+        assert message in done.err
+
+
+def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"question": "riddles"}')
+    with pytest.raises(RunFolderError, match="holds runs of the question 'riddles'; this version has no page"):
+        library_page(tmp_path)

@@ -1,0 +1,299 @@
+"""Several checkpoints: which rows there are, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import posembed
+from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
+from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed.evaluation.measures import MEASUREMENTS
+from posembed.evaluation.results import Evaluation
+from posembed.evaluation.results_file import ResultsFile
+from posembed.evaluation.runnable import Runnable, open_runnable, window_of
+from posembed.evaluation.sentences import FITS
+from tiny_models import TEXT, saved, tiny_model
+
+LENGTHS = (32, 64, 128)
+
+
+def longer(folder: Path, **arguments: object) -> Path:
+    out = folder.with_name(folder.name + "-128")
+    posembed.resize_checkpoint(folder, out, length=128, **arguments)  # type: ignore[arg-type]
+    return out
+
+
+def test_causal_models(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    new = longer(tmp_path / "gpt")
+    seen: list[tuple[str, int, int]] = []
+    evaluation = evaluate_checkpoints(
+        [tmp_path / "gpt", new],
+        write_texts(tmp_path / "text"),
+        lengths=LENGTHS,
+        texts=5,
+        device="cpu",
+        progress=lambda *at: seen.append(at),
+    )
+    assert (evaluation.kind, evaluation.lengths, evaluation.texts) == ("causal", LENGTHS, 5)
+    before, after, baseline = evaluation.rows
+    assert (before.length, before.baseline) == (64, "")
+    assert (after.length, after.baseline) == (128, "")
+    assert (baseline.checkpoint, baseline.baseline) == (before.checkpoint, "truncated or chunked at 64")
+    for measure in evaluation.measures:
+        old, new_values, chunked = (row.by_text[measure] for row in evaluation.rows)
+        assert old[128] is None
+        # Tiling keeps the old rows, so the values at the old lengths are equal; chunking repeats the values at 64.
+        assert all(old[length] == new_values[length] for length in (32, 64))
+        assert chunked[128] == chunked[64] == old[64]
+        assert new_values[128] not in (None, new_values[64])
+    assert seen[-1][1] == seen[-1][2] == 5 * (2 + 3) * 128
+    assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["values"]["perplexity"]["128"] is None
+    assert any("has 64 positions" in note for note in evaluation.notes)
+
+
+def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
+    text = write_texts(tmp_path / "text")
+    save_masked(tmp_path / "bert")
+    masked = evaluate_checkpoints([tmp_path / "bert"], text, lengths=LENGTHS, device="cpu")
+    assert [row.baseline for row in masked.rows] == ["", "chunked at 64"]
+    assert set(masked.rows[0].by_text) == {"masked-token accuracy", "pseudo-perplexity"}
+
+    save_encoder(tmp_path / "encoder")
+    new = longer(tmp_path / "encoder", method="linear")
+    found = evaluate_checkpoints([new, tmp_path / "encoder"], text, lengths=LENGTHS, device="cpu")
+    assert found.texts == 12
+    assert [row.baseline for row in found.rows] == ["", "", "truncated at 64", "chunked at 64"]
+    _, old, truncated, chunked = (row.by_text["mean reciprocal rank"] for row in found.rows)
+    assert [row.checkpoint for row in found.rows[2:]] == [str(tmp_path / "encoder")] * 2
+    assert old[64] == truncated[64] == chunked[64]
+    assert None not in (truncated[128], chunked[128])
+
+
+def test_another_way_to_feed_a_text_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_encoder(tmp_path / "encoder")
+    monkeypatch.setitem(FITS, "the end", lambda texts, limit: (texts[:, -limit:],))
+    baselines = {"the end": "the end", "chunked": "chunked"}
+    monkeypatch.setitem(MEASUREMENTS, "sentences", replace(MEASUREMENTS["sentences"], baselines=baselines))
+    text = write_texts(tmp_path / "text")
+    found = evaluate_checkpoints([tmp_path / "encoder"], text, lengths=(64, 128), device="cpu")
+    assert [row.baseline for row in found.rows] == ["", "the end at 64", "chunked at 64"]
+    _, ending, chunked = (row.by_text["mean reciprocal rank"] for row in found.rows)
+    assert ending[64] == chunked[64]
+    assert ending[128] not in (None, chunked[128])
+
+
+def test_a_resized_checkpoint_alone_knows_its_old_length(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    runnable = open_runnable(longer(tmp_path / "gpt"))
+    assert (runnable.length, runnable.old_length) == (128, 64)
+
+
+def test_a_model_without_a_table_runs_at_any_length_and_claims_one(tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    LlamaForCausalLM(LlamaConfig(vocab_size=95, max_position_embeddings=64, **sizes)).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path, specials=False)
+    text = write_texts(tmp_path.with_name("text"))
+    evaluation = evaluate_checkpoints([tmp_path], text, lengths=(32, 128), device="cpu", texts=2)
+    assert evaluation.rows[0].by_text["perplexity"][128] is not None
+    assert (evaluation.rows[0].length, evaluation.rows[1].baseline) == (None, "truncated or chunked at 64")
+
+
+def test_a_sentence_encoder_is_fed_no_more_than_its_settings_say(tmp_path: Path) -> None:
+    save_encoder(tmp_path / "encoder")
+    (tmp_path / "encoder" / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32}))
+    text = write_texts(tmp_path / "text")
+    found = evaluate_checkpoints(
+        [tmp_path / "encoder", longer(tmp_path / "encoder")], text, lengths=(32, 64), device="cpu"
+    )
+    old, new, truncated, chunked = found.rows
+    assert (old.length, new.length) == (32, 128)
+    assert (truncated.baseline, chunked.baseline) == ("truncated at 32", "chunked at 32")
+    assert old.estimate("recall at 1", 64) is None
+    assert any("at most 32 tokens" in note and "64 positions" in note for note in found.notes)
+    assert open_runnable(tmp_path / "encoder-128").old_length == 64
+
+
+@pytest.mark.parametrize("limit", [None, 24, 64, 1000, 10**30])
+@pytest.mark.parametrize("of_model", [None, 24, 40])
+def test_the_length_of_a_sentence_encoder_is_that_of_sentence_transformers(
+    of_model: int | None, limit: int | None, tmp_path: Path
+) -> None:
+    """Version 6 saves no max_seq_length, and takes the tokenizer's limit then."""
+    library = pytest.importorskip("sentence_transformers")
+    save_encoder(tmp_path, pooling={"embedding_dimension": 32, "pooling_mode": "mean"})
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | {"model_max_length": limit}
+    path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
+    if of_model is not None:
+        (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": of_model}))
+    encoder = library.SentenceTransformer(str(tmp_path), device="cpu")
+    assert open_runnable(tmp_path).length == encoder.max_seq_length
+
+
+LINE = '{"key": "a", "values": {"loss": [1.0]}}'
+
+
+@pytest.mark.parametrize("before", ["", LINE, f"{LINE}\n", f"{LINE}\r\n"])
+def test_each_result_has_its_own_line_whatever_the_file_ends_with(before: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    path.write_bytes(before.encode())
+    ResultsFile(path).add("b", {"loss": [2.0]})
+    ResultsFile(path).add("c", {"loss": [3.0]})
+    assert list(ResultsFile(path)) == (["a"] if before else []) + ["b", "c"]
+    assert path.read_bytes().startswith(before.encode())
+
+
+@pytest.mark.parametrize("content", ["name,score\nann,3\n", "[1]", '{"key": 1}', "notes", "\n"])
+def test_no_error_advises_deleting_from_another_file(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match="name another file") as refused:
+        ResultsFile(path)
+    assert "delete" not in str(refused.value)
+    assert path.read_text() == content
+
+
+def test_attention_windows_are_noted(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    assert window_of({"attention_window": [64, 512]}) == 512
+    assert window_of({"attention_window": None}) is window_of({}) is None
+    windowed = replace(open_runnable(tmp_path / "gpt"), window=48)
+    (note,) = windowed.notes_on((32, 48))
+    assert "windows of 48 tokens" in note
+    assert "(32)" in note
+
+
+def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_causal(tmp_path / "gpt")
+    new, text, results = longer(tmp_path / "gpt"), write_texts(tmp_path / "text"), tmp_path / "a" / "kept.jsonl"
+    loaded: list[str] = []
+    load = Runnable.model
+    monkeypatch.setattr(Runnable, "model", lambda self, device: loaded.append(self.name) or load(self, device))
+
+    def call(*sources: Path, **arguments: object) -> Evaluation:
+        return evaluate_checkpoints(
+            sources, text, **{"lengths": (32, 128), "texts": 3, "device": "cpu", "results": results} | arguments
+        )
+
+    first = call(tmp_path / "gpt")
+    assert loaded == [str(tmp_path / "gpt")]
+    both = call(tmp_path / "gpt", new)
+    assert loaded == [str(tmp_path / "gpt"), str(new)]
+    assert both.rows[0] == first.rows[0]
+    call(new, tmp_path / "gpt")
+    assert len(loaded) == 2
+    call(tmp_path / "gpt", texts=2)
+    assert len(loaded) == 3
+    results.write_text(results.read_text() + "half a li")
+    with pytest.raises(DataError, match="line 7 is not a result"):
+        call(new)
+
+
+def test_changed_weights_are_measured_again(tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    before = open_runnable(tmp_path / "gpt").sha256
+    assert open_runnable(tmp_path / "gpt").sha256 == before
+    model = save_causal(tmp_path / "gpt")
+    model.transformer.wpe.weight.data[0] += 1
+    model.save_pretrained(tmp_path / "gpt")
+    assert open_runnable(tmp_path / "gpt").sha256 != before
+
+
+def test_outputs_that_are_not_finite_are_noted(tmp_path: Path) -> None:
+    model = save_causal(tmp_path / "gpt")
+    model.transformer.wpe.weight.data[40:] = float("nan")
+    model.save_pretrained(tmp_path / "gpt")
+    text = write_texts(tmp_path / "text")
+    evaluation = evaluate_checkpoints([tmp_path / "gpt"], text, lengths=(32, 64), device="cpu", texts=2)
+    assert evaluation.rows[0].by_text["perplexity"][32] is not None
+    assert evaluation.rows[0].by_text["perplexity"][64] is None
+    assert any("at 64 tokens, because outputs are not finite" in note for note in evaluation.notes)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    text = write_texts(tmp_path / "text")
+    save_causal(tmp_path / "gpt")
+    save_masked(tmp_path / "bert")
+    with pytest.raises(ArgumentError, match="models of one kind"):
+        evaluate_checkpoints([tmp_path / "gpt", tmp_path / "bert"], text)
+    with pytest.raises(ArgumentError, match="named twice"):
+        evaluate_checkpoints([tmp_path / "gpt", tmp_path / "gpt"], text)
+    with pytest.raises(DataError, match="expected at least 1 texts of 2,048 tokens"):
+        evaluate_checkpoints([tmp_path / "gpt"], text)
+    save_encoder(tmp_path / "encoder")
+    with pytest.raises(DataError, match="expected at least 10 texts"):
+        evaluate_checkpoints([tmp_path / "encoder"], write_texts(tmp_path / "few", number=9), lengths=(32,))
+    with pytest.raises(ArgumentError, match="texts: expected at least 10 to evaluate a sentence encoder; got 9"):
+        evaluate_checkpoints([tmp_path / "encoder"], text, texts=9, lengths=(32,))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        *(("sources", given) for given in (3, None, "gpt", Path("gpt"), b"gpt", [], [3], [None], NAN)),
+        *(("text", given) for given in (3, None, b"text", [3], ["text", None], NAN)),
+        *(("lengths", given) for given in (512, None, "32,64", b"  ", (), (8,), (32.0,), (True,), [NAN], {32}, NAN)),
+        *(("texts", given) for given in (-1, 0, 1.5, True, "3", None, NAN)),
+        *(("seed", given) for given in (1.5, True, "3", None, NAN, 2**64, -(2**63) - 1)),
+        *(("device", given) for given in ("toaster", 1.5, ["cpu"], NAN)),
+        *(("results", given) for given in (3, ["kept"], NAN)),
+        *(("progress", given) for given in (3, None)),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(name: str, given: object) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}: expected .*; got "):
+        evaluate_checkpoints(**{"sources": ["gpt"], "text": "text", name: given})  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    headless = saved(tiny_model("bert", TEXT), tmp_path / "headless")
+    with pytest.raises(CheckpointError, match="names BertModel; evaluate the checkpoint that has"):
+        open_runnable(headless)
+    with pytest.raises(CheckpointError, match="weights alone cannot be run"):
+        open_runnable(headless / "model.safetensors")
+    config = json.loads((headless / "config.json").read_text())
+    (headless / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    with pytest.raises(CheckpointError, match="which would be random"):
+        open_runnable(headless).model("cpu")
+    with pytest.raises(CheckpointError, match="expected a tokenizer next to the weights"):
+        open_runnable(headless).tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("settings", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode": "max", "embedding_dimension": 32}, "max"),
+    ],
+)
+def test_poolings(tmp_path: Path, settings: dict[str, object], pooling: str) -> None:
+    save_encoder(tmp_path / "encoder", pooling=settings)
+    assert open_runnable(tmp_path / "encoder").pooling == pooling
+
+
+def test_modules_and_poolings_that_are_not_known_are_refused(tmp_path: Path) -> None:
+    save_encoder(tmp_path / "a", pooling={"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True})
+    with pytest.raises(CheckpointError, match=r"pools by \['cls', 'mean'\]"):
+        open_runnable(tmp_path / "a")
+    save_encoder(tmp_path / "c", pooling={"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True})
+    with pytest.raises(CheckpointError, match="pools by mean_sqrt_len"):
+        open_runnable(tmp_path / "c")
+    save_encoder(tmp_path / "b")
+    modules = json.loads((tmp_path / "b" / "modules.json").read_text())
+    (tmp_path / "b" / "modules.json").write_text(json.dumps([*modules[:2], {**modules[2], "path": "../a"}]))
+    with pytest.raises(CheckpointError, match=r"inside its own; got '\.\./a'"):
+        open_runnable(tmp_path / "b")
+    dense = {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}
+    (tmp_path / "b" / "modules.json").write_text(json.dumps([*modules, dense]))
+    with pytest.raises(CheckpointError, match="the module Dense"):
+        open_runnable(tmp_path / "b")

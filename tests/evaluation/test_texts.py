@@ -1,0 +1,71 @@
+"""Files and folders become documents, and documents samples of one size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from evaluated_models import save_tokenizer
+from posembed.errors import DataError
+from posembed.evaluation.texts import draw_sample, read_documents, split_document
+
+
+def test_wikitext_is_split_at_its_titles() -> None:
+    text = " \n = One = \n \n first \n = = Part = = \n more \n = Two and more = \n \n second \n"
+    assert split_document(text, at_blank_lines=True) == [
+        "= One = \n \n first \n = = Part = = \n more",
+        "= Two and more = \n \n second",
+    ]
+
+
+def test_other_files_are_split_at_blank_lines_and_files_of_a_folder_are_not(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("one\nline\n \n\ntwo\n")
+    (tmp_path / "a.txt").write_text("three")
+    assert read_documents(tmp_path / "b.txt") == ["one\nline", "two"]
+    assert read_documents([tmp_path / "b.txt", tmp_path / "a.txt"]) == ["one\nline", "two", "three"]
+    assert read_documents(tmp_path) == ["three", "one\nline\n \n\ntwo"]
+
+
+def test_files_without_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_documents(tmp_path / "bytes")
+    with pytest.raises(DataError, match="expected a text file"):
+        read_documents(tmp_path / "nothing")
+    for path in ("a" * 300, "a\0b", tmp_path / "bytes" / "below"):
+        with pytest.raises(DataError, match="expected a text file"):
+            read_documents(path)
+    (tmp_path / "blank").write_text(" \n\n ")
+    with pytest.raises(DataError, match="no text"):
+        read_documents(tmp_path / "blank")
+
+
+@pytest.mark.parametrize("specials", [True, False])
+def test_samples(tmp_path: Path, specials: bool) -> None:
+    save_tokenizer(tmp_path, specials=specials)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    words = [[f"w{(3 * start + step) % 90}" for step in range(length)] for start, length in enumerate((9, 25, 30))]
+    documents = [" ".join(document) for document in words]
+    width = 8 if specials else 10
+
+    def ids(document: int, start: int) -> list[int]:
+        return [int(word[1:]) + 5 for word in words[document][start : start + width]]
+
+    begun = draw_sample(tokenizer, documents, length=10, most=9, fewest=1, one_each=True)
+    assert (begun.before, begun.after, begun.mask) == (((2,), (3,), 4) if specials else ((), (), None))
+    assert begun.ids.tolist() == [ids(document, 0) for document in ((0, 1, 2) if specials else (1, 2))]
+    windows = draw_sample(tokenizer, documents[1:], length=10, most=4, fewest=1, one_each=False)
+    assert windows.ids.tolist() == [ids(1, start) for start in range(0, 25 - width + 1, width)] + [
+        ids(2, start) for start in range(0, (4 - 25 // width) * width, width)
+    ]
+    with pytest.raises(DataError, match="the longest of 3 documents has 30; give more or longer text"):
+        draw_sample(tokenizer, documents, length=40, most=9, fewest=1, one_each=True)
+
+
+def test_text_that_the_tokenizer_does_not_know_is_refused(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path, specials=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    with pytest.raises(DataError, match="does not know most of this text"):
+        draw_sample(tokenizer, ["Wörter " * 20], length=10, most=9, fewest=1, one_each=True)

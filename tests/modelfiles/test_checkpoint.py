@@ -1,0 +1,245 @@
+"""Opening a checkpoint: every form that the field writes, and everything that can be wrong with its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import posembed
+from posembed.errors import CheckpointError
+from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.safetensors import values_of
+from tiny_models import TEXT, saved, tiny_model
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16)}
+
+
+def assert_holds_tensors(source: Path) -> None:
+    tensors = open_checkpoint(source).tensors
+    assert tensors.keys() == TENSORS.keys()
+    for key, expected in TENSORS.items():
+        assert torch.equal(values_of(tensors[key]), expected)
+
+
+def write_shards(folder: Path, weight_map: dict[str, Any] | None = None) -> None:
+    for number, (key, tensor) in enumerate(TENSORS.items()):
+        save_file({key: tensor}, folder / f"model-{number}.safetensors")
+    names = {key: f"model-{number}.safetensors" for number, key in enumerate(TENSORS)}
+    index = {"metadata": {"total_size": 32}, "weight_map": names if weight_map is None else weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_one_file_in_a_folder(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    assert_holds_tensors(tmp_path)
+
+
+def test_the_only_safetensors_file_under_another_name(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "weights.safetensors")
+    assert_holds_tensors(tmp_path)
+    save_file(TENSORS, tmp_path / "other.safetensors")
+    with pytest.raises(CheckpointError, match="several weights files and no index"):
+        open_checkpoint(tmp_path)
+
+
+def test_shards_and_an_index(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    assert_holds_tensors(tmp_path)
+
+
+def test_one_file_beside_an_index_wins(tmp_path: Path) -> None:
+    write_shards(tmp_path, weight_map={"nothing": "nowhere.safetensors"})
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    assert_holds_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".ckpt"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickles(suffix: str, zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / f"weights{suffix}"
+    torch.save(TENSORS, path, _use_new_zipfile_serialization=zipped)
+    assert_holds_tensors(path)
+
+
+def test_a_training_checkpoint_gives_its_state_dict_and_names_the_rest(tmp_path: Path) -> None:
+    torch.save({"epoch": 3, "model": TENSORS, "optimizer": {"state": {0: TENSORS}}}, tmp_path / "last.pt")
+    assert_holds_tensors(tmp_path / "last.pt")
+    (file,) = open_checkpoint(tmp_path / "last.pt").weights
+    assert file.others == ("epoch", "optimizer")
+
+
+def test_a_folder_of_an_old_sentence_encoder(tmp_path: Path) -> None:
+    inside = tmp_path / "0_Transformer"
+    inside.mkdir()
+    save_file(TENSORS, inside / "model.safetensors")
+    (inside / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "modules.json").write_text('[{"path": "0_Transformer"}, {"path": "1_Pooling"}]')
+    assert_holds_tensors(tmp_path)
+    assert open_checkpoint(tmp_path).config == {"model_type": "bert"}
+
+
+class RunsCode:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("it-ran",)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_wants_to_run_code_is_refused(
+    zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": RunsCode()}, tmp_path / "bad.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(CheckpointError, match=r"could run code, so it was not loaded"):
+        open_checkpoint(tmp_path / "bad.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(RunsCode()))
+    with pytest.raises(CheckpointError, match=r"plain\.pt"):
+        open_checkpoint(tmp_path / "plain.pt")
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        [TENSORS["a"]],
+        {"epoch": 3},
+        {"one": {"a": TENSORS["a"]}, "other": {"a": TENSORS["a"]}},
+        {3: TENSORS["a"]},
+        {"a": TENSORS["a"].to_sparse()},
+        {"a": torch.ones(1).expand(10**9)},
+    ],
+    ids=["list", "no tensors", "two state dicts", "key", "sparse", "expanded"],
+)
+def test_a_pickle_without_one_state_dict_is_refused(saved: Any, tmp_path: Path) -> None:
+    torch.save(saved, tmp_path / "bad.pt")
+    with pytest.raises(CheckpointError, match=r"bad\.pt"):
+        open_checkpoint(tmp_path / "bad.pt")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\3\4" + b"\0" * 40, b"\x80\x02]."])
+def test_what_torch_did_not_save_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bad.pt").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"bad\.pt"):
+        open_checkpoint(tmp_path / "bad.pt")
+
+
+def test_every_cut_of_a_pickle_is_refused(tmp_path: Path) -> None:
+    torch.save(TENSORS, tmp_path / "good.pt")
+    good = (tmp_path / "good.pt").read_bytes()
+    for length in range(0, len(good) - 1, 61):
+        (tmp_path / "bad.pt").write_bytes(good[:length])
+        with pytest.raises(CheckpointError):
+            open_checkpoint(tmp_path / "bad.pt")
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "reason"),
+    [
+        ({"a": "../model-0.safetensors"}, "in its own folder"),
+        ({"a": "/etc/passwd"}, "in its own folder"),
+        ({"a": ".."}, "in its own folder"),
+        ({"a": "config.json"}, "in its own folder"),
+        ({"a": "model-7.safetensors"}, "not there"),
+        ({"b": "model-0.safetensors"}, "it does not"),
+        ({"a": 3}, "weight_map"),
+        ([], "weight_map"),
+    ],
+)
+def test_an_index_that_lies_is_refused(weight_map: Any, reason: str, tmp_path: Path) -> None:
+    write_shards(tmp_path, weight_map)
+    with pytest.raises(CheckpointError, match=reason):
+        open_checkpoint(tmp_path)
+
+
+def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+    write_shards(tmp_path)
+    save_file(TENSORS, tmp_path / "model-1.safetensors")
+    with pytest.raises(CheckpointError, match="expected it once"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "null", "{", "[]", "3", "\0", '{"a": 1, "a": 2}', "[" * 100_000])
+def test_settings_that_are_no_settings_are_refused(text: str, tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        _ = open_checkpoint(tmp_path).config
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for source, reason in [
+        (tmp_path, "expected a file"),
+        (tmp_path / "notes.txt", "expected a folder or a weights file"),
+        (tmp_path / "pipe.safetensors", "expected a file"),
+        (tmp_path / "nothing", "not there"),
+        (tmp_path / "nothing.safetensors", "not there"),
+    ]:
+        with pytest.raises(CheckpointError, match=reason):
+            open_checkpoint(source)
+    (tmp_path / "pipe.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="no weights"):
+        open_checkpoint(tmp_path)
+    (tmp_path / "modules.json").write_text('[{"path": "../elsewhere"}]')
+    with pytest.raises(CheckpointError, match="outside its own"):
+        open_checkpoint(tmp_path)
+
+
+def test_a_hub_name_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi, constants
+
+    def unplugged(*args: Any, **kwargs: Any) -> None:
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(HfApi, "model_info", unplugged)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CheckpointError, match="Hub cannot be reached"):
+        open_checkpoint("someone/a-model")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_thousand_mutated_pickles_raise_our_error_or_are_read(zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "bad.pt"
+    torch.save({"model": TENSORS, "epoch": 3}, path, _use_new_zipfile_serialization=zipped)
+    good = path.read_bytes()
+    dice = random.Random(0)
+    refused = 0
+    for _ in range(1000):
+        data = bytearray(good)
+        for _ in range(dice.randint(1, 4)):
+            place = dice.randrange(len(data))
+            data[place : place + dice.randint(0, 9)] = dice.randbytes(dice.randint(0, 9))
+        path.write_bytes(bytes(data))
+        try:
+            for tensor in open_checkpoint(path).tensors.values():
+                values_of(tensor).double().sum()
+        except CheckpointError:
+            refused += 1
+    assert refused > 500
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model-00001-of-00004.safetensors",
+        "model-00004-of-00004.safetensors",
+        "diffusion_pytorch_model-1-of-2.safetensors",
+        "adapter_model.safetensors",
+        "adapter.safetensors",
+    ],
+)
+def test_a_part_of_a_model_is_not_taken_for_the_model(name: str, tmp_path: Path) -> None:
+    """One shard of an interrupted download, or an adapter, can be the only weights of a folder."""
+    source = saved(tiny_model("bert", TEXT), tmp_path / "source")
+    (source / "model.safetensors").rename(source / name)
+    with pytest.raises(CheckpointError, match=f"holds {name}, only a part"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,179 @@
+"""Files that cannot be used are refused by ``posembed.inputs`` and by ``posembed inspect`` in the same words."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import posembed
+from posembed import CheckpointError
+from posembed.inputs import GPT2Input
+
+TENSORS = {"wte.weight": torch.zeros(10, 4), "wpe.weight": torch.ones(6, 4)}
+
+
+class RunsCode:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("it-ran",)
+
+
+def shards(folder: Path, **weight_map: str) -> None:
+    for number, (key, tensor) in enumerate(TENSORS.items()):
+        save_file({key: tensor}, folder / f"model-{number}.safetensors")
+    names = {key: f"model-{number}.safetensors" for number, key in enumerate(TENSORS)}
+    index = {"weight_map": {**names, **weight_map}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def truncated(folder: Path) -> None:
+    save_file(TENSORS, folder / "model.safetensors")
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+
+
+def compressed(folder: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", "0" * 10_000)
+
+
+def without_a_shard(folder: Path) -> None:
+    shards(folder)
+    (folder / "model-1.safetensors").unlink()
+
+
+def two_sets(folder: Path) -> None:
+    for name in ("first", "second"):
+        save_file(TENSORS, folder / f"{name}.safetensors")
+
+
+def a_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "model.safetensors")
+
+
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no weights": (lambda folder: None, "no weights"),
+    "truncated safetensors": (truncated, "not a whole safetensors file"),
+    "empty safetensors": (lambda folder: (folder / "model.safetensors").touch(), "not a whole safetensors file"),
+    "a pipe": (a_pipe, "expected a file"),
+    "pickle with code": (
+        lambda folder: torch.save({"wte.weight": RunsCode()}, folder / "pytorch_model.bin"),
+        "could run code",
+    ),
+    "pickle of a list": (lambda folder: torch.save([1, 2], folder / "pytorch_model.bin"), "expected a state dict"),
+    "pickle without tensors": (lambda folder: torch.save({"epoch": 3}, folder / "pytorch_model.bin"), "state dict"),
+    "zip bomb": (compressed, "is compressed"),
+    "no pickle": (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"hello"), "not a whole file"),
+    "two sets of weights": (two_sets, "several weights files and no index"),
+    "GGUF alone": (lambda folder: (folder / "model.gguf").write_bytes(b"GGUF"), "no weights"),
+    "an adapter alone": (lambda folder: save_file(TENSORS, folder / "adapter_model.safetensors"), "only a part"),
+    "one of four shards": (
+        lambda folder: save_file(TENSORS, folder / "model-00001-of-00004.safetensors"),
+        "only a part",
+    ),
+    "a missing shard": (without_a_shard, "not there; fetch the rest"),
+    "a shard outside": (lambda folder: shards(folder, **{"wpe.weight": "../x.safetensors"}), "in its own folder"),
+    "a shard of another kind": (lambda folder: shards(folder, **{"wpe.weight": "x.json"}), "in its own folder"),
+    "an index that lies": (
+        lambda folder: shards(folder, **{"wpe.weight": "model-0.safetensors"}),
+        "it does not",
+    ),
+    "an index of nothing": (
+        lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
+        "expected a weight_map",
+    ),
+    "a broken config": (
+        lambda folder: (save_file(TENSORS, folder / "model.safetensors"), (folder / "config.json").write_text("{")),
+        "not JSON",
+    ),
+    "a config that is a list": (
+        lambda folder: (save_file(TENSORS, folder / "model.safetensors"), (folder / "config.json").write_text("[]")),
+        "expected an object",
+    ),
+    "modules outside": (
+        lambda folder: (folder / "modules.json").write_text('[{"path": "../elsewhere"}]'),
+        "outside its own",
+    ),
+}
+
+
+def refusal(call: Callable[[Any], Any], source: Any) -> str:
+    with pytest.raises(CheckpointError) as refused:
+        call(source)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_both_refuse_a_bad_folder_in_the_same_words(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    make, reason = BAD[name]
+    make(tmp_path)
+    said = refusal(GPT2Input.from_checkpoint, tmp_path)
+    assert said == refusal(posembed.inspect_checkpoint, tmp_path)
+    assert reason in said
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("./not/here", "not there"),
+        ("a/b/c", "not there"),
+        ("owner/model.safetensors", "not there"),
+        ("notes.txt", "expected a folder or a weights file"),
+        ("model.gguf", "expected a folder or a weights file"),
+        ("cut.safetensors", "not a whole safetensors file"),
+        ("code.pt", "could run code"),
+    ],
+)
+def test_both_refuse_a_bad_name_or_file_in_the_same_words(
+    source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "model.gguf"):
+        Path(name).write_bytes(b"GGUF")
+    Path("cut.safetensors").write_bytes(b"\1" * 20)
+    torch.save({"a": RunsCode()}, "code.pt")
+    said = refusal(GPT2Input.from_checkpoint, source)
+    assert said == refusal(posembed.inspect_checkpoint, source)
+    assert reason in said
+
+
+@pytest.mark.parametrize("error", ["unreachable", "unknown", "gated"])
+def test_both_refuse_a_hub_name_in_the_same_words(error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    kinds = {"unreachable": OSError, "unknown": errors.RepositoryNotFoundError, "gated": errors.GatedRepoError}
+
+    def refused(*args: Any, **arguments: Any) -> None:
+        raised = kinds[error].__new__(kinds[error])
+        raised.args = ("Name or service not known",)
+        raise raised
+
+    for name in ("hf_hub_download", "snapshot_download"):
+        monkeypatch.setattr(huggingface_hub, name, refused)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refused)
+    said = refusal(GPT2Input.from_checkpoint, "someone/a-model")
+    assert said == refusal(posembed.inspect_checkpoint, "someone/a-model")
+
+
+def test_both_read_weights_behind_a_link(tmp_path: Path) -> None:
+    """Only ``resize``, which would copy the file behind it, refuses a link out of the checkpoint."""
+    source, elsewhere = tmp_path / "source", tmp_path / "elsewhere.safetensors"
+    source.mkdir()
+    (source / "config.json").write_text('{"model_type": "gpt2", "n_positions": 6, "n_embd": 4, "n_head": 2}')
+    save_file(TENSORS, elsewhere)
+    (source / "model.safetensors").symlink_to(elsewhere)
+    assert torch.equal(GPT2Input.from_checkpoint(source).wpe.weight, TENSORS["wpe.weight"])
+    assert posembed.inspect_checkpoint(source).tables[0].table.rows == 6
+    assert "a link to" in refusal(lambda folder: posembed.resize_checkpoint(folder, tmp_path / "out", length=8), source)

@@ -1,0 +1,277 @@
+"""Every encoding of the registry in attention, encoders and decoders: all layouts give the same numbers."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from posembed import PositionEncoding
+from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, Positions, Sizes, encoding_by_name
+from posembed.nn.encodings import ENCODINGS, names_for
+
+DIM, HEADS, LENGTH, GRID = 16, 2, 16, (3, 5)
+SUFFIXED = ["rope+window", "alibi+window", "learned+logn", "rope-yarn+logn", "learned-averaged+window"]
+DECODERS = [*names_for("decoder"), *SUFFIXED]
+ENCODERS = names_for("encoder")
+STRETCHED = ("rope-linear", "rope-ntk", "rope-yarn", "rope-llama3", "rope-longrope", "learned-interpolated")
+"""Those that read a text in another way when it is longer."""
+EXACT = {"atol": 1e-12, "rtol": 0.0}
+
+
+def sizes(*, causal: bool = True, grid: tuple[int, int] | None = None) -> Sizes:
+    factors = (1.0, 1.5, 2.0, 4.0)
+    return Sizes(dim=DIM, heads=HEADS, max_len=LENGTH, longest=40, window=5, rope_factors=factors, causal=causal,
+                 grid=grid)  # fmt: skip
+
+
+def scrambled(model: nn.Module) -> nn.Module:
+    """Weights far from their small start, so that attention is far from even. Float64, in eval mode."""
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.double().eval()
+
+
+def decoder(name: str, layers: int = 2) -> Decoder:
+    return scrambled(Decoder(DIM, HEADS, layers=layers, encoding=encoding_by_name(name, sizes())))  # type: ignore[return-value]
+
+
+def encoder(name: str) -> Encoder:
+    encoding = encoding_by_name(name, sizes(causal=False))
+    return scrambled(Encoder(DIM, HEADS, layers=2, encoding=encoding))  # type: ignore[return-value]
+
+
+def tokens(batch: int, length: int) -> Tensor:
+    return torch.randn(batch, length, DIM, dtype=torch.float64)
+
+
+def padded(x: Tensor, side: str) -> tuple[Tensor, Tensor]:
+    """Three sequences of 12, 7 and 1 tokens padded to 12 with noise, and their mask: (3, 12, D), (3, 12)."""
+    rows, masks = [], []
+    for text, length in zip(x, (12, 7, 1), strict=True):
+        kept = torch.zeros(12, dtype=torch.long)
+        where = {"left": range(12 - length, 12), "right": range(length), "between": range(0, 12, max(1, 12 // length))}
+        kept[list(where[side])[:length]] = 1
+        row = 9 * torch.randn(12, DIM, dtype=torch.float64)
+        row[kept.bool()] = text[:length]
+        rows.append(row)
+        masks.append(kept)
+    return torch.stack(rows), torch.stack(masks)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right", "between"])
+@pytest.mark.parametrize("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
+def test_padded_is_unpadded(name: str, side: str) -> None:
+    model = encoder(name.split()[1]) if name.startswith("encoder") else decoder(name)
+    x = tokens(3, 12)
+    together, mask = padded(x, side)
+    y = model(together, mask=mask)
+    assert y.isfinite().all()
+    for row, length in enumerate((12, 7, 1)):
+        torch.testing.assert_close(y[row, mask[row].bool()], model(x[row : row + 1, :length])[0], **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", DECODERS)
+def test_token_by_token_with_a_cache_is_the_whole_text(name: str) -> None:
+    """And so are a long prompt, then single tokens, then several; past the training length as well."""
+    model = decoder(name)
+    length = LENGTH if name.split("+")[0] in ("learned", *STRETCHED) else 30
+    x = tokens(2, length)
+    whole = model(x)
+    for steps in ([1] * length, [7, 1, 1, 3, length - 12]):
+        cache = model.new_cache(2, 30)
+        parts = [model(part, cache=cache) for part in x.split(steps, dim=1)]
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole, **EXACT)
+        assert cache.length == length
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", STRETCHED)
+def test_a_text_of_known_length_is_decoded_as_it_is_read(name: str) -> None:
+    model = decoder(name)
+    x = tokens(2, 30)
+    cache = model.new_cache(2, 30)
+    parts = [model(part, cache=cache, text_length=30) for part in x.split([20, 1, 9], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), model(x), **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right", "between"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_padded_prompts_continue_as_unpadded_ones(name: str, side: str) -> None:
+    model = decoder(name)
+    x = tokens(3, 16)
+    together, mask = padded(x[:, :12], side)
+    cache = model.new_cache(3, 16)
+    model(together, mask=mask, cache=cache)
+    last = torch.cat([model(x[:, i : i + 1], cache=cache) for i in range(12, 16)], dim=1)
+    for row, length in enumerate((12, 7, 1)):
+        alone = torch.cat((x[row, :length], x[row, 12:]))
+        torch.testing.assert_close(last[row], model(alone[None])[0, length:], **EXACT)
+
+
+def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tensor:
+    """One layer of attention written out in float64, head by head and query by query, from the encoding's places."""
+    length, width = x.size(1), DIM // HEADS
+    ids = torch.arange(length)
+    x = encoding.at_input(x, ids)
+    q_rows, k_rows, v_rows = layer.queries_keys_values.weight.split(DIM)
+    q, k, v = x @ q_rows.T, x @ k_rows.T, x @ v_rows.T
+    both = torch.cat((q_rows, k_rows))
+    added = encoding.before_queries_keys(lambda rows: rows @ both.T, ids)
+    if added is not None:
+        q, k = q + added[..., :DIM], k + added[..., DIM:]
+    q, k, v = (t.unflatten(-1, (HEADS, width)).transpose(1, 2) for t in (q, k, v))
+    q, k = encoding.at_queries_keys(q, k, ids, ids)
+    bias = encoding.in_layer(lambda rows: rows @ both.T).at_scores(ids, ids)
+    out = torch.zeros_like(v)
+    for i in range(length):
+        first = 0 if encoding.window is None else max(0, i - encoding.window + 1)
+        last = i + 1 if layer.causal else length
+        query = q[:, :, i]
+        if encoding.log_length is not None and last - first > encoding.log_length:
+            query = query * math.log(last - first) / math.log(encoding.log_length)
+        scores = (k[:, :, first:last] @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1))
+        if bias is not None:
+            scores = scores + bias[..., i, first:last].double()
+        out[:, :, i] = (scores.softmax(-1).unsqueeze(-1) * v[:, :, first:last]).sum(-2)
+    return out.transpose(1, 2).flatten(2) @ layer.output.weight.T
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *(f"encoder {name}" for name in ENCODERS)])
+def test_attention_is_its_definition(name: str) -> None:
+    """Rows, rotation, bias, window and log-length scale, in values and gradients."""
+    causal = not name.startswith("encoder")
+    encoding = encoding_by_name(name.split()[-1], sizes(causal=causal))
+    layer = scrambled(Attention(DIM, HEADS, encoding=encoding, causal=causal))
+    assert isinstance(layer, Attention)
+    length = LENGTH if name.split("+")[0].split()[-1] == "learned" else 23
+    x = tokens(2, length).requires_grad_()
+    weights = torch.randn(2, length, DIM, dtype=torch.float64)
+    inputs = [x, *layer.parameters()]
+    ours, theirs = layer(x), definition(layer, encoding, x)
+    exact = "+logn" not in name  # whose factor is computed in float32
+    torch.testing.assert_close(ours, theirs, atol=1e-10 if exact else 1e-5, rtol=0)
+    gradients = [torch.autograd.grad((y * weights).sum(), inputs, allow_unused=True) for y in (ours, theirs)]
+    for one, other in zip(*gradients, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, atol=1e-8 if exact else 1e-4, rtol=1e-7)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["rope+window", "alibi+window", "rolling", "learned-averaged+window"])
+def test_a_window_is_a_mask(name: str) -> None:
+    """At 30 tokens a window of 3 is computed in blocks; as a mask it gives the same weights."""
+    layer = decoder(name, layers=1)
+    assert layer.encoding is not None
+    layer.encoding.window = 3
+    x = tokens(2, 30)
+    attention = layer.layers[0].attention
+    weights = attention.weights(x, positions=Positions(layer.encoding, x))
+    distance = torch.arange(30).unsqueeze(1) - torch.arange(30)
+    assert torch.equal(weights > 0, ((distance >= 0) & (distance < 3)).expand_as(weights))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, HEADS, 30, dtype=torch.float64), **EXACT)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_table_is_trained_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    model = decoder(name)
+    assert model.encoding is not None
+    x = tokens(2, 12)
+    y = model(x)
+    y.square().sum().backward()
+    table = model.encoding.table()
+    assert (table is not None) == any(key.endswith("encoding.weight") for key in model.state_dict())
+    if table is not None:
+        assert table.size(1) == DIM
+        rows = next(p.grad for n, p in model.encoding.named_parameters() if n == "weight")
+        assert rows is not None
+        assert rows.any()
+    save_file({key: value.contiguous() for key, value in model.state_dict().items()}, tmp_path / "a.safetensors")
+    torch.manual_seed(7)
+    fresh = Decoder(DIM, HEADS, layers=2, encoding=encoding_by_name(name, sizes())).double().eval()
+    fresh.load_state_dict(load_file(tmp_path / "a.safetensors"))
+    assert torch.equal(fresh(x), y)
+
+
+def image_encoding(name: str) -> PositionEncoding:
+    encoding = encoding_by_name(name, sizes(causal=False, grid=GRID))
+    for parameter in encoding.parameters():
+        parameter.data.normal_()
+    return encoding.eval()
+
+
+def rows_of(encoding: PositionEncoding, count: int) -> Tensor:
+    return encoding.at_input(torch.zeros(1, count, DIM), torch.arange(count))[0]
+
+
+@pytest.mark.parametrize("name", names_for("images"))
+def test_another_grid(name: str) -> None:
+    """There and back on the same grid changes nothing; on another it keeps the class token's row and the table."""
+    encoding = image_encoding(name)
+    before = rows_of(encoding, 16)
+    state = copy.deepcopy(encoding.state_dict())
+    assert encoding.on_grid(GRID) is encoding
+    other = encoding.on_grid((6, 4))
+    assert torch.equal(rows_of(other, 25)[0], before[0])
+    assert all(torch.equal(encoding.state_dict()[key], value) for key, value in state.items())
+    assert torch.equal(rows_of(encoding, 16), before)
+    table, resized = encoding.table(), other.table()
+    assert (table is None) == (resized is None) == (not state)
+    if table is not None and resized is not None:
+        torch.testing.assert_close(table, before)
+        torch.testing.assert_close(resized, rows_of(other, 25))
+    assert not other.training
+    assert torch.equal(rows_of(other.train().on_grid((2, 2)).eval(), 5)[0], before[0])
+    assert bool(ENCODINGS[name].regridded)
+
+
+@pytest.mark.parametrize("name", [name for name in names_for("decoder") if name not in names_for("images")])
+def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> None:
+    encoding = encoding_by_name(name, sizes())
+    table = encoding.table()
+    other = encoding.on_grid((4, 6))
+    if hasattr(encoding, "max_len") and name != "learned-averaged":
+        assert table is not None
+        assert other.table().shape == (25, DIM)  # type: ignore[union-attr]
+        assert type(other) is type(encoding)
+    else:
+        assert other is encoding
+
+
+@pytest.mark.parametrize("name", ["learned", "rope", "alibi", "pope", "rolling"])
+def test_a_compiled_decoder(name: str) -> None:
+    torch.compiler.reset()  # each encoding is another graph
+    model = decoder(name, layers=1)
+    x = tokens(2, 12)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), model(x), **EXACT)
+    mask = torch.ones(2, 12)
+    mask[1, :4] = 0
+    torch.testing.assert_close(compiled(x, mask=mask), model(x, mask=mask), **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["learned", "rope", "t5"])
+def test_a_real_size(name: str) -> None:
+    """Batch 8 x 512 x 256 in float32: padded, and with a cache."""
+    encoding = encoding_by_name(name, Sizes(dim=256, heads=4, max_len=512))
+    layer = DecoderLayer(256, 4, encoding=encoding).eval()
+    x = torch.randn(8, 512, 256)
+    y = layer(x)
+    mask = torch.ones(8, 512)
+    mask[:4, :200] = 0
+    moved = torch.cat((x[:4, 312:], x[:4, :312]), dim=1)  # the first 312 tokens, after padding
+    torch.testing.assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[:4, 200:], y[:4, :312], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer(torch.cat((moved, x[4:])), mask=mask)[4:], y[4:], atol=1e-5, rtol=1e-5)
+    cache = layer.new_cache(8, 512)
+    parts = [layer(part, cache=cache) for part in x.split([500, 1, 1, 10], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), y, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,187 @@
+"""What users get from posembed.nn beyond the numbers: names, refusals, caches that survive errors, initial values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import posembed
+from posembed import Alibi, ArgumentError, LearnedPositionalEmbedding, PositionError, RollingPositionalEmbedding
+from posembed.nn import (
+    ENCODINGS,
+    Attention,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    Positions,
+    Sizes,
+    encoding_by_name,
+    gpt2_init_,
+)
+from posembed.nn.encodings import names_for, split_name
+
+X = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["learned", "rope", "alibi", "none"])
+def test_one_encoding_alone_or_shared_by_layers(name: str) -> None:
+    """A layer with its own encoding is the layer that is handed Positions, and a stack is its layers and its norm."""
+    layer = DecoderLayer(8, 2, encoding=name, max_len=6, dropout=0.5).eval()
+    assert layer.encoding is not None
+    positions = Positions(layer.encoding, X)
+    torch.testing.assert_close(layer(X), layer(positions.at_input(X), positions=positions), atol=0, rtol=0)
+    stack = Decoder(8, 2, layers=2, encoding=layer.encoding).eval()
+    y = positions.at_input(X)
+    for one in stack.layers:
+        y = one(y, positions=positions)
+    torch.testing.assert_close(stack(X), stack.norm(y), atol=0, rtol=0)
+    assert sum(key.endswith("encoding.weight") for key in stack.state_dict()) == (name == "learned")
+
+
+def test_an_encoder_sees_both_ways_and_a_decoder_does_not() -> None:
+    changed = X.clone()
+    changed[:, -1] += 1
+    for kind, sees in ((EncoderLayer, True), (DecoderLayer, False)):
+        layer = kind(8, 2, encoding="rope")
+        assert (not torch.equal(layer(X)[:, :-1], layer(changed)[:, :-1])) == sees
+
+
+def test_offsets_and_ids_place_tokens() -> None:
+    layer = Attention(8, 2, encoding=LearnedPositionalEmbedding(20, 8, dropout=0.0))
+    ids = torch.arange(3, 9)
+    expected = layer(X, ids)
+    torch.testing.assert_close(layer(X, offset=3), expected)
+    torch.testing.assert_close(layer(X, offset=torch.tensor([3, 3])), expected)
+    torch.testing.assert_close(layer(X, ids[None]), expected)
+    torch.testing.assert_close(layer(X, mask=torch.ones(2, 6), offset=3), expected)
+    assert not torch.allclose(layer(X), expected)
+
+
+def test_names_know_their_sizes() -> None:
+    assert isinstance(Decoder(8, 2, layers=1, encoding="alibi").encoding, Alibi)
+    t5 = Encoder(8, 2, layers=1, encoding="t5").encoding
+    assert isinstance(t5, posembed.T5Bias)
+    assert t5.bidirectional
+    windowed = encoding_by_name("rope+window+logn", Sizes(dim=8, heads=2, max_len=16, window=4))
+    assert (windowed.window, windowed.log_length) == (4, 16)
+    for name, entry in ENCODINGS.items():
+        assert entry.line
+        assert entry.paper
+        assert entry.uses
+        assert ("images" in entry.uses) == bool(entry.regridded), name
+    assert set(names_for("decoder")) | set(names_for("images")) == set(ENCODINGS)
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: Attention(10, 4), "width 10 is not divisible by 4 heads; try a width of 8"),
+    (lambda: Decoder(8, 2, layers=0), "layers must be at least 1"),
+    (lambda: Attention(8, 2)(X), "this Attention has no encoding"),
+    (lambda: Attention(8, 2, encoding="roap"), "unknown encoding 'roap'; known are learned, "),
+    (lambda: Attention(8, 2, encoding="learned"), "needs max_len"),
+    (lambda: Attention(8, 2, encoding="rolling"), r"needs window: .*Sizes\(window=...\)"),
+    (lambda: encoding_by_name("learned-2d", Sizes(dim=8, heads=2)), "places the patches of an image in a grid"),
+    (lambda: split_name("rope+window", "encoder"), "needs a causal window"),
+    (lambda: split_name("fire", "encoder"), "is for a decoder"),
+    (lambda: split_name("alibi", "images"), "patches of an image form a grid; choose among sinusoidal"),
+    (lambda: Attention(8, 2, encoding=Alibi(4)), "Alibi is built for heads=4, and this attention has heads=2"),
+    (lambda: Attention(8, 2, encoding=posembed.RotaryEmbedding(8)), "built for head_dim=8"),
+    (lambda: Attention(8, 2, encoding=Alibi(2), max_len=9), "max_len=9 is for encodings by name"),
+    (
+        lambda: Encoder(8, 2, layers=1, encoding=RollingPositionalEmbedding(4, 8)),
+        "used under a causal window of 4 tokens",
+    ),
+    (lambda: Attention(8, 2, encoding="rope")(X[0]), r"x must be \(B, L, D=8\)"),
+    (lambda: Attention(8, 2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
+    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\)"),
+    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.zeros(2, 6)), "nothing but padding"),
+    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
+    (lambda: Attention(8, 2)(X, torch.arange(6), positions=Positions(Alibi(2), X)), "positions hold the position_ids"),
+    (lambda: Attention(8, 2, causal=False)(X, positions=Positions(Alibi(2), X)), "causal=False and the positions"),
+    (lambda: Encoder(8, 2, layers=1, encoding="rope").new_cache(2, 9), "a cache is for causal attention"),
+    (lambda: decoded(X, offset=1), "leave offset out"),
+    (lambda: decoded(torch.randn(2, 10, 8)), r"keys \(2, 2, 10, 4\)"),
+    (lambda: decoded(torch.randn(3, 2, 8)), "up to 9"),
+]
+
+
+def decoded(x: Tensor, **others: object) -> Tensor:
+    decoder = Decoder(8, 2, layers=1, encoding="rope")
+    with torch.no_grad():
+        return decoder(x, cache=decoder.new_cache(2, 9), **others)
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        call()
+
+
+def test_a_cache_holds_no_gradients() -> None:
+    decoder = Decoder(8, 2, layers=1, encoding="rope")
+    with pytest.raises(ArgumentError, match=r"torch.no_grad\(\)"):
+        decoder(X, cache=decoder.new_cache(2, 9))
+
+
+@torch.no_grad()
+def test_a_step_that_fails_leaves_the_cache_as_it_was() -> None:
+    decoder = Decoder(8, 2, layers=2, encoding=LearnedPositionalEmbedding(8, 8, dropout=0.0)).eval()
+    cache = decoder.new_cache(2, 20)
+    decoder(X, cache=cache)
+    with pytest.raises(PositionError, match="position 8 has no row"):
+        decoder(X[:, :3], cache=cache)
+    with pytest.raises(ArgumentError):
+        decoder(X[:, :3], cache=cache, mask=torch.ones(2, 4))
+    assert cache.length == 6
+    whole = decoder(torch.cat((X, X[:, :2]), dim=1))
+    torch.testing.assert_close(decoder(X[:, :2], cache=cache), whole[:, 6:])
+
+
+@torch.no_grad()
+def test_explicit_ids_with_a_cache() -> None:
+    """Ids that are not consecutive, shared by the batch in one step and not in the next."""
+    decoder = Decoder(8, 2, layers=2, encoding="t5").eval()
+    ids = torch.tensor([[0, 2, 3, 7, 8, 20], [0, 2, 3, 9, 10, 11]])
+    cache = decoder.new_cache(2, 6)
+    parts = [decoder(X[:, :3], ids[0, :3], cache=cache), decoder(X[:, 3:], ids[:, 3:], cache=cache)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), decoder(X, ids))
+
+
+@torch.no_grad()
+def test_a_mask_over_the_cache_or_over_the_new_tokens() -> None:
+    decoder = Decoder(8, 2, layers=2, encoding="alibi").eval()
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]])
+    whole = decoder(X, mask=mask)
+    for last in (mask, mask[:, 4:]):
+        cache = decoder.new_cache(2, 6)
+        parts = [decoder(X[:, :4], mask=mask[:, :4], cache=cache), decoder(X[:, 4:], mask=last, cache=cache)]
+        y = torch.cat(parts, dim=1)
+        torch.testing.assert_close(y[mask.bool()], whole[mask.bool()])
+
+
+def test_initial_values_are_gpt2_s() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"tokens": torch.nn.Embedding(50, 64), "body": Decoder(64, 2, layers=8)})
+    gpt2_init_(model)
+    scales = {name: p.std().item() for name, p in model.named_parameters() if p.dim() > 1}
+    for name, std in scales.items():
+        residual = name.endswith(("output.weight", "mlp.2.weight"))
+        assert std == pytest.approx(0.02 / math.sqrt(16) if residual else 0.02, rel=0.1), name
+    assert not any(p.any() for name, p in model.named_parameters() if name.endswith("bias"))
+
+
+def test_one_place_calls_the_methods_of_an_encoding() -> None:
+    """A new place touches the base class and nn/positions.py (nn/attend.py has the kernel's form of a bias)."""
+    source = Path(posembed.__file__).parent
+    calls = (".before_queries_keys(", ".at_queries_keys(", ".at_scores(", ".score_mod(")
+    callers = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if any(call in path.read_text(encoding="utf-8") for call in calls)
+    }
+    assert {name for name in callers if not name.startswith("layers/")} == {"nn/positions.py", "nn/attend.py"}

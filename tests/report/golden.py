@@ -1,0 +1,100 @@
+"""The text of every question's page and terminal output, made from the made-up results.
+
+``python tests/report/golden.py`` rewrites the files in golden/.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
+
+import made_up_classes  # noqa: E402
+import made_up_inits  # noqa: E402
+import made_up_problems  # noqa: E402
+import made_up_runs  # noqa: E402
+from posembed._version import __version__  # noqa: E402
+from posembed.lab.questions import QUESTIONS  # noqa: E402
+from posembed.lab.runs.results import RunFolder  # noqa: E402
+from posembed.report.questions import page_of, write_report  # noqa: E402
+from posembed.report.terminal import as_text  # noqa: E402
+
+ENDS_LINE = {"p", "h1", "h2", "h3", "tr", "li", "summary", "figcaption", "footer"}
+HIDDEN = {"style", "svg", "title"}
+
+
+class PageText(HTMLParser):
+    """The text of a page without its figures: one line per paragraph, heading or row of a table."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.lines = [""]
+        self.hidden = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.hidden += tag in HIDDEN
+        if self.hidden:
+            return
+        if tag in ("h1", "h2", "h3"):
+            self.lines[-1] += f"{'#' * int(tag[1])} "
+        elif tag in ("td", "th") and self.lines[-1]:
+            self.lines[-1] += " | "
+        elif tag == "small":
+            self.lines[-1] += " / "
+
+    def handle_endtag(self, tag: str) -> None:
+        self.hidden -= tag in HIDDEN
+        if tag in ENDS_LINE and not self.hidden:
+            self.lines.append("")
+
+    def handle_data(self, data: str) -> None:
+        if not self.hidden:
+            self.lines[-1] += data.replace("\n", "")
+
+
+def page_text(page: str) -> str:
+    lines = (line.strip() for line in PageText(page).lines)
+    return "\n".join(line for line in lines if line).replace(__version__, "VERSION") + "\n"
+
+
+FAILURE = "the loss was nan at step 90 of 700; try a lower learning rate"
+FOLDERS: dict[str, Callable[[Path], object]] = {
+    "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
+    "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
+    "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
+    "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
+    "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),
+}
+"""How the run folder of each page is made."""
+
+
+def texts_of(name: str, folder: Path) -> dict[Path, str]:
+    """Makes a run folder; returns the text of its page and what the terminal shows, by the file that keeps it."""
+    FOLDERS[name](folder)
+    page = page_text(write_report(folder).read_text(encoding="utf-8"))
+    question: Any = QUESTIONS[name]
+    summary = question.summarise(RunFolder(folder, question.task_type()).results())
+    page_maker = page_of(question)
+    terminal = as_text(
+        page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80
+    )
+    return {
+        HERE / "golden" / f"{name}.txt": page,
+        HERE / "golden" / f"{name}-terminal.txt": re.sub(" +\n", "\n", terminal) + "\n",
+    }
+
+
+if __name__ == "__main__":
+    for name in FOLDERS:
+        with tempfile.TemporaryDirectory() as made:
+            for file, text in texts_of(name, Path(made)).items():
+                file.write_text(text, encoding="utf-8")

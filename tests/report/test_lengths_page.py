@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from made_up_runs import TYPICAL, run, runs, save, spec
+from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.question import Compared
+from posembed.lab.questions import QUESTIONS
+from posembed.lab.runs.results import RunFolder
+from posembed.lab.tasks.language import LanguageModelling
+from posembed.report.page import Table
+from posembed.report.questions import write_report
+from posembed.report.questions.lengths import PAGE
+
+NASTY = "<script>alert('&')</script>"
+
+
+def tables_of(results: list, reference: str | None = None) -> list[Table]:
+    """The tables of the page, without the empty ones that it leaves out."""
+    summary = QUESTIONS["lengths"].summarise(results, Compared(reference=reference))
+    return [table for table in (PAGE.main_table(summary), *PAGE.tables(summary)) if table.rows]
+
+
+class Page(HTMLParser):
+    """The text, the tags, and every address of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def read(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_the_answer_comes_first_and_the_evidence_last(tmp_path: Path) -> None:
+    folder = save(tmp_path, runs(2))
+    path = write_report(folder.path)
+    assert path == tmp_path / "report.html"
+    text = read(path).text
+    paragraphs = PAGE.answer(QUESTIONS["lengths"].summarise(folder.results()))
+    order = [
+        *paragraphs,
+        "✕ learned: no position past 64",
+        "Perplexity of the same tokens",
+        "Compared with its own perplexity at 64",
+        "Compared with alibi at the same length",
+        "Perplexity over whole windows",
+        "Bits per byte",
+        "Repeat probe",
+        "What was trained",
+        "What the tables learned",
+        "training loss, nats per token",
+        "Settings",
+        "Machine and versions",
+        "Every value, by seed",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+
+
+def test_every_value_of_every_run_is_there(tmp_path: Path) -> None:
+    results = [*runs(2), run("none", failure="the loss was nan at step 9 of 700; try a lower learning rate")]
+    text = read(write_report(save(tmp_path, results).path)).text
+    for result in results:
+        assert f"{result.spec.encoding}, seed {result.spec.seed}" in text
+        if result.measurements is None:
+            assert f"failed: {result.failure}" in text
+            continue
+        for name in ("nonoverlapping", "same_tokens", "chunked", "chunked_same_tokens", "repeat_gain"):
+            for value in getattr(result.measurements, name).values():
+                assert value is None or f"{value:.5f}" in text
+    for name, value in results[0].spec.shared_settings().items():
+        if name not in ("test_lengths",):
+            assert f"{name.replace('_', ' ')} {value}" in text
+    assert "processor a made-up one" in text
+
+
+def test_the_tables_hold_the_summary() -> None:
+    tables = {table.title.split(",")[0]: table for table in tables_of(runs(3), "alibi")}
+    assert len(tables) == 7
+    for title, table in tables.items():
+        assert {row.name for row in table.rows} == {*TYPICAL} - ({"alibi"} if "with alibi" in title else set())
+        assert all(len(row.cells) == len(table.head) for row in table.rows)
+    rolling = {title: [cell.text for cell in row.cells] for title, table in tables.items() for row in table.rows[:1]}
+    assert rolling == {
+        "Perplexity of the same tokens": ["holds", "3.72", "3.63", "3.58", "3.55", "3.72", "under 32"],
+        "Compared with its own perplexity at 64": ["1.00", "0.98", "0.96", "0.95"],
+        "Compared with alibi at the same length": ["0.91", "0.90", "0.90", "0.90"],
+        "Perplexity over whole windows": ["3.83", "3.74", "3.69", "3.65", "3.83"],
+        "Bits per byte over whole windows": ["1.94", "1.90", "1.88", "1.87"],
+        "Repeat probe: how far back text is used": ["under 32", "+0.004", "+0.001", "0.000", "+0.001"],
+        "What was trained": ["360,672", "1,536", "3", "16"],
+    }
+
+
+def test_without_another_encoding_and_a_base_there_is_no_table_of_ratios() -> None:
+    titles = [table.title for table in tables_of([run("rope", (4.0, 4.1), test_lengths=(128, 256))])]
+    assert titles[0].startswith("Perplexity of the same tokens")
+    assert not any(title.startswith("Compared") or title == "" for title in titles)
+
+
+def test_a_failed_run_has_a_row_and_no_numbers() -> None:
+    failed = run("rope", failure="the loss was nan at step 9 of 700")
+    row = tables_of([failed, run("alibi")])[0].rows[-1]
+    assert row.name == "rope"
+    assert [cell.text for cell in row.cells] == ["failed at step 9", "", "", "", "", "", ""]
+
+
+def test_one_file_that_loads_nothing(tmp_path: Path) -> None:
+    page = read(write_report(save(tmp_path, runs(2)).path))
+    assert "script" not in page.tags
+    assert "link" in page.tags  # the icon, empty, so that a server is not asked for one
+    assert all(address.startswith(("data:", "#")) for address in page.addresses)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"url\((.)", text)) == {"#"}
+    assert "@import" not in text
+
+
+def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
+    folder = save(tmp_path / "runs", runs(2))
+    first = write_report(folder.path, tmp_path / "first.html").read_bytes()
+    assert write_report(folder.path, tmp_path / "second.html").read_bytes() == first
+
+
+def test_text_is_escaped(tmp_path: Path) -> None:
+    results = [run(NASTY, (4.0, 4.0, 4.0, 4.0), data=NASTY), run("rope", failure=NASTY, data=NASTY)]
+    results = [dataclasses.replace(result, environment={NASTY: NASTY}) for result in results]
+    folder = save_as_it_is(tmp_path, results)
+    page = read(write_report(folder.path))
+    assert "script" not in page.tags
+    assert page.text.count(NASTY) > 10
+
+
+def save_as_it_is(path: Path, results: list) -> RunFolder:
+    """A folder that somebody else wrote."""
+    folder = RunFolder(path, LanguageModelling)
+    folder.prepare(results[0].spec)
+    for result in results:
+        folder.add(result)
+    return folder
+
+
+def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
+    path = write_report(folder.path)
+    before = path.read_bytes()
+
+    def no_room(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder.add(run("none", (4.0, 4.0, 4.0, 4.0)))
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(ArgumentError, match=r"report\.html cannot be written: the disk is full"):
+        write_report(folder.path)
+    assert path.read_bytes() == before
+
+
+def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
+    folder = save(tmp_path / "runs", runs(1, ("learned", "alibi")))
+    with pytest.raises(ArgumentError, match="it is a folder; name another file with --out"):
+        write_report(folder.path, tmp_path)
+    with pytest.raises(ArgumentError, match="cannot be written: No such file or directory"):
+        write_report(folder.path, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(RunFolderError, match="is not a run folder"):
+        write_report(tmp_path / "nowhere")
+    empty = RunFolder(tmp_path / "empty", LanguageModelling)
+    empty.prepare(spec("rope"))
+    with pytest.raises(ArgumentError, match="no run is finished yet"):
+        write_report(empty.path)
+    folder.table(spec("learned")).write_bytes(b"not a table")
+    with pytest.raises(RunFolderError, match=r"cannot be read .*; delete it to get the page without"):
+        write_report(folder.path)
+    folder.table(spec("learned")).unlink()
+    assert "learned, seed 0: 64 rows" not in read(write_report(folder.path)).text
+
+
+def test_the_reference_is_alibi_or_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
+    assert "Compared with alibi at the same length" in read(write_report(folder.path)).text
+    assert "Compared with rope at the same length" in read(write_report(folder.path, reference="rope")).text
+    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; the finished runs are rope, alibi"):
+        write_report(folder.path, reference="none")
+    without = save(tmp_path / "without", runs(1, ("rope", "sinusoidal")))  # the first one, without alibi
+    assert "Compared with rope at the same length" in read(write_report(without.path)).text
+
+
+def test_pictures_are_of_the_first_run_that_went_well(tmp_path: Path) -> None:
+    results = [
+        run("learned", seed=0, failure="the loss was nan at step 9 of 700"),
+        run("learned", seed=2),
+        run("learned", seed=1),
+    ]
+    text = read(write_report(save(tmp_path, results).path)).text
+    assert "learned, seed 1: 64 rows of 96" in text
+    assert "learned, seed 0: 64 rows" not in text
+    assert "learned, seed 2: 64 rows" not in text
