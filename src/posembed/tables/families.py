@@ -48,7 +48,7 @@ class Family:
     tables: tuple[KnownTable, ...] = ()
 
     def line_in(self, config: Mapping[str, Any]) -> TableLayout:
-        """Returns the layout of positions in a line, by the padding token of this config where it counts."""
+        """Returns the layout of positions in a line; a family may count from the padding token of this config."""
         padding = config.get("pad_token_id")
         return TableLayout.roberta(padding) if self.after_padding and type(padding) is int else self.line
 
