@@ -111,7 +111,7 @@ def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int |
     from posembed.evaluation.api import refuse_short_text
 
     if dry_run or length is None:
-        reason = "--dry-run writes none; leave one of them out" if dry_run else "it needs --length"
+        reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
         raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
     refuse_short_text(checkpoint, text, length=length)
 
