@@ -1,75 +1,228 @@
-"""The documents keep their word: links lead somewhere, code runs, commands and names are those of the package."""
+"""The pages keep their word: links lead somewhere, code runs, and every command, option, name and path exists."""
 
 from __future__ import annotations
 
+import ast
+import builtins
+import functools
+import importlib
+import inspect
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "guide.ipynb"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+CURRENT = [page for page in [*PAGES, GUIDE] if page.name != "CHANGELOG.md"]
+"""The changelog may name what no longer exists."""
+OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "Dim")
+OTHER_OPTIONS = {"--num-processes", "--no-deps"}
+FOLDERS = ("src", "tests", "docs", "benchmarks", "examples", "posembed")
+
+
+@functools.cache
+def text_of(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    return "\n\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown")
+
+
+def blocks(page: Path) -> list[str]:
+    """The lines of indented code, with continued lines joined."""
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL).replace("\\\n", " ")
+    return [line.strip() for line in re.findall(r"^ {4}\S.*$", text, flags=re.MULTILINE)]
+
+
+def inline(page: Path) -> list[str]:
+    """The inline code of a page, without line breaks."""
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    text = re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)
+    return [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text_of(page)):
         if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+            other = page.parent / target if target else page
+            assert other.exists(), f"{page.name} links to {target}, which does not exist"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", text_of(other), flags=re.MULTILINE)
+                assert anchor in map(slug, headings), f"{page.name} links to {target}#{anchor}: no such heading"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    if blocks:
-        command = [sys.executable, "-W", "error", "-c", "\n".join(blocks)]
+    code = re.findall(r"```python\n(.*?)```", text_of(page), flags=re.DOTALL)
+    if code:
+        command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
 
-def test_commands_and_options_on_the_pages_exist() -> None:
+@functools.cache
+def commands() -> dict[str, set[str]]:
+    """The options of every command, by its words."""
     import typer.main
 
     from posembed.cli import app
 
-    commands: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
 
-    def walk(command: object, words: str) -> None:
+    def walk(command: Any, words: str) -> None:
         for name, child in getattr(command, "commands", {}).items():
             walk(child, f"{words} {name}")
-        options = {option for p in command.params for option in getattr(p, "opts", [])}  # type: ignore[attr-defined]
-        commands[words] = options | {"--help"}
+        found[words] = {option for p in command.params for option in getattr(p, "opts", [])} | {"--help"}
 
     walk(typer.main.get_command(app), "posembed")
-    top = "|".join(name.split()[1] for name in commands if len(name.split()) == 2)
-    for page in PAGES:
-        lost = re.findall(rf"^posembed (?:{top}) .*--.*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        assert not lost, f"{page.name} has a command that is not set as code: {lost[0]}"
-        for line in re.findall(r"^ {4}posembed .*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
-            words = line.split("#")[0].split()
-            known = [c for c in commands if " ".join(words).startswith(c + " ") or " ".join(words) == c]
-            assert len(known) > 1, f"{page.name} shows a command that is not there: {line.strip()}"
-            options = {word.split("=")[0] for word in words if word.startswith("--")}
-            assert options <= commands[max(known, key=len)], f"{page.name}: {line.strip()}"
+    return found
+
+
+def wrong_command(line: str) -> str | None:
+    """Says what is wrong with ``posembed resize my-model --length 2048  # and so on``; None if nothing is."""
+    words = line.split("#")[0].split()
+    known = max((c for c in commands() if words[: len(c.split())] == c.split()), key=len)
+    rest = words[len(known.split()) :]
+    below = {c.split()[len(known.split())] for c in commands() if c.startswith(f"{known} ")}
+    if below and rest and not rest[0].startswith("--"):
+        return f"no command: {line}"
+    unknown = {word.split("=")[0] for word in rest if word.startswith("--")} - commands()[known]
+    return f"no option {', '.join(unknown)}: {line}" if unknown else None
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_commands_and_options_exist(page: Path) -> None:
+    top = "|".join(name.split()[1] for name in commands() if len(name.split()) == 2)
+    lost = re.findall(rf"^posembed (?:{top}) .*--.*$", text_of(page), flags=re.MULTILINE)
+    assert not lost, f"a command that is not set as code: {lost[0]}"
+    shown = [code for code in (*blocks(page), *inline(page)) if code.startswith("posembed ")]
+    assert [wrong for code in shown if (wrong := wrong_command(code))] == []
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_scripts_and_targets_exist(page: Path) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for code in (*blocks(page), *inline(page)):
+        if found := re.match(r"python (\S+\.py)", code):
+            assert (ROOT / found[1]).exists(), code
+        if found := re.match(r"make ([\w-]+)", code):
+            assert found[1] in targets, code
+
+
+@functools.cache
+def defined() -> frozenset[str]:
+    """Every function, class, attribute, argument and variable of the package, by its own name."""
+    found = set(dir(builtins))
+    for path in (ROOT / "src" / "posembed").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
+                    found.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                    found.add(name)
+    return frozenset(found)
+
+
+def named(dotted: str) -> Any:
+    """Returns the module or object that ``posembed.x.y`` names, and raises if there is none."""
+    first, *parts = dotted.split(".")
+    value: Any = importlib.import_module(first)
+    for index, part in enumerate(parts):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            value = importlib.import_module(".".join((first, *parts[: index + 1])))
+    return value
+
+
+def keywords(code: str) -> Iterator[str]:
+    """The keywords of a call that is written with ``...`` for what it leaves out."""
+    return (found[1] for found in re.finditer(r"[(,]\s*(\w+)=", code))
+
+
+CALL_OR_NAME = re.compile(r"^([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(\(.*\))?(?:\.\w+\(.*\))?$")
+
+
+def wrong_name(code: str) -> str | None:
+    """Says what is wrong with ``posembed.x.y``, ``table.weight`` or ``resize_table(..., grid=...)``."""
+    import posembed
+
+    found = CALL_OR_NAME.match(code)
+    if (
+        found is None
+        or not ("." in found[1] or found[2])
+        or re.search(r"\.(py|md|json|html|toml|csv|txt|pt|bin|safetensors)$", code)
+    ):
+        return None
+    first, *parts = found[1].split(".")
+    if first in OTHER_LIBRARIES:
+        return None
+    if first == "posembed" or first in posembed.__all__:
+        try:
+            value = named(found[1] if first == "posembed" else f"posembed.{found[1]}")
+        except (ImportError, AttributeError) as error:
+            if first == "posembed" or parts[-1] not in defined():  # or a variable of the page, called like a module
+                return f"{code}: {error}"
+            return None
+        given = set(keywords(found[2] or ""))
+        if value is posembed.compare:  # its keywords are the options of the command
+            known = {option[2:].replace("-", "_") for options in commands().values() for option in options}
+        else:
+            known = set(inspect.signature(value).parameters) if given else set()
+        unknown = given - known
+        return f"{code}: no argument {', '.join(unknown)}" if unknown else None
+    unknown = {(parts or [first])[-1]} - defined()
+    return f"{code}: nothing is called {', '.join(unknown)}" if unknown else None
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_inline_names_exist(page: Path) -> None:
+    shown = [*inline(page), *(code for code in blocks(page) if code.startswith("posembed."))]
+    assert [wrong for code in shown if (wrong := wrong_name(code))] == []
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_inline_paths_exist(page: Path) -> None:
+    names = {path.name for folder in FOLDERS[:-1] for path in (ROOT / folder).rglob("*.py")}
+    for code in inline(page):
+        if re.fullmatch(rf"({'|'.join(FOLDERS)})(/[\w.*-]+)+/?", code) and "NAME" not in code:
+            assert (ROOT / code).exists() or (ROOT / "src" / code).exists(), f"no file {code}"
+        elif re.fullmatch(r"[\w-]+\.py", code):
+            assert code in names, f"no file {code}"
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
+def test_inline_options_exist(page: Path) -> None:
+    options = set().union(*commands().values()) | OTHER_OPTIONS
+    for script in (*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*.py")):
+        options |= set(re.findall(r"\"(--[\w-]+)\"", script.read_text(encoding="utf-8")))
+    unknown = [code for code in inline(page) if code.startswith("--") and re.split(r"[ =]", code)[0] not in options]
+    assert unknown == []
 
 
 def test_every_command_is_on_a_page() -> None:
-    import typer.main
-
-    from posembed.cli import app
-
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        assert f"posembed {name}" in text, f"no page shows `posembed {name}`"
+    text = "\n".join(map(text_of, PAGES))
+    for name in commands():
+        assert len(name.split()) != 2 or name in text, f"no page shows `{name}`"
 
 
 def test_every_public_name_is_on_a_page_and_has_a_docstring() -> None:
     import posembed
 
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text = "\n".join(map(text_of, PAGES))
     for name in posembed.__all__:
         if not name.startswith("__"):
             assert re.search(rf"\b{name}\b", text), f"no page names posembed.{name}"

@@ -29,7 +29,7 @@ print(json.dumps({
     "heard": [cosine_similarity(question, read).item() for read in (truncated, whole)],
     "scores": {name: [score(e, m, n) for m, n in ((5, 3), (1005, 1003), (5, 0))] for name, e in
                {"rope": rope, "pope": pope}.items()},
-    "times worse": {row.encoding: row.ratio[512] and row.ratio[512].value for row in summary.rows},
+    "times worse": {row.name: row.ratio[512] and row.ratio[512].value for row in summary.rows},
     "left behind": folder.exists(),
 }))
 """
@@ -140,6 +140,13 @@ def test_each_encoding_goes_as_far_as_it_does(values: dict[str, Any]) -> None:
     assert times_worse["rolling"] == pytest.approx(1, abs=0.01)
     assert times_worse["alibi"] == pytest.approx(1, abs=0.05)
     assert times_worse["rope"] > 1.3
+
+
+def test_a_comparison_is_shown_once(run: NotebookNode) -> None:
+    [output] = code_cells(run)["comparison"].outputs
+    assert "<table" in output.data["text/html"]
+    assert "rolling" in output.data["text/plain"]
+    assert "\x1b" not in output.data["text/plain"]
 
 
 def test_advice_differs_by_need(run: NotebookNode) -> None:

@@ -202,7 +202,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     conduct = Conduct(**take_options(Conduct, given))
     reading = question.ReadingType(**take_options(question.ReadingType, given))
     settings = take_options(question.Spec, given)
-    refuse_unknown(question, given, question.Spec, question.ReadingType, Conduct)
+    refuse_unknown(question, given, question.ReadingType, Conduct, question.Spec)
     if conduct.track:
         check_tracker(conduct.track)
         if conduct.on != "here":

@@ -61,7 +61,7 @@ def test_grids_and_doubts(tmp_path: Path) -> None:
     yolos = tiny_model("yolos", {**IMAGE, **settings})
     (doubtful,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
     assert isinstance(doubtful.table, DoubtfulTable)
-    assert "6 rows beside" in doubtful.table.doubt
+    assert "6 rows besides" in doubtful.table.doubt
 
 
 def test_companions_hang_on_the_same_field(tmp_path: Path) -> None:

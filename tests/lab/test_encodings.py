@@ -13,7 +13,7 @@ from posembed import ArgumentError
 from posembed.lab.encodings import build_encoding
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
-from posembed.lab.tasks.language import LanguageModelling, build_decoder
+from posembed.lab.tasks.language import LanguageModelling
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]
@@ -65,8 +65,8 @@ def test_settings_that_ask_for_nothing_do_not_name_a_run(spec: LengthSpec) -> No
 
 
 @pytest.mark.parametrize("name", [*BIASES, "pope"])
-def test_what_it_learns_is_trained_without_weight_decay(spec: LengthSpec, name: str) -> None:
-    model = build_decoder(dataclasses.replace(spec, encoding=name), 50)
+def test_what_it_learns_is_trained_without_weight_decay(task: LanguageModelling, spec: LengthSpec, name: str) -> None:
+    model = task.build(dataclasses.replace(spec, encoding=name))
     decayed, others = (group["params"] for group in train.make_optimizer(spec, model).param_groups)
     parameters = list(model.encoding.parameters())
     assert parameters

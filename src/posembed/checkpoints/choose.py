@@ -108,10 +108,10 @@ def two_sides(option: str, value: Any) -> Size | None:
         return None
     try:
         height, width = map(operator.index, value)
+        if min(height, width) < 1:
+            raise ValueError
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{option}: expected two whole numbers, (height, width); got {value!r}") from error
-    if min(height, width) < 1:
-        raise ArgumentError(f"{option}: expected sides of at least 1; got {value!r}")
+        raise ArgumentError(f"{option}: expected (height, width), each at least 1; got {value!r}") from error
     return height, width
 
 

@@ -28,6 +28,7 @@ from posembed.tables.resize import DEFAULT_GRID_METHOD, DEFAULT_TEXT_METHOD, lea
 
 BOTH = frozenset({"encoder", "decoder"})
 SAME_PATTERN = "the same pattern, longer or shorter"
+RECOMPUTED = "taken out: the model recomputes it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +106,14 @@ def plan_edit(
         ) from error
     buffers = tuple(changed_buffers(tensors, found.built, target, new_model, tables))
     refuse_misread(found.built, target, new_model)
-    others = (*buffers, *taken_out(tensors, found.built, target))
+    sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
+    stale = [key for key in found.built.stale if tensors[key].shape[-1] in sizes]
+    taken_out = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, others, new_config, sides)
+    return Edit(target, tables, (*buffers, *taken_out), new_config, sides)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
@@ -135,7 +138,6 @@ def share_memory(one: AnyTensor, other: AnyTensor) -> bool:
 
 
 def changed_table(tensors: Tensors, change: NewSize, method: str | None) -> TableChange:
-    """Returns a table's new rows: learned ones by the method, fixed sinusoids by their own formula."""
     table, layout, length = change.table, change.layout, change.length
     old = values_of(tensors[table.key])
     if table.kind == "sinusoidal":
@@ -204,14 +206,6 @@ def changed_buffers(
         if new is None:
             raise CheckpointError(f"{key}: depends on {target.field} too, and is neither ids nor a mask; not resized")
         yield TensorChange(key, old, new, SAME_PATTERN)
-
-
-def taken_out(tensors: Tensors, built: Built, target: Target) -> Iterator[TensorChange]:
-    """Yields buffers of the old length that the model no longer keeps and recomputes."""
-    sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
-    for key in built.stale:
-        if tensors[key].shape[-1] in sizes:
-            yield TensorChange(key, values_of(tensors[key]), None, "taken out: the model recomputes it")
 
 
 def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Iterator[TensorChange]:

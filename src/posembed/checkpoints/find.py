@@ -1,4 +1,4 @@
-"""Finds which tensors of a checkpoint are position tables, which config field says their length, what depends on it.
+"""Finds the position tables of a checkpoint, the config field that says their length, and what else depends on it.
 
 The surest way comes first: where transformers knows the config, the model is rebuilt with a longer length to see what
 changes (``rebuild.py``). Then come the families that ``tables/families.py`` describes, and last a guess by names and
@@ -36,10 +36,7 @@ UNKNOWN_FORMULA = "its rows are a fixed sinusoid whose formula is not known here
 
 
 def find_tables(config: Config | None, tensors: Tensors) -> Found:
-    """Returns the position tables among a model's tensors, in their order. Reads no values but the tables'.
-
-    Raises CheckpointError if the config disagrees with the tables, or transformers refuses the config.
-    """
+    """Returns the position tables among a model's tensors, in their order. Reads no values but the tables'."""
     config = config or {}
     known = config_object(config)
     if known is None:
@@ -103,7 +100,16 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         for guess in guessed_tables(config, tensors)
         if guess.key not in changing
     ]
-    stale = stale_buffers(tensors, model, listed)
+    # Ids and causal masks of a table's length that old files hold and the model no longer does.
+    held, prefix = set(model.state_dict()), getattr(model, "base_model_prefix", "") + "."
+    sizes = {size for table in listed if isinstance(table, PositionTable) for size in (table.rows, table.length)}
+    stale = tuple(
+        key
+        for key, tensor in tensors.items()
+        if is_ids_or_mask(key, tuple(tensor.shape))
+        and tensor.shape[-1] in sizes
+        and not held & {key, prefix + key, key.removeprefix(prefix)}
+    )
     return Found(tuple(listed), Built(model, known, loaded, buffers, stale), blocked)
 
 
@@ -125,20 +131,6 @@ def understood(
         return table.read_by(grid_layout(model, name, rows, field, around, patch), patch=patch)
     except NotUnderstood as reason:
         return table.doubted(str(reason))
-
-
-def stale_buffers(tensors: Tensors, model: nn.Module, tables: list[FoundTable]) -> tuple[str, ...]:
-    """Returns ids and causal masks of a table's length that old files hold and the model no longer does."""
-    names = set(model.state_dict())
-    prefix = getattr(model, "base_model_prefix", "") + "."
-    sizes = {size for table in tables if isinstance(table, PositionTable) for size in (table.rows, table.length)}
-    return tuple(
-        key
-        for key, tensor in tensors.items()
-        if is_ids_or_mask(key, tuple(tensor.shape))
-        and tensor.shape[-1] in sizes
-        and not names & {key, prefix + key, key.removeprefix(prefix)}
-    )
 
 
 def is_ids_or_mask(key: str, shape: Shape) -> bool:
@@ -209,14 +201,14 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if table.kind == "learned" and found.built is not None:
         path = next(models_around(found.built.model, table.parameter))
         if not takes_text(found.built.model.get_submodule(path)):
-            return table.doubted("the model around it takes no text, so what its rows are is not known")
+            return table.doubted("the model around it takes no text, so the meaning of its rows is not known")
     distances = (
         key
         for key, tensor in tensors.items()
         if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
     )
     if relative := relative or next(distances, ""):
-        return table.doubted(f"relative positions of its length stand beside it ({relative})")
+        return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
 
 

@@ -86,8 +86,7 @@ class DoubtfulTable(FoundTable):
 class PositionTable(FoundTable):
     """A table whose rows are understood.
 
-    kind: "learned", or "sinusoidal" for fixed sines and cosines.
-    patch: the size in pixels of one cell of a grid; None if unknown.
+    kind: "learned", or "sinusoidal" for fixed sines and cosines. patch: the pixels of one cell of a grid, if known.
     """
 
     layout: TableLayout

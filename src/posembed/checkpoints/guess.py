@@ -12,7 +12,7 @@ from posembed.checkpoints.found import Config, ConfigField, FoundTable, Position
 from posembed.checkpoints.layouts import pair
 from posembed.checkpoints.rebuild import length_like_fields
 from posembed.modelfiles.safetensors import dtype_name
-from posembed.tables.families import FieldPath, KnownTable, family_of
+from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
 
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\bwpe\b")
@@ -27,8 +27,9 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         if known.key not in tensors:
             continue
         value = next(filter(None, (at(config, path) for path in known.fields)), known.default)
-        size, patch = pair(value), patch_of(known, config, tensors)
         is_grid = known.patch or known.kernel
+        kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
+        size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
         if is_grid and size is not None and patch is not None:
             field = ConfigField(known.fields[0], value if isinstance(value, int) else size)
             table = replace(found_tensor(tensors, known.key), found_by="family", field=field)
@@ -47,13 +48,6 @@ def at(config: Config, path: FieldPath) -> Any:
     if isinstance(value, list) and len(value) == 3:
         value = value[1] if value[1] == value[2] else value[1:]
     return value
-
-
-def patch_of(known: KnownTable, config: Config, tensors: Tensors) -> Size | None:
-    if known.kernel not in tensors:
-        return pair(at(config, known.patch)) if known.patch else None
-    shape = tensors[known.kernel].shape
-    return (int(shape[2]), int(shape[3])) if len(shape) == 4 else None
 
 
 def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | None = None) -> FoundTable:

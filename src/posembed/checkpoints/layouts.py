@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import ConfigField, NotUnderstood, Size
+from posembed.checkpoints.found import Config, ConfigField, NotUnderstood, Size
 from posembed.tables.families import family_of
 from posembed.tables.layout import TableLayout
 
@@ -18,8 +17,6 @@ LINE_LENGTH = re.compile(
     r"position_embeddings|n_positions|seq|max_len|max_text|context|(target|source)_positions|block"
 )
 CLASS_TOKENS = re.compile(r"cls|class|dist")
-
-Section = Mapping[str, Any]  # the part of a config, all defaults filled in, that a field is in
 
 
 def pair(value: Any) -> Size | None:
@@ -31,26 +28,25 @@ def pair(value: Any) -> Size | None:
     return None
 
 
-def patch_size(field: ConfigField, section: Section) -> Size | None:
+def patch_size(field: ConfigField, section: Config) -> Size | None:
     """Returns the size of a patch if the field gives the side of an image that is cut into patches."""
     return pair(section.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
 
 
-def line_layout(
-    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Section
-) -> TableLayout:
+def line_layout(model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Config) -> TableLayout:
     """Returns the layout of positions in a line. Raises NotUnderstood for rows that nothing explains.
 
-    model: on meta. name: the table's parameter in it. rows: before and after the field was doubled.
+    model: on meta. name: the table's parameter in it. rows: before and after the field was doubled. section: the part
+    of the config, all defaults filled in, that the field is in.
     """
     before, after = rows
     if not isinstance(field.value, int):
-        raise NotUnderstood(f"{field} gives two sizes and no patch_size stands beside it")
+        raise NotUnderstood(f"{field} gives two sizes without a patch_size")
     if after - before != field.value:
         grown = f"{after - before} rows more for {field.value} more in {field}"
         raise NotUnderstood(f"it gets {grown}, so its rows are not one position each")
     if pair(section.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
-        raise NotUnderstood(f"its length is {field}, beside a patch_size: a grid whose sides are not known")
+        raise NotUnderstood(f"its length is {field}, in a config with a patch_size: a grid whose sides are not known")
     module = parent(model, name)
     offset = getattr(module, "offset", None)
     padding = getattr(module, "padding_idx", None)
@@ -70,7 +66,7 @@ def line_layout(
 
 
 def grid_layout(
-    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Section, patch: Size
+    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Config, patch: Size
 ) -> TableLayout:
     """Returns the layout of positions on a grid of patches. Arguments and errors as for ``line_layout``."""
     sides = pair(field.value) or (0, 0)
@@ -81,13 +77,13 @@ def grid_layout(
         raise NotUnderstood(f"its {rows[0]} rows are not the {height} x {width} patches that {field} gives")
     tokens = class_tokens(model, name) if extra else 0
     if extra != tokens:
-        raise NotUnderstood(f"it has {extra} rows beside its {height} x {width} patches, but {tokens} class tokens")
+        raise NotUnderstood(f"it has {extra} rows besides its {height} x {width} patches, but {tokens} class tokens")
     behind = bool(family_of(section).grid.tail)
     return TableLayout(prefix=0 if behind else extra, grid=(height, width), tail=extra if behind else 0)
 
 
 def class_tokens(model: nn.Module, name: str) -> int:
-    """Counts the class and distillation tokens beside the patches, in the nearest module that has any."""
+    """Counts the class and distillation tokens in the nearest module that has any."""
     while name:
         name = name.rpartition(".")[0]
         own = model.get_submodule(name).named_parameters(recurse=False)

@@ -72,11 +72,10 @@ def resize_model_(
 
 
 def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
-    """Replaces a parameter in every module that holds it, so that shared tables stay shared."""
     new = nn.Parameter(values.to(old.device, old.dtype), requires_grad=old.requires_grad)
     for module in model.modules():
         for name, parameter in module._parameters.items():
-            if parameter is old:
+            if parameter is old:  # in every module, so that shared tables stay shared
                 module._parameters[name] = new
 
 

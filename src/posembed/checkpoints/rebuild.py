@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_module_registration_hook,
-    register_module_parameter_registration_hook,
-)
+from torch.nn.modules import module as modules
 
 from posembed.checkpoints.found import ConfigField
 from posembed.checkpoints.layouts import pair
@@ -120,7 +117,10 @@ def sketched() -> Iterator[None]:
             return None
         return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
 
-    hooks = [register_module_module_registration_hook(stop), register_module_parameter_registration_hook(move)]
+    hooks = (
+        modules.register_module_module_registration_hook(stop),
+        modules.register_module_parameter_registration_hook(move),
+    )
     try:
         yield
     finally:
@@ -165,7 +165,7 @@ def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iter
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:
     """Copies a config.json with one field set under its canonical name, without the field's aliases.
 
-    An alias beside the canonical field can win over it: GPT-2 with ``n_positions`` and ``max_position_embeddings``
+    An alias can win over the canonical field: GPT-2 with ``n_positions`` and ``max_position_embeddings``
     reads the second. OpenAI's CLIP has its sections twice, and ``text_config_dict`` wins over ``text_config``; both
     are changed.
     """

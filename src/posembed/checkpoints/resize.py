@@ -32,8 +32,7 @@ MODEL_CARD = "README.md"
 class Resize:
     """What a resize changes, or changed.
 
-    edit: tensors and config. settings: values in the settings files, and those in the config that repeat one.
-    left_out: files that the copy leaves out. record: its entry in posembed.json.
+    edit: tensors and config. settings: values in JSON files. left_out: files. record: its entry in posembed.json.
     """
 
     source: str
@@ -57,7 +56,7 @@ def resize_checkpoint(
 ) -> Resize:
     """Copies a checkpoint with position tables of another length, and with everything that must change with them.
 
-    The table, the tensors that depend on it, the config and the settings beside it change together, or nothing does.
+    The table, the tensors that depend on it, the config and the settings files change together, or nothing does.
     Every other tensor and file is copied byte for byte; ``source`` is never written to, and ``out`` is whole or
     absent. Pickled weights are written as safetensors.
 

@@ -29,7 +29,6 @@ FORMULAS: Mapping[str, Callable[[int, int], Tensor]] = {
         sinusoidal_table, interleaved=False
     ),
 }
-GRID_FORMULA = "sines and cosines of column and line (MAE)"
 
 
 def looks_sinusoidal(table: Tensor) -> bool:
@@ -49,7 +48,8 @@ def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length
         front, cells, tail = layout.split(old)
         if cells.shape[1] % 4 or not is_close(grid_sinusoid(layout.grid, cells.shape[1]), cells):
             return None
-        return torch.cat([front, grid_sinusoid(new_layout.grid, cells.shape[1]).to(old.dtype), tail]), GRID_FORMULA
+        new = torch.cat([front, grid_sinusoid(new_layout.grid, cells.shape[1]).to(old.dtype), tail])
+        return new, "sines and cosines of column and line (MAE)"
     rows, dim = new_layout.rows(length), old.shape[1]
     if dim < 2 or dim % 2:
         return None

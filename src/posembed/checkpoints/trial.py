@@ -61,10 +61,7 @@ class Reading:
 
 
 def contradiction(before: Reading, after: Reading) -> str:
-    """Returns what speaks against a resize when small copies of the model are run; empty if nothing does.
-
-    Raises NotTried if the model could not be run at its old size, or takes too much memory at the new one.
-    """
+    """Returns what speaks against a resize in runs of small copies, "" for nothing. Raises NotTried if none ran."""
     reasons = []
     for path in models_around(before.model, before.name):
         for narrow in (True, False):
@@ -80,7 +77,7 @@ def contradiction(before: Reading, after: Reading) -> str:
                 raise
             except NotTried as reason:
                 return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
-    raise reasons[0] if reasons else NotTried("no model of transformers stands around it")
+    raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
 @contextmanager
@@ -109,10 +106,7 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """Reports a text that reads the same rows and gets another answer at the new length.
-
-    More than the table depends on the length then, such as DeBERTa's buckets of distances.
-    """
+    """Reports a text that reads the same rows and gets another answer, as by DeBERTa's buckets of distances."""
     if before.image is not None:
         return ""  # an image of another size is another input
     with undisturbed():
@@ -179,8 +173,8 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
 def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Image) -> str:
     """Checks that each patch reads the row of its own cell.
 
-    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W; nearly so
-    if a norm stands between the two. Each row's gradient must be most like that of its own patch.
+    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W (nearly so with
+    a norm in between). Each row's gradient must be most like that of its own patch.
     """
     (height, width), (lines, columns) = image.patch, image.grid
     pixels, rows = image_gradients(model, table, image.size)

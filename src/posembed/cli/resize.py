@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LEFTOVERS = {
     ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
-    ".partial": "left by a killed resize to this place, or used by one that still runs; it holds an unfinished copy or "
-    "the earlier OUT. Look inside, then delete it",
+    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
+    "unfinished copy or the earlier OUT. Look inside, then delete it",
 }  # by their endings, what the files hold that killed processes leave
 
 
@@ -45,7 +45,9 @@ def resize(
             "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
         ),
     ] = None,
-    table: Annotated[str | None, typer.Option(help="The key of the table, if there are several.")] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The key of the table, if there are several or it is a guess.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
     check: Annotated[
         Path | None,
@@ -61,8 +63,9 @@ def resize(
 ) -> None:
     """Write a copy of a checkpoint with longer, shorter or re-gridded position tables.
 
-    Everything that depends on the length changes with them: config, tokenizer and image processor settings, position
-    ids. All other tensors and files are copied byte for byte. CHECKPOINT itself is never changed.
+    Everything that depends on the length changes too: config, settings, ids.
+    All other tensors and files are copied byte for byte.
+    CHECKPOINT itself is never changed.
     """
     import json
 
@@ -83,22 +86,19 @@ def resize(
         overwrite=overwrite,
         dry_run=dry_run,
     )
+    left = leftovers(out)
     if not as_json:
-        print_resize(resized, "nothing was written (--dry-run)" if dry_run else f"written: {out}")
+        print_resize(resized)
+        print("nothing was written (--dry-run)" if dry_run else f"written: {out}")
         if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
             print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
-        for path in leftovers(out):
+        for path in left:
             print(f"{path}: {LEFTOVERS[path.suffix]}")
     evaluation = None if check is None else before_and_after(checkpoint, out, check, resized)
     if as_json:
-        report = {
-            **resized.record,
-            "left_out": list(resized.left_out),
-            "leftovers": list(map(str, leftovers(out))),
-            "written": not dry_run,
-            **({} if evaluation is None else {"check": evaluation.to_dict()}),
-        }
-        print(json.dumps(report, indent=2))
+        files = {"left_out": list(resized.left_out), "leftovers": list(map(str, left)), "written": not dry_run}
+        checked = {} if evaluation is None else {"check": evaluation.to_dict()}
+        print(json.dumps({**resized.record, **files, **checked}, indent=2))
     elif evaluation is not None:
         from posembed.cli.console import table_console
 
@@ -133,7 +133,7 @@ def sides(text: str, option: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-def print_resize(resized: Resize, last_line: str) -> None:
+def print_resize(resized: Resize) -> None:
     """Prints one line per change, so that each can be searched for."""
     for change in resized.edit.tables:
         kept = f"its first {change.kept} rows are unchanged" if change.kept else "no row is unchanged"
@@ -147,7 +147,6 @@ def print_resize(resized: Resize, last_line: str) -> None:
         print(resized.edit.target.note)
     for name in resized.left_out:
         print(f"{name}: left out, because it may hold the old table")
-    print(last_line)
 
 
 def shape(tensor: Tensor | None) -> str:

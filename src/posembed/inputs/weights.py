@@ -44,7 +44,7 @@ class Weights:
             optional: the layer's names of tensors that not every model has.
 
         Raises:
-            CheckpointError: files that cannot be read, a missing tensor, or several models in the checkpoint.
+            CheckpointError: files that cannot be read, a missing tensor, or several models.
         """
         checkpoint = open_checkpoint(self.source, wanted=lambda held: self._keys(held, names, optional).values())
         keys = self._keys(checkpoint.tensors, names, optional)

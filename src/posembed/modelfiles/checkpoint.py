@@ -74,7 +74,7 @@ class Checkpoint:
         return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
     def settings(self, name: str) -> dict[str, Any] | None:
-        """Reads a JSON object beside the weights; None if there is none. Raises CheckpointError if it is broken."""
+        """Reads a JSON object in the folder of the weights; None if there is none."""
         path = None if self.folder is None else self.folder / name
         return dict(read_json(path)) if path is not None and path.exists() else None
 
@@ -164,7 +164,7 @@ def open_weights(path: Path) -> WeightFile:
 
 
 def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
-    """Opens the shards that an index names. Each must be beside it and hold exactly the keys that the index says."""
+    """Opens the shards that an index names. Each must hold exactly the keys that the index says."""
     weight_map = read_weight_map(index)
     needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []

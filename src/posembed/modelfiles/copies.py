@@ -28,9 +28,8 @@ Changes = Mapping[str, Tensor | None]  # the tensors that differ from the origin
 def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) -> Iterator[Copy]:
     """Gives a copy to ``write`` inside the block. It takes the name ``out`` at the end, and vanishes after an error.
 
-    Raises:
-        CheckpointError: ``out`` exists (without ``overwrite``) or cannot be written, or a file of the checkpoint
-            changed during the block. The disk is as it was.
+    Raises CheckpointError, with the disk as it was, if ``out`` exists (without ``overwrite``) or cannot be written, or
+    if a file of the checkpoint changed during the block.
     """
     others = other_files(checkpoint)
     read = [*others.kept.values(), *([checkpoint.index] if checkpoint.index else [])]
@@ -74,9 +73,7 @@ class Copy:
     ) -> None:
         """Writes every file. Untouched tensors and files are copied as bytes; pickles become safetensors.
 
-        Args:
-            documents: whole new texts by their path inside the checkpoint.
-            metadata: added to the header if the checkpoint is one file of weights.
+        documents: whole new texts by their path inside the checkpoint. metadata: for the header of a single file.
         """
         checkpoint, place = self.checkpoint, self.place
         if checkpoint.folder is None:

@@ -1,8 +1,7 @@
 """Recognises the output of an earlier resize, so that ``--overwrite`` never deletes anybody's work.
 
-A resize keeps its time and, for a folder, each file's hash in its record. All its files get that time, in whole even
-seconds, which every file system can store. Whatever somebody adds or changes later differs from the record, even if
-an archive has given all files one time.
+Its record keeps the time of the resize and, for a folder, each file's hash. All files get that time, in whole even
+seconds, which every file system can store. What is added or changed later differs from the record.
 """
 
 from __future__ import annotations
@@ -28,23 +27,22 @@ BLOCK, BLOCKS = 1 << 16, 1 << 10
 
 def hashes_of(place: Path) -> dict[str, str]:
     """Returns the hash of every file of a folder except its record."""
-    return {name: fingerprint(path) for name, path in files_of(place).items() if name != RECORD}
+    paths = (path for path in files_of(place) if path != place / RECORD)
+    return {str(path.relative_to(place)): fingerprint(path) for path in paths}
 
 
 def stamp(place: Path) -> None:
     """Sets the time of the last resize, from the record, on a file or on all files of a folder."""
     with suppress(KeyError, IndexError, OSError, CheckpointError):  # --overwrite then refuses this copy: safe
         seconds = last_resize(place)["time"]
-        for path in files_of(place).values():
+        for path in files_of(place):
             os.utime(path, (seconds, seconds))
 
 
-def files_of(place: Path) -> dict[str, Path]:
-    """Returns the files of a folder by their names in it, or the one file."""
-    if not place.is_dir():
-        return {place.name: place}
-    paths = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
-    return {str(path.relative_to(place)): path for path in paths}
+def files_of(place: Path) -> list[Path]:
+    """Returns the files of a folder, or the one file."""
+    inside = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
+    return inside if place.is_dir() else [place]
 
 
 def last_resize(place: Path) -> dict[str, Any]:

@@ -59,11 +59,8 @@ def download_file(name: str, file: str) -> Path | None:
 def download(name: str, *, wanted: Wanted | None = None) -> Path:
     """Returns the folder in huggingface_hub's cache, after fetching what is missing there.
 
-    Args:
-        wanted: fetch only config.json and the weights files that hold these tensors.
-
-    Raises:
-        CheckpointError: no such model, no access to it, or no network and nothing fetched before.
+    With ``wanted`` it fetches only config.json and the weights files that hold these tensors. Raises CheckpointError
+    if there is no such model, no access to it, or no network and nothing fetched before.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError

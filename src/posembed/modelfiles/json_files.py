@@ -33,7 +33,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns the pairs as a dict. Raises ValueError for a repeated name."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name is repeated")
     return mapping
 
 
@@ -56,10 +56,8 @@ def encodable(text: str) -> str:
 class LargeJson:
     """A JSON object of which single values are read and replaced. All other bytes stay, and most are not parsed.
 
-    A vocabulary of 100 MB as Python objects would need gigabytes.
-
-    Raises:
-        CheckpointError: the text is not a JSON object, as far as it is read.
+    A vocabulary of 100 MB as Python objects would need gigabytes. Raises CheckpointError if the text, as far as it is
+    read, is not a JSON object.
     """
 
     def __init__(self, path: Path) -> None:

@@ -18,8 +18,7 @@ from posembed.modelfiles.hub import module_folders
 from posembed.modelfiles.names import is_weights
 from posembed.modelfiles.raw_files import reading
 
-# Files that describe weights which are left out, and that mislead without them: a loader that finds an
-# adapter_config.json loads the model that this file names, not the one beside it.
+# Files that mislead without the weights they describe: a loader takes the model that adapter_config.json names.
 DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
 # Files that hold no table, binary or not: vocabularies, pictures, sounds, a voice.
 HARMLESS = (
@@ -52,7 +51,7 @@ def other_files(checkpoint: Checkpoint) -> OtherFiles:
         modules = {root / name for name in module_folders(root)} - {checkpoint.folder}
         entries = [path for path in walk(root, root, ()) if path not in own]
         weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
-        # Settings beside the weights of another model (onnx/config.json) belong to that model.
+        # Settings in the folder of another model's weights (onnx/config.json) belong to that model.
         other_models = {path.parent for path in weights} - {root, checkpoint.folder}
         kept: dict[Path, Path] = {}
         left_out = []

@@ -16,7 +16,7 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import DTYPE_NAMES
 
-# The names under which training scripts keep the weights beside other things.
+# The names under which training scripts keep the weights among other things.
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
 
 
@@ -24,10 +24,7 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
     """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
 
     The values stay in the file, mapped into memory, until they are used. Files from before torch 1.6 cannot be
-    mapped and are read whole.
-
-    Raises:
-        CheckpointError: not a file of torch.save, a pickle that wants to run code, or no state dict inside.
+    mapped and are read whole. Refuses what is no file of torch.save, wants to run code, or holds no state dict.
     """
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):

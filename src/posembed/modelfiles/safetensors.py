@@ -105,8 +105,7 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """Returns a file's tensors by key, in the order of their bytes, and its metadata.
 
-    Raises:
-        CheckpointError: the file is not safetensors, is cut short, or its header contradicts the file or itself.
+    Raises CheckpointError if it is not safetensors, is cut short, or its header contradicts the file or itself.
     """
     try:
         with open_file(path) as file:

@@ -75,7 +75,15 @@ def as_text(tables: Sequence[Table], paragraphs: Sequence[str], width: int = 100
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False, emoji=False)
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_jupyter=False,
+        color_system=None,
+    )
     print_tables(console, tables)
     for paragraph in paragraphs:
         console.print(Text(paragraph))

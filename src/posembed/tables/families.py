@@ -48,7 +48,7 @@ class Family:
     tables: tuple[KnownTable, ...] = ()
 
     def line_in(self, config: Mapping[str, Any]) -> TableLayout:
-        """Returns the layout of positions in a line, by the padding token of this config where it counts."""
+        """Returns the layout of positions in a line; a family may count from the padding token of this config."""
         padding = config.get("pad_token_id")
         return TableLayout.roberta(padding) if self.after_padding and type(padding) is int else self.line
 
@@ -57,7 +57,7 @@ OPEN_CLIP_TEXT = ("model_cfg", "text_cfg", "context_length")
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("bert", "electra", "albert", "distilbert", "gpt2", "openai-gpt", "whisper"), Family()),
     **dict.fromkeys(
-        ("roberta", "xlm-roberta", "camembert", "longformer", "layoutlmv3", "mpnet"),
+        ("roberta", "xlm-roberta", "camembert", "longformer", "layoutlmv3", "mpnet", "fairseq"),
         Family(line=TableLayout.roberta(), after_padding=True),
     ),
     **dict.fromkeys(("bart", "mbart", "opt", "trocr"), Family(line=TableLayout.BART)),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.measure import checked, measure_cost
+from posembed.lab.cost.measure import checked, encoding_of, measure_cost
 from posembed.lab.cost.results import CostResult, load, save
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.encodings import names_for
@@ -109,3 +109,8 @@ def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, res
 def test_the_settings_are_frozen(result: CostResult) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.settings.length = 3  # type: ignore[misc]
+
+
+def test_a_window_may_be_wider_than_the_default() -> None:
+    settings = checked(CostSettings(encodings=("rolling",), length=64, width=32, heads=4, layers=2, window=48))
+    assert encoding_of(settings, "rolling").window == 48

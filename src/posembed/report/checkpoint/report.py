@@ -9,15 +9,7 @@ from matplotlib.figure import Figure
 
 from posembed.checkpoints.found import PositionTable
 from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableReport
-from posembed.report.checkpoint.pictures import (
-    along_figure,
-    components_figure,
-    fourier_figure,
-    grid_components_figure,
-    grid_similarity_figure,
-    similarity_figure,
-    spectrum_figure,
-)
+from posembed.report.checkpoint import pictures
 from posembed.report.checkpoint.words import described, figures
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.tables.health import describe_rows
@@ -135,10 +127,10 @@ def section_of(report: TableReport, name: str) -> Section:
     if wrong:
         parts.append(Lines(tuple(sentence[:1].upper() + sentence[1:] for sentence in wrong)))
     parts.append(Pairs((*described(report), *figures(report.learned))))
-    return Section(report.table.key, (*parts, *pictures(report, name)))
+    return Section(report.table.key, (*parts, *pictures_of(report, name)))
 
 
-def pictures(report: TableReport, name: str) -> Iterator[Picture]:
+def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
     """Yields nothing if the table is not understood, or its rows are not finite or too few to measure."""
     if not isinstance(report.table, PositionTable) or report.learned is None:
         return
@@ -148,18 +140,18 @@ def pictures(report: TableReport, name: str) -> Iterator[Picture]:
     drawn: dict[str, Figure]
     if grid is not None:
         drawn = {
-            "grid-similarity": grid_similarity_figure(rows, grid),
-            "grid-components": grid_components_figure(spectrum, grid),
-            "spectrum": spectrum_figure(spectrum),
+            "grid-similarity": pictures.grid_similarity_figure(rows, grid),
+            "grid-components": pictures.grid_components_figure(spectrum, grid),
+            "spectrum": pictures.spectrum_figure(spectrum),
         }
     else:
         marked = tuple(row for finding in report.findings if finding.what == "outlying" for row in finding.rows)
         drawn = {
-            "along": along_figure(rows, first=first, marked=marked),
-            "similarity": similarity_figure(rows, first=first),
-            "spectrum": spectrum_figure(spectrum),
-            "components": components_figure(spectrum, first=first),
-            "fourier": fourier_figure(spectrum),
+            "along": pictures.along_figure(rows, first=first, marked=marked),
+            "similarity": pictures.similarity_figure(rows, first=first),
+            "spectrum": pictures.spectrum_figure(spectrum),
+            "components": pictures.components_figure(spectrum, first=first),
+            "fourier": pictures.fourier_figure(spectrum),
         }
     for kind, figure in drawn.items():
         spoken, title, caption = WORDS[kind]
