@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from posembed.lab.runs.results import RunResult
-from posembed.report.page import Cell, Folded, Pairs, Row, Section, Table, picture
+from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
 from posembed.report.training_curve import training_figure
 
 
@@ -35,23 +35,19 @@ def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Ta
 
 
 def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
-    return Table(
+    return table_of(
+        results,
         "Runs",
         "",
-        (Cell("last training loss"), Cell("seconds"), Cell("tokens per second"), Cell("ended", kind="words")),
-        tuple(
-            Row(
-                result.spec.name,
-                (
-                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
-                    Cell(f"{result.seconds:,.0f}"),
-                    Cell(f"{result.tokens_per_second:,.0f}"),
-                    Cell(f"failed: {result.failure}" if result.failure else "finished", kind="words"),
-                ),
-            )
-            for result in results
+        ("last training loss", lambda run: f"{run.losses[-1][1]:.5f}" if run.losses else ""),
+        ("seconds", lambda run: f"{run.seconds:,.0f}"),
+        ("tokens per second", lambda run: f"{run.tokens_per_second:,.0f}"),
+        (
+            Cell("ended", kind="words"),
+            lambda run: Cell(f"failed: {run.failure}" if run.failure else "finished", kind="words"),
         ),
         first="run",
+        name=lambda run: run.spec.name,
     )
 
 

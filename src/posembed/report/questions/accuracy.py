@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from posembed.report.drawing import INK, LETTER, MARKERS, MUTED, PAPER, RULE, TEXT, WIDTH, Style, axes_at, new_figure
 from posembed.report.page import Cell
-from posembed.report.words import MINUS, called, interval, listed, signed
+from posembed.report.words import MINUS, called, interval, listed, share_interval, signed
 from posembed.statistics import INTERVAL, Estimate
 
 if TYPE_CHECKING:
@@ -30,11 +30,6 @@ def percent(share: float) -> str:
 def points(share: float) -> str:
     """Formats a difference of shares in percentage points, with its sign: +0.2."""
     return signed(100 * share, 1)
-
-
-def share_interval(estimate: Estimate | None) -> str:
-    """Formats the interval of a share in percent, limited to 0 and 100."""
-    return interval(estimate, lambda share: percent(min(max(share, 0.0), 1.0)))
 
 
 def accuracy(estimate: Estimate) -> str:
