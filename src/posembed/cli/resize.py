@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posembed.cli.evaluate import Bar, print_evaluation
+from posembed.cli.evaluate import print_evaluation
 from posembed.cli.inspect import CHECKPOINT
 from posembed.errors import ArgumentError
 
@@ -111,13 +111,14 @@ def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int |
     from posembed.evaluation.api import refuse_short_text
 
     if dry_run or length is None:
-        reason = "--dry-run writes none; leave one of them out" if dry_run else "it needs --length"
+        reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
         raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
     refuse_short_text(checkpoint, text, length=length)
 
 
 def before_and_after(checkpoint: str, out: Path, text: Path, resized: Resize) -> Evaluation:
     """Evaluates both checkpoints on the same text, at the old length and at the new one."""
+    from posembed.cli.console import Bar
     from posembed.evaluation.api import evaluate_checkpoints
 
     with Bar() as bar:
