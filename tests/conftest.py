@@ -33,4 +33,4 @@ def pytest_configure(config: pytest.Config) -> None:
         checked = ["layers", "positions.from_layout", "positions.samplers", "inputs.text", "inputs.vit"]
         checked += ["kernels.operator", "kernels.plain", "kernels.pieces"]
         modules = [f"posembed.{name}" for name in checked]
-        jaxtyping.install_import_hook(modules, "beartype.beartype")
+        jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")

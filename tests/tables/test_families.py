@@ -35,6 +35,14 @@ def test_the_input_layers_read_their_tables_as_the_table_says(family: str, pad_i
     assert positions.layout == FAMILIES[family].line_in({"pad_token_id": pad_id})
 
 
+@pytest.mark.parametrize("name", [name for name in vars(inputs) if name.endswith("Input") and name != "TextInput"])
+def test_all_models_of_an_input_layer_read_their_table_alike(name: str) -> None:
+    declared = getattr(inputs, name).declaration
+    known = [FAMILIES[family] for family in declared.families or ("fairseq",) if family in FAMILIES]
+    assert known
+    assert all((each.line, each.grid) == (declared.family.line, declared.family.grid) for each in known)
+
+
 def test_what_is_not_in_the_table_reads_row_i_for_position_i() -> None:
     assert family_of({"model_type": "of-my-own"}) == Family()
     assert family_of({}) == Family()

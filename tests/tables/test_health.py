@@ -30,10 +30,10 @@ def test_all_minilm_l6_v2() -> None:
     assert finding.what == "outlying"
     assert finding.rows == (0, 127, 510, 511)
     assert str(finding) == (
-        "outlying, rows 0, 127, 510-511: 5.45, 1.47, 1.70, 1.92 times the norm of the rows around, cosine to the "
+        "outlying, rows 0, 127, 510-511: 5.45, 1.47, 1.70, 1.92 times the norm of the surrounding rows, cosine to the "
         "nearer neighbour 0.28, 0.55, 0.72, 0.52 where 0.85 is usual. "
         "Marked positions: the first row often marks the start, others where training sequences ended. "
-        "No fault, but tiling repeats the marks and interpolation smears them: evaluate a resized table."
+        "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table."
     )
 
 
@@ -66,7 +66,7 @@ def test_rows_past_the_training_length_were_never_trained() -> None:
     table = torch.cat([trained(), normal_table(64, 64)])
     finding = only(check_table(table))
     assert (finding.what, describe_rows(finding.rows)) == ("never trained", "rows 64-127")
-    assert "cut the table before them" in finding.remedy
+    assert "truncate the table before them" in finding.remedy
 
 
 def test_a_table_of_zeros_is_dead() -> None:

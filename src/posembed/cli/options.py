@@ -89,12 +89,13 @@ def parameter(
 def parameters_of(
     settings: type[Any], *, defaults: Mapping[str, Any] | None = None, panels: str = "{}"
 ) -> list[inspect.Parameter]:
-    """Returns one parameter per field made by ``option``. ``defaults``: what the help shows as default."""
+    """Returns one parameter per field made by ``option``; None means not given, so that the settings' own default
+    holds. ``defaults``: what the help shows, where that is not the field's default."""
     hints = typing.get_type_hints(settings)
     found = []
     for name, field in options(settings).items():
-        default = None if field.default is dataclasses.MISSING else field.default
-        shown = (defaults or {}).get(name)
+        own = None if field.default is dataclasses.MISSING else field.default
+        shown = (defaults or {}).get(name, own or None)
         if isinstance(shown, tuple):
             shown = ",".join(map(str, shown))
         panel = field.metadata["panel"]
@@ -103,7 +104,6 @@ def parameters_of(
                 name,
                 hints[name],
                 field.metadata["help"],
-                default=default or None,
                 shown=None if shown is None else str(shown),
                 panel=panel and panels.format(panel),
             )

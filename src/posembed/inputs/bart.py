@@ -11,7 +11,6 @@ from torch import nn
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import TextInput, TokenEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one, require_probability
-from posembed.tables.layout import TableLayout
 
 
 class BartInput(TextInput):
@@ -32,7 +31,6 @@ class BartInput(TextInput):
         positions="embed_positions",
         norm="layernorm_embedding",
         dropout="dropout",
-        layout=TableLayout.BART,
         keys={"embed_tokens.weight": ("shared.weight", "{side}.embed_tokens.weight")},
         optional=("layernorm_embedding",),
         settings={"scale": ("scale_embedding",), "dropout": ("dropout",), "pad_id": ("pad_token_id",)},
@@ -55,7 +53,7 @@ class BartInput(TextInput):
         self.scale = math.sqrt(dim) if scale else 1.0
         # Scaled or not, the tokens start at the scale of the positions that are added to them.
         self.embed_tokens = TokenEmbedding(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
+        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=self.layout(pad_id))
         self.layernorm_embedding = nn.LayerNorm(dim) if norm else None
         self.dropout = nn.Dropout(dropout)
 
@@ -76,7 +74,6 @@ class OPTInput(TextInput):
         tokens="embed_tokens",
         positions="embed_positions",
         projection="project_in",
-        layout=TableLayout.OPT,
         optional=("project_in",),
         settings={"pad_id": ("pad_token_id",)},
     )
@@ -87,7 +84,7 @@ class OPTInput(TextInput):
         super().__init__()
         token_dim = dim if token_dim is None else token_dim
         self.embed_tokens = TokenEmbedding(vocab_size, token_dim, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.OPT)
+        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=self.layout(pad_id))
         self.project_in = nn.Linear(token_dim, dim, bias=False) if token_dim != dim else None
 
 
@@ -99,7 +96,6 @@ class WhisperDecoderInput(TextInput):
         prefix="decoder.",
         tokens="embed_tokens",
         positions="embed_positions",
-        layout=TableLayout.WHISPER,
         settings={"dropout": ("dropout",), "pad_id": ("pad_token_id",)},
     )
 
@@ -108,4 +104,4 @@ class WhisperDecoderInput(TextInput):
     ) -> None:
         super().__init__()
         self.embed_tokens = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, layout=TableLayout.WHISPER)
+        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, layout=self.layout(pad_id))

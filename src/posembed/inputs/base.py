@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from posembed.errors import ArgumentError
 from posembed.inputs.weights import Weights, open_fairseq, open_model
+from posembed.tables.families import FAMILIES, Family
 from posembed.tables.layout import TableLayout
 
 
@@ -28,9 +29,9 @@ class Declaration:
         settings: argument of the constructor -> names of that setting in a model's config.
         tokens, positions, types, norm, dropout, projection: the layer's names of its parts; None for a part it lacks.
             ``projection`` widens narrow token rows.
-        layout: the layout of the position table. None means fairseq's: row ``pad_id`` belongs to padding, row
-            ``pad_id + 1`` to position 0, and positions count the tokens other than ``pad_id``.
+        layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the result is zero at padding.
+        family: what is known of the models' position table; not an argument.
     """
 
     families: tuple[str, ...] | None
@@ -44,8 +45,14 @@ class Declaration:
     norm: str | None = None
     dropout: str | None = None
     projection: str | None = None
-    layout: TableLayout | None = TableLayout.BERT
+    layout: TableLayout | None = None
     zero_padding: bool = False
+    family: Family = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = FAMILIES.get(self.families[0] if self.families else "fairseq", Family())
+        family = known if self.layout is None else Family(line=self.layout, grid=self.layout)
+        object.__setattr__(self, "family", family)
 
 
 class InputLayer(nn.Module):

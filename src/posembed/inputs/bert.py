@@ -81,7 +81,7 @@ class RobertaInput(BertInput):
     """
 
     declaration = replace(
-        BertInput.declaration, families=("roberta", "xlm-roberta", "camembert", "longformer", "mpnet"), layout=None
+        BertInput.declaration, families=("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")
     )
 
     def __init__(

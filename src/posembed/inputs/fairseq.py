@@ -36,7 +36,6 @@ class ConvS2SInput(TextInput):
         prefix="{side}.",
         tokens="embed_tokens",
         positions="embed_positions",
-        layout=None,
         settings={"dropout": ("dropout",)},
         zero_padding=True,
     )

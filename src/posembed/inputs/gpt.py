@@ -5,7 +5,6 @@ from __future__ import annotations
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import TextInput, TokenEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.tables.layout import TableLayout
 
 
 class GPT1Input(TextInput):
@@ -31,14 +30,13 @@ class GPT2Input(TextInput):
         families=("gpt2", "gpt_neo", "gpt_bigcode"),
         tokens="wte",
         positions="wpe",
-        layout=TableLayout.GPT2,
         settings={"dropout": ("embd_pdrop", "embed_dropout")},
     )
 
     def __init__(self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1) -> None:
         super().__init__()
         self.wte = TokenEmbedding(vocab_size, dim)
-        self.wpe = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, std=0.01, layout=TableLayout.GPT2)
+        self.wpe = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, std=0.01)
 
 
 class CLIPTextInput(TextInput):
@@ -49,12 +47,9 @@ class CLIPTextInput(TextInput):
         prefix="embeddings.",
         tokens="token_embedding",
         positions="position_embedding",
-        layout=TableLayout.CLIP_TEXT,
     )
 
     def __init__(self, vocab_size: int, max_len: int, dim: int) -> None:
         super().__init__()
         self.token_embedding = TokenEmbedding(vocab_size, dim)
-        self.position_embedding = LearnedPositionalEmbedding(
-            max_len, dim, dropout=0.0, std=0.01, layout=TableLayout.CLIP_TEXT
-        )
+        self.position_embedding = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, std=0.01)

@@ -128,18 +128,17 @@ class TextInput(InputLayer):
     def uncounted_id(self) -> int | None:
         """The padding token that positions skip, or None if they count every token."""
         table = _table(getattr(self, self.declaration.positions))
-        return table.layout.pad_row if self.declaration.layout is None else None
+        return table.layout.pad_row if self.declaration.family.after_padding else None
 
     @classmethod
     def layout(cls, pad_id: int | None) -> TableLayout:
         """Returns the layout of the position table for a padding token."""
-        if cls.declaration.layout is not None:
-            return cls.declaration.layout
-        if pad_id is None:
+        family = cls.declaration.family
+        if family.after_padding and pad_id is None:
             raise ArgumentError(
                 f"{cls.__name__} counts its rows from the pad token: give pad_id (pad_token_id), 1 in RoBERTa"
             )
-        return TableLayout.roberta(pad_id)
+        return family.line_in({"pad_token_id": pad_id})
 
     @classmethod
     def _tensor_names(cls) -> list[str]:

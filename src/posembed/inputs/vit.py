@@ -13,7 +13,6 @@ from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
 from posembed.inputs.weights import Weights
 from posembed.layers.grid import LearnedGridEmbedding
-from posembed.tables.layout import TableLayout
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -36,7 +35,6 @@ class ViTInput(InputLayer):
     declaration = Declaration(
         families=("vit",),
         prefix="embeddings.",
-        layout=TableLayout.VIT,
         keys={
             "position_embeddings.weight": ("embeddings.position_embeddings",),
             "projection.weight": ("embeddings.patch_embeddings.projection.weight",),
@@ -61,7 +59,7 @@ class ViTInput(InputLayer):
         self.projection = nn.Conv2d(channels, dim, kernel_size=self.patch_size, stride=self.patch_size)
         for name in self.special_tokens:
             self.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
-        layout = self.declaration.layout or TableLayout.VIT
+        layout = self.declaration.family.grid
         self.position_embeddings = LearnedGridEmbedding(
             grid, dim, layout=layout, dropout=dropout, init="truncated_normal"
         )
@@ -102,7 +100,7 @@ class ViTInput(InputLayer):
 class DeiTInput(ViTInput):
     """ViT's layer with a distillation token between the class token and the patches."""
 
-    declaration = replace(ViTInput.declaration, families=("deit",), layout=TableLayout.DEIT)
+    declaration = replace(ViTInput.declaration, families=("deit",))
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")
 
 

@@ -57,7 +57,7 @@ OPEN_CLIP_TEXT = ("model_cfg", "text_cfg", "context_length")
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(("bert", "electra", "albert", "distilbert", "gpt2", "openai-gpt", "whisper"), Family()),
     **dict.fromkeys(
-        ("roberta", "xlm-roberta", "camembert", "longformer", "layoutlmv3", "mpnet"),
+        ("roberta", "xlm-roberta", "camembert", "longformer", "layoutlmv3", "mpnet", "fairseq"),
         Family(line=TableLayout.roberta(), after_padding=True),
     ),
     **dict.fromkeys(("bart", "mbart", "opt", "trocr"), Family(line=TableLayout.BART)),

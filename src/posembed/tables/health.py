@@ -1,4 +1,4 @@
-"""Problems of a table in words: the suspects of ``suspects.py`` as findings that a person can act on."""
+"""Problems of a table in words: the suspects of ``suspects.py`` as findings that a user can act on."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ TOKEN_RATIO = 3.0
 SHOWN = 4
 """The largest number of rows whose values a figure lists."""
 
-UNTRAINED = "Train the table, or look whether its key was found when the checkpoint was loaded."
-UNREACHED = "If inputs reach them, train on such, or cut the table before them and lengthen it from there."
+UNTRAINED = "Train the table, or check whether its key was found when the checkpoint was loaded."
+UNREACHED = (
+    "If inputs reach them, train on longer inputs, or truncate the table before them and lengthen it from there."
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _not_finite(broken: Tensor) -> Iterator[Finding]:
             "not finite",
             tuple(broken.nonzero()[:, 0].tolist()),
             f"NaN or infinity in {int(broken.sum())} of {len(broken)} rows",
-            "Every sequence that reads one of them comes out as NaN.",
+            "Every sequence that reads one of them becomes NaN.",
             "Go back to a checkpoint from before training diverged, or overwrite these rows.",
         )
 
@@ -117,8 +119,8 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
         yield Finding(
             "never trained",
             tuple(places[fresh].tolist()),
-            f"cosine to the nearer neighbour {nearer_cosine(rows)[fresh].mean():.2f}, as of random draws",
-            "They are as they were initialised: training has never changed them.",
+            f"cosine to the nearer neighbour {nearer_cosine(rows)[fresh].mean():.2f}, as for random rows",
+            "They have their initial values: training never changed them.",
             UNTRAINED if fresh.all() else UNREACHED,
         )
     first = first_equal_row(rows)
@@ -130,8 +132,8 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
             tuple(places[repeated].tolist()),
             f"equal to an earlier row; row {places[example]} is row {places[first[example]]} again",
             "The model cannot tell these positions from the ones they repeat.",
-            "After tiling this is meant, and tuning parts them; otherwise look for positions computed in a narrow "
-            "dtype (bfloat16 cannot count past 256).",
+            "After tiling this is intended, and tuning separates them; otherwise look for positions computed in a "
+            "narrow dtype (bfloat16 cannot count past 256).",
         )
     outlying = outlying_rows(rows) & ~fresh
     if outlying.any():
@@ -139,10 +141,10 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
         yield Finding(
             "outlying",
             tuple(places[outlying].tolist()),
-            f"{_listed(norm_over_median(rows)[outlying])} times the norm of the rows around, cosine to the nearer "
+            f"{_listed(norm_over_median(rows)[outlying])} times the norm of the surrounding rows, cosine to the nearer "
             f"neighbour {_listed(cosine[outlying])} where {local_median(cosine)[outlying].median():.2f} is usual",
             "Marked positions: the first row often marks the start, others where training sequences ended.",
-            "No fault, but tiling repeats the marks and interpolation smears them: evaluate a resized table.",
+            "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
     norm = rows.norm(dim=1).median().item()
     if token_norm is not None and norm > TOKEN_RATIO * token_norm:
@@ -150,8 +152,8 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
             "scale",
             tuple(places.tolist()),
             f"norm {norm:.3g}, {norm / token_norm:.3g} times the tokens' {token_norm:.3g}",
-            "Added to the tokens, these rows drown them, above all early in training.",
-            "Start from rows of the tokens' scale (init='normal', std=0.02), or scale the tokens up by sqrt(D).",
+            "Added to the tokens, these rows dominate them, above all early in training.",
+            "Start from rows with the tokens' scale (init='normal', std=0.02), or scale the tokens up by sqrt(D).",
         )
 
 
