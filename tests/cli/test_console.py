@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import posembed.cli
-from posembed.cli.console import plain_console, progress_bar, table_console
-from posembed.cli.evaluate import Bar
+from posembed.cli.console import Bar, plain_console, progress_bar, table_console
 from tiny_models import TEXT, saved, tiny_model
 
 NAMES = ["[v2]", "[/old]", "[bold]x", ":smile:", "50%", "{x}", "$a$", "\\[x]", 'it\'s "so"', "two\nlines"]

@@ -15,10 +15,10 @@ from posembed.lab.curves import smoothed
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
+from posembed.report.evidence import training_figure
 from posembed.report.learned.pictures import norms, table_figure
 from posembed.report.line_chart import Line, line_chart
 from posembed.report.questions.lengths import PAGE, caption, heights
-from posembed.report.training_curve import training_figure
 from posembed.statistics import Estimate
 
 FLAT = (4.0, 4.0, 4.0, 4.0)

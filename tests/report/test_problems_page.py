@@ -11,8 +11,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.problems import ProblemSummary
 from posembed.report.questions import write_report
-from posembed.report.questions.problems import PAGE
-from posembed.report.questions.problems_words import answer, best_first, ends_at, solves_in_words
+from posembed.report.questions.problems import PAGE, best_first, ends_at, solves_in_words
 
 
 def summary_of(results: list) -> ProblemSummary:
@@ -21,7 +20,7 @@ def summary_of(results: list) -> ProblemSummary:
 
 def test_the_page_answers_first_and_holds_every_run(tmp_path: Path) -> None:
     page = write_report(save_problems(tmp_path, runs(2)).path).read_text(encoding="utf-8")
-    order = ["<h1>Which position encoding solves addition past 10 digits?", *answer(summary_of(runs(2)))]
+    order = ["<h1>Which position encoding solves addition past 10 digits?", *PAGE.answer(summary_of(runs(2)))]
     order += ["<svg", ">Exact match in percent", "Single tokens of the answers", "What was trained"]
     order += ["training loss", "Settings", "Every value, by seed"]
     places = [page.index(words) for words in order]
@@ -43,7 +42,7 @@ def test_who_solves_what() -> None:
     solved = {name: solves_in_words(row, summary) for name, row in rows.items()}
     assert solved == {"coupled": "30+", "learned": "10", "rope": "5", "alibi": "5", "none": "under 5", "sinusoidal": ""}
     assert {name: ends_at(row, summary) for name, row in rows.items() if ends_at(row, summary)} == {"learned": 10}
-    beyond, others, certainty = answer(summary)
+    beyond, others, certainty = PAGE.answer(summary)
     assert "coupled solves up to 30" in beyond
     assert not any(name in beyond for name in rows if name != "coupled")
     assert "Rope and alibi solve up to 5" in others
@@ -53,13 +52,13 @@ def test_who_solves_what() -> None:
 
 def test_runs_that_differ_are_listed_by_seed() -> None:
     results = [result("rope", (1.0, share, 0.0), seed=seed) for seed, share in enumerate((0.99, 0.4))]
-    assert "rope 10 and 5" in answer(summary_of(results))[-1]
-    assert "no intervals" in answer(summary_of(results[:1]))[-1]
+    assert "rope 10 and 5" in PAGE.answer(summary_of(results))[-1]
+    assert "no intervals" in PAGE.answer(summary_of(results[:1]))[-1]
 
 
 def test_nobody_solves_more_and_nothing_finished() -> None:
-    assert "no encoding solves any larger size" in answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))[0]
-    (failed, certainty) = answer(summary_of([result("rope", None, failure="the loss was nan")]))
+    assert "no encoding solves any larger size" in PAGE.answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))[0]
+    (failed, certainty) = PAGE.answer(summary_of([result("rope", None, failure="the loss was nan")]))
     assert "rope failed" in failed
     assert "one run per encoding" in certainty
 

@@ -8,7 +8,7 @@ import pytest
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.report.questions.accuracy import percent, points
-from posembed.report.questions.problems_words import percent as percent_of_problems
+from posembed.report.questions.problems import percent as percent_of_problems
 from posembed.report.words import called, interval, listed, model_size, number, runs_per
 from posembed.statistics import Estimate
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 WIDTH_OF_A_FILE = 100
 
@@ -34,3 +37,33 @@ def progress_bar(console: Console, *texts: str, **options: Any) -> Progress:
         expand=True,
         **options,
     )
+
+
+class Bar:
+    """Progress on stderr. The bar appears with the first step, so that an earlier error is printed alone.
+
+    about: printed above the bar. texts: templates of more columns, see ``progress_bar``.
+    """
+
+    def __init__(self, *texts: str, total: int | None = None, about: str = "", quiet: bool = False) -> None:
+        self.about = about
+        self.console = plain_console(stderr=True, quiet=quiet)
+        self.progress = progress_bar(self.console, *texts, speed_estimate_period=120 if texts else 30)
+        self.task = self.progress.add_task("starting", total=total, now="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.progress.live.is_started:
+            self.progress.stop()
+
+    def show(self, name: str, done: int, **changed: Any) -> None:
+        if not self.progress.live.is_started:
+            if self.about:
+                self.console.print(self.about)
+            self.progress.start()
+        self.progress.update(self.task, description=name, completed=done, **changed)
+
+    def update(self, name: str, done: int, total: int) -> None:
+        self.show(name, done, total=total)

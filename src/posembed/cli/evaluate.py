@@ -44,6 +44,7 @@ def evaluate(
     """Measure models at several text lengths, compared with truncating and chunking at the original length."""
     import json
 
+    from posembed.cli.console import Bar, table_console
     from posembed.evaluation.api import evaluate_checkpoints
 
     if report is not None:
@@ -64,8 +65,6 @@ def evaluate(
     if as_json:
         print(json.dumps(evaluation.to_dict(), indent=2))
     else:
-        from posembed.cli.console import table_console
-
         print_evaluation(table_console(), evaluation)
     if report is not None:
         from posembed.report.evaluation.report import write_evaluation_page
@@ -76,32 +75,7 @@ def evaluate(
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """Prints the tables of the page, then the answer, the legend and the notes."""
-    from rich.text import Text
-
     from posembed.report.evaluation.tables import paragraphs, tables
     from posembed.report.terminal import print_tables
 
-    print_tables(console, tables(evaluation))
-    for text in paragraphs(evaluation):
-        console.print(Text(text))
-
-
-class Bar:
-    """Progress on stderr. The bar appears with the first batch, so that an earlier error is printed alone."""
-
-    def __init__(self) -> None:
-        from posembed.cli.console import plain_console, progress_bar
-
-        self.progress = progress_bar(plain_console(stderr=True))
-        self.task = self.progress.add_task("starting", total=None)
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.progress.live.is_started:
-            self.progress.stop()
-
-    def update(self, name: str, done: int, total: int) -> None:
-        self.progress.start()
-        self.progress.update(self.task, description=name, completed=done, total=total)
+    print_tables(console, tables(evaluation), paragraphs(evaluation))

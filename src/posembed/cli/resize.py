@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posembed.cli.evaluate import Bar, print_evaluation
+from posembed.cli.evaluate import print_evaluation
 from posembed.cli.inspect import CHECKPOINT
 from posembed.errors import ArgumentError
 
@@ -118,6 +118,7 @@ def refuse_to_check(checkpoint: str, text: Path, *, dry_run: bool, length: int |
 
 def before_and_after(checkpoint: str, out: Path, text: Path, resized: Resize) -> Evaluation:
     """Evaluates both checkpoints on the same text, at the old length and at the new one."""
+    from posembed.cli.console import Bar
     from posembed.evaluation.api import evaluate_checkpoints
 
     with Bar() as bar:

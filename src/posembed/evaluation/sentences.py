@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.evaluation.texts import Sample
-from posembed.evaluation.tokens import Tick, batches, device_of, surrounded
+from posembed.evaluation.tokens import Tick, batches, run_on
 
 PASSAGES = {"beginning": 0.05, "middle": 0.5, "end": 0.95}
 """Where passages start, as a share of the way from the first possible start to the last."""
@@ -75,9 +75,8 @@ def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lamb
     def encode(ids: Tensor) -> Tensor:
         vectors = []
         for rows, _ in batches(ids, ids.shape[1]):
-            batch = surrounded(ids[rows], sample.before, sample.after).to(device_of(model))
-            states = model(input_ids=batch, attention_mask=torch.ones_like(batch)).last_hidden_state.float()
-            vectors.append(POOL[pooling](states).cpu())
+            _, output = run_on(model, ids[rows], sample.before, sample.after)
+            vectors.append(POOL[pooling](output.last_hidden_state.float()).cpu())
             tick(ids[rows].numel())
         return torch.cat(vectors)
 

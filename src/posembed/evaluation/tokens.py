@@ -7,6 +7,7 @@ All lengths are measured on the same tokens of the same texts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,8 +55,8 @@ def causal_losses(
     begin = len(sample.before)
     first = max(begin, 1)
     for rows, columns in batches(sample.ids, length - begin):
-        ids = surrounded(sample.ids[rows, columns], sample.before).to(device_of(model))
-        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        ids, output = run_on(model, sample.ids[rows, columns], sample.before)
+        logits = output.logits
         loss = F.cross_entropy(logits[:, first - 1 : -1].float().transpose(1, 2), ids[:, first:], reduction="none")
         losses[rows, columns][:, first - begin :] = loss.cpu()
         predicted[rows, columns][:, first - begin :] = True
@@ -84,11 +85,9 @@ def masked_counts(
     correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
     for rows, columns in batches(sample.ids, length - sample.specials):
         answers, chosen = sample.ids[rows, columns], masked[rows, columns]
-        ids = surrounded(answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
-        ids = ids.to(device_of(model))
-        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        ids, output = run_on(model, answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
         begin = len(sample.before)
-        predicted = logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
+        predicted = output.logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
         expected = answers[chosen].to(ids.device)
         losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
         correct[rows, columns][chosen] = (predicted.argmax(-1) == expected).cpu()
@@ -106,11 +105,8 @@ def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
             yield slice(start, start + number), columns
 
 
-def surrounded(ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> Tensor:
-    """ids (B, L) with special tokens before and after each row."""
+def run_on(model: nn.Module, ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> tuple[Tensor, Any]:
+    """Runs a model on ids (B, L) with special tokens around each row. Returns the ids it was fed and its output."""
     front, back = (torch.tensor(tokens, dtype=ids.dtype).expand(len(ids), -1) for tokens in (before, after))
-    return torch.cat([front, ids, back], dim=1)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
+    fed = torch.cat([front, ids, back], dim=1).to(next(model.parameters()).device)
+    return fed, model(input_ids=fed, attention_mask=torch.ones_like(fed))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
+from posembed.lab.curves import smoothed
 from posembed.lab.runs.results import RunResult
-from posembed.report.page import Cell, Folded, Pairs, Row, Section, Table, picture
-from posembed.report.training_curve import training_figure
+from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
+from posembed.report.labels import label_line_ends
+from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
 
 
 def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str, note: str) -> Section:
@@ -17,6 +22,36 @@ def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str, note:
         caption += " A cross marks where a run failed."
     figure = training_figure(results, unit=unit)
     return Section("Training", (picture(figure, name="training", described="Training loss by step.", caption=caption),))
+
+
+def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:
+    """Draws the smoothed training loss by step on logarithmic axes: one line per run, a cross where one failed."""
+    drawn = styles([result.spec.compared for result in results])
+    figure, axes = lines_sheet(
+        290,
+        title=f"training loss, nats {unit} (log scale)",
+        below="training step (log scale)",
+        names=list(drawn),
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    last: dict[str, list[float]] = {}
+    for result in results:
+        if not result.losses:
+            continue
+        name = result.spec.compared
+        style = drawn[name]
+        steps, losses = [step for step, _ in result.losses], smoothed([loss for _, loss in result.losses])
+        axes.plot(steps, losses, color=style.colour, linestyle=style.line, linewidth=1.2, alpha=0.8)
+        if result.failure is None:
+            last.setdefault(name, []).append(losses[-1])
+        else:
+            axes.plot(steps[-1], losses[-1], color=style.colour, marker="X", markersize=9, markeredgecolor=PAPER)
+    axes.set_xlim(right=max(result.spec.steps for result in results))
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    tick_heights(axes)
+    label_line_ends(axes, [(math.fsum(ends) / len(ends), name, drawn[name].colour) for name, ends in last.items()])
+    return figure
 
 
 def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
@@ -35,23 +70,19 @@ def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Ta
 
 
 def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
-    return Table(
+    return table_of(
+        results,
         "Runs",
         "",
-        (Cell("last training loss"), Cell("seconds"), Cell("tokens per second"), Cell("ended", kind="words")),
-        tuple(
-            Row(
-                result.spec.name,
-                (
-                    Cell(f"{result.losses[-1][1]:.5f}" if result.losses else ""),
-                    Cell(f"{result.seconds:,.0f}"),
-                    Cell(f"{result.tokens_per_second:,.0f}"),
-                    Cell(f"failed: {result.failure}" if result.failure else "finished", kind="words"),
-                ),
-            )
-            for result in results
+        ("last training loss", lambda run: f"{run.losses[-1][1]:.5f}" if run.losses else ""),
+        ("seconds", lambda run: f"{run.seconds:,.0f}"),
+        ("tokens per second", lambda run: f"{run.tokens_per_second:,.0f}"),
+        (
+            Cell("ended", kind="words"),
+            lambda run: Cell(f"failed: {run.failure}" if run.failure else "finished", kind="words"),
         ),
         first="run",
+        name=lambda run: run.spec.name,
     )
 
 

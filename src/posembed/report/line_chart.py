@@ -41,6 +41,11 @@ class Line:
     end: int | None = None
     """The x at which the line ends, if that is before the others."""
 
+    @classmethod
+    def of(cls, name: str, values: Mapping[int, Estimate | None], end: int | None = None) -> Line:
+        """Returns a line through the values that are not None."""
+        return cls(name, {x: value for x, value in values.items() if value is not None}, end)
+
 
 def line_chart(
     lines: Sequence[Line],

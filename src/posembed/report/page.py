@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -46,6 +47,27 @@ class Table:
     rows: tuple[Row, ...]
     first: str = ""
     """The head of the first column, above the names of the rows."""
+
+
+Column = tuple[str | Cell, Callable[[Any], str | Cell]]
+"""A head, and the cell of a row below it."""
+
+
+def table_of(
+    rows: Iterable[Any],
+    title: str,
+    says: str,
+    *columns: Column,
+    first: str = "",
+    name: Callable[[Any], str] = lambda row: row.name,
+) -> Table:
+    """Returns a table with one line per row, written column by column."""
+
+    def cell(written: str | Cell) -> Cell:
+        return written if isinstance(written, Cell) else Cell(written)
+
+    lines = tuple(Row(name(row), tuple(cell(write(row)) for _, write in columns)) for row in rows)
+    return Table(title, says, tuple(cell(head) for head, _ in columns), lines, first)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
 
@@ -27,8 +27,8 @@ STYLES = {
 """How cells of a kind look."""
 
 
-def print_tables(console: Console, tables: Sequence[Table]) -> None:
-    """Prints each table with its title. Columns that do not fit are left out and named; no number is cut."""
+def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence[str] = ()) -> None:
+    """Prints tables with their titles, then paragraphs. Columns that do not fit are left out and named."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -52,6 +52,8 @@ def print_tables(console: Console, tables: Sequence[Table]) -> None:
         hidden = [" ".join(cell.text.split()) for i, cell in enumerate(table.head) if i not in columns]
         if hidden:
             console.print(Text(f"No space to show these columns: {', '.join(hidden)}."))
+    for paragraph in paragraphs:
+        console.print(Text(paragraph))
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
@@ -73,20 +75,10 @@ def fitting_columns(table: Table, width: int) -> list[int]:
 def as_text(tables: Sequence[Table], paragraphs: Sequence[str], width: int = 100) -> str:
     """Returns tables and paragraphs as plain text."""
     from rich.console import Console
-    from rich.text import Text
 
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        force_jupyter=False,
-        color_system=None,
-    )
-    print_tables(console, tables)
-    for paragraph in paragraphs:
-        console.print(Text(paragraph))
+    plain: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_jupyter"), False)
+    console = Console(file=io.StringIO(), width=width, color_system=None, **plain)
+    print_tables(console, tables, paragraphs)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().rstrip()
 

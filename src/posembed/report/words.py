@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from posembed.statistics import Estimate
@@ -38,6 +38,18 @@ def interval(estimate: Estimate | None, write: Callable[[float], str] = number) 
     return f"{low}\N{EN DASH}{high}" if low[0].isdigit() and high[0].isdigit() else f"{low} to {high}"
 
 
+def share_interval(estimate: Estimate | None, digits: int = 1) -> str:
+    """Formats the interval of a share in percent, limited to 0 and 100."""
+    return interval(estimate, lambda share: f"{100 * min(max(share, 0.0), 1.0):.{digits}f}")
+
+
+def up_to(largest: int | None, tested: Sequence[int]) -> str:
+    """Formats the largest size that passes a test: "64", "256+" for the largest tested, "under 32" for none."""
+    if largest is None:
+        return f"under {min(tested):,}"
+    return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
+
+
 def called(encoding: str) -> str:
     """Returns an encoding's name for a sentence. "none" is quoted, since it would read as a word."""
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
@@ -66,6 +78,20 @@ def model_size(spec: TrainingSpec) -> str:
     return f"{counted(spec.layers, 'layer')}, width {spec.width}, {counted(spec.heads, 'head')}"
 
 
+def repeated(rows: Sequence[Row]) -> bool:
+    """Returns whether any name has several runs, and so an interval over seeds."""
+    return any(len(row.seeds) > 1 for row in rows)
+
+
+def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:
+    """Returns the last size that an encoding has positions for, if it has none (a value of None) at some tested one.
+
+    A table is at least as long as the training size ``trained``.
+    """
+    there = [size for size, value in values.items() if value is not None]
+    return max([trained, *there]) if row.seeds and len(there) < len(values) else None
+
+
 def runs_per(rows: Sequence[Row], what: str = "encoding") -> str:
     """Returns "3 runs per encoding", "1 to 3 runs per encoding" or "one run per encoding", of successful runs."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
@@ -82,3 +108,9 @@ def failures(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if row.failures
     ]
+
+
+def not_drawn(rows: Sequence[Row]) -> list[str]:
+    """Returns a sentence on the names that a figure leaves out, if there are any."""
+    failed = [row for row in rows if not row.seeds]
+    return [f"Not drawn, since training failed: {names_of(failed)}."] if failed else []

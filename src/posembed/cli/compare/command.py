@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from posembed.lab.questions.cost import Cost
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
+    from posembed.lab.runs.plan import PlannedRun
 
 AS_JSON = parameter("json", bool, "Print the summary as JSON.", default=False)
 
@@ -58,8 +59,6 @@ def answer_question(question: Question, chosen: dict[str, Any], *, dry_run: bool
 
     prepared = prepare(question.name, chosen)
     if dry_run and isinstance(prepared, Prepared):
-        from posembed.cli.compare.plan import print_plan
-
         print_plan(prepared.plan(), prepared.task.description)
         return
     comparison = with_bar(prepared)
@@ -75,10 +74,33 @@ def answer_question(question: Question, chosen: dict[str, Any], *, dry_run: bool
         raise typer.Exit(1)
 
 
+def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
+    """Prints the runs, their sizes and their time."""
+    from rich.table import Column, Table
+
+    from posembed.cli.console import plain_console
+
+    console = plain_console()
+    console.print(description + "\n")
+    table = Table("run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time")))
+    for run in runs:
+        numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
+        table.add_row(run.spec.name, *numbers, duration(run.seconds))
+    console.print(table)
+    console.print(f"about {duration(sum(run.seconds for run in runs))} in total on this machine; nothing was trained")
+
+
+def duration(seconds: float) -> str:
+    """Formats a time for people: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
     """Runs with a progress bar. Ctrl-C ends the command; the same command continues."""
     from posembed.cli.compare.progress import ProgressBar
-    from posembed.cli.evaluate import Bar
+    from posembed.cli.console import Bar
     from posembed.comparison import PreparedCost
 
     if isinstance(prepared, PreparedCost):
@@ -95,13 +117,9 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
 
 def print_comparison(comparison: Comparison) -> None:
     """Prints the main tables, the answer, and what is needed to read them."""
-    from rich.text import Text
-
     from posembed.cli.console import table_console
     from posembed.report.terminal import print_tables
 
     console = table_console()
     console.print()
-    print_tables(console, comparison.tables())
-    for paragraph in (*comparison.answer(), *comparison.notes()):
-        console.print(Text(paragraph))
+    print_tables(console, comparison.tables(), [*comparison.answer(), *comparison.notes()])

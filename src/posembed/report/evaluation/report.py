@@ -52,9 +52,9 @@ def length_figure(evaluation: Evaluation, measure: str) -> Figure:
     """The measure by length, one line per row."""
     lengths, perplexity = evaluation.lengths, MEASURES[measure].perplexity
     lines = [
-        Line(
+        Line.of(
             row.name,
-            {length: found for length in lengths if (found := row.estimate(measure, length)) is not None},
+            {length: row.estimate(measure, length) for length in lengths},
             end=None if row.fits(lengths[-1]) else row.length,
         )
         for row in evaluation.rows

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.ticker import FixedFormatter
 from torch import Tensor
 
 from posembed.lab.model.looking import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import load_attention
-from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, new_figure
+from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
+from posembed.report.learned.tables import first_kept
 from posembed.report.page import Picture, Section, picture
 
 COLUMNS = 3
-_WHERE_THEY_LOOK = (
+HOW_TO_READ = (
     "The mean attention weight by distance, on held-out text at the training length: one panel per layer, one line per "
     "head. Dashed: a head that weighs everything it sees equally."
 )
@@ -46,39 +47,29 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
         axes.set_yscale("log")
         axes.set_xlim(0, max(farthest, 1))
         axes.set_ylim(LEAST, 1)
-        places = [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest]
-        axes.xaxis.set_major_locator(FixedLocator(places))
-        axes.xaxis.set_major_formatter(FixedFormatter([f"{place:,}" for place in places]))
-        axes.yaxis.set_major_locator(FixedLocator([1e-4, 1e-2, 1]))
+        fix_ticks(axes.xaxis, [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest])
+        fix_ticks(axes.yaxis, [1e-4, 1e-2, 1])
         axes.yaxis.set_major_formatter(FixedFormatter([".01%", "1%", "100%"] if across == 0 else [""] * 3))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_minor_locator(NullLocator())
         axes.grid(axis="y", color=RULE, linewidth=0.5)
     figure.text(48 / WIDTH, 10 / height, "tokens back (log scale)", fontsize=TEXT, color=INK)
     return figure
 
 
 def attention_section(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Section:
-    pictures = tuple(attention_pictures(runs, results))
-    return Section("Where the heads look", pictures, says=_WHERE_THEY_LOOK)
+    return Section("Where the heads look", tuple(attention_pictures(runs, results)), says=HOW_TO_READ)
 
 
-def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
-    """Returns one picture per name, of its first successful run."""
-    pictures: dict[str, Picture] = {}
-    for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = result.spec.compared, runs.attention(result.spec)
-        if name in pictures or result.failure is not None or not file.exists():
-            continue
+def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
+    """Yields one picture per name, of its first successful run."""
+    for name, (result, file) in first_kept(results, runs.attention).items():
         weights = load_attention(file)
-        pictures[name] = picture(
+        yield picture(
             attention_figure(weights, window=result.window),
             name=f"{name}-attention",
             described=f"Mean attention by distance of each head of {name}.",
             title=f"{name}, seed {result.spec.seed}",
             caption=sharpest(weights),
         )
-    return list(pictures.values())
 
 
 def sharpest(weights: Tensor) -> str:

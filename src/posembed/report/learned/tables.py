@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -22,45 +23,47 @@ HOW_TO_READ = (
 )
 
 
+def first_kept(
+    results: Sequence[RunResult[Any, Any]], file_of: Callable[[Any], Path]
+) -> dict[str, tuple[RunResult[Any, Any], Path]]:
+    """Returns, by name, the first successful run whose file exists, with that file."""
+    found: dict[str, tuple[RunResult[Any, Any], Path]] = {}
+    for result in sorted(results, key=lambda result: result.spec.seed):
+        file = file_of(result.spec)
+        if result.failure is None and file.exists():
+            found.setdefault(result.spec.compared, (result, file))
+    return found
+
+
 def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
     """Returns (seed, tables) of the first successful run of each name that kept its rows."""
-    found: dict[str, tuple[int, Tables]] = {}
-    for result in sorted(results, key=lambda result: result.spec.seed):
-        name, file = result.spec.compared, runs.table(result.spec)
-        if name not in found and result.failure is None and file.exists():
-            found[name] = result.spec.seed, load_tables(file, steps=result.spec.steps)
+    kept = first_kept(results, runs.table)
     names = dict.fromkeys(result.spec.compared for result in results)
-    return {name: found[name] for name in names if name in found}
+    found = [(name, *kept[name]) for name in names if name in kept]
+    return {name: (run.spec.seed, load_tables(file, steps=run.spec.steps)) for name, run, file in found}
 
 
-def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> list[Picture]:
-    """Returns each table before and after training, and along it; then all of them in numbers."""
-    pictures = []
+def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
+    """Yields each table before and after training, and along it; then all of them in numbers."""
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
         first, *_, last = tables.values()
-        described = f"The table of {name} at initialisation and after training: values, cosines of its rows, norms."
-        pictures.append(
-            picture(
-                table_figure(first, last),
-                name=name,
-                described=described,
-                title=f"{name}, seed {seed}: {len(last):,} rows of {last.size(1):,}",
-                caption=HOW_TO_READ,
-            )
+        yield picture(
+            table_figure(first, last),
+            name=name,
+            described=f"The table of {name} at initialisation and after training: values, cosines of its rows, norms.",
+            title=f"{name}, seed {seed}: {len(last):,} rows of {last.size(1):,}",
+            caption=HOW_TO_READ,
         )
-        pictures.append(
-            picture(
-                table_along_figure(tables),
-                name=f"{name}-along",
-                described=f"The table of {name} during training: cosines of its rows, norms, spectrum.",
-                title=f"{name}, during training",
-                caption=f"Darker lines are later. {which_were_trained(tables)}",
-            )
+        yield picture(
+            table_along_figure(tables),
+            name=f"{name}-along",
+            described=f"The table of {name} during training: cosines of its rows, norms, spectrum.",
+            title=f"{name}, during training",
+            caption=f"Darker lines are later. {which_were_trained(tables)}",
         )
     if tables_by_name:
-        pictures.append(measures_picture({name: tables for name, (_, tables) in tables_by_name.items()}))
-    return pictures
+        yield measures_picture({name: tables for name, (_, tables) in tables_by_name.items()})
 
 
 def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,8 +22,8 @@ from posembed.report.drawing import styles
 from posembed.report.evidence import evidence_section, training_section
 from posembed.report.learned.attention_by_distance import attention_section
 from posembed.report.learned.tables import table_pictures
-from posembed.report.page import Cell, Picture, Row, Section, Table, render_page, write_page
-from posembed.report.words import interval, number
+from posembed.report.page import Cell, Column, Picture, Row, Section, Table, render_page, table_of, write_page
+from posembed.report.words import interval, number, repeated
 from posembed.statistics import INTERVAL, Estimate
 
 AnyT = TypeVar("AnyT")
@@ -79,8 +79,7 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
 
     def notes(self, summary: SummaryT) -> list[str]:
         """Returns what a reader of the terminal must know to read the main table."""
-        several = any(len(row.seeds) > 1 for row in summary.rows)
-        return [seeds_note(summary.rows, self.of_each)] if several else []  # the answer reports a single run
+        return [seeds_note(summary.rows, self.of_each)] if repeated(summary.rows) else []  # the answer reports one run
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -169,25 +168,50 @@ def estimate_cell(
     return Cell(write(estimate.value), note=note, kind=kind)
 
 
-def trained_table(
-    rows: Sequence[SummaryRow], first: str, extra: Mapping[Cell, Callable[[Any], str]] | None = None
-) -> Table:
-    """Returns the parameters and the number of runs of each name; ``extra`` adds columns."""
-    extra = extra or {}
+def by_size(
+    sizes: Sequence[int],
+    values: Callable[[Any], Mapping[int, Estimate | None]],
+    write: Callable[[float], str] = number,
+    *,
+    trained: int | None = None,
+    rank: Callable[[int], int] = lambda size: 0,
+    note: Callable[[int], str] = lambda size: "",
+    failed: str = "",
+    **how: Any,
+) -> Iterator[Column]:
+    """Yields a column per size: the estimate of each row in ``values``; rows without runs have empty cells.
 
-    def cells(row: SummaryRow) -> tuple[Cell, ...]:
-        return (
-            Cell(f"{row.parameters:,}"),
-            Cell(f"{row.position_parameters:,}"),
-            Cell(f"{len(row.seeds)}", note=f"{len(row.failures)} failed" if row.failures else ""),
-            *(Cell(read(row), kind=head.kind) for head, read in extra.items()),
-        )
+    Args:
+        trained: the size that the head marks as that of training.
+        note: what stands below a size in the head, before that.
+        failed: what rows without runs have in the first column.
+        how: see ``estimate_cell``.
+    """
+    for size in sizes:
+        below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
 
-    return Table(
+        def cell(row: Any, size: int = size) -> Cell:
+            if row.seeds:
+                return estimate_cell(values(row)[size], write, **how)
+            return Cell(failed, kind="bad") if failed and size == sizes[0] else Cell("")
+
+        yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
+
+
+def trained_table(rows: Sequence[SummaryRow], first: str, *extra: Column) -> Table:
+    """Returns the parameters and the number of runs of each name; ``extra``: more columns."""
+
+    def runs(row: SummaryRow) -> Cell:
+        return Cell(f"{len(row.seeds)}", note=f"{len(row.failures)} failed" if row.failures else "")
+
+    return table_of(
+        rows,
         "What was trained",
         "The models differ only in their positions.",
-        (Cell("parameters"), Cell("position parameters"), Cell("runs"), *extra),
-        tuple(Row(row.name, cells(row)) for row in rows),
+        ("parameters", lambda row: f"{row.parameters:,}"),
+        ("position parameters", lambda row: f"{row.position_parameters:,}"),
+        ("runs", runs),
+        *extra,
         first=first,
     )
 
@@ -212,6 +236,6 @@ def values_table(
 
 def seeds_note(rows: Sequence[SummaryRow], of_each: str) -> str:
     """Returns how certain the numbers are."""
-    if all(len(row.seeds) < 2 for row in rows):
+    if not repeated(rows):
         return f"There is one run per {of_each}, so there are no intervals; small differences may be chance."
     return f"Below each mean is its {INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."

@@ -6,20 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 
-from posembed.report.drawing import INK, LETTER, MARKERS, MUTED, PAPER, RULE, TEXT, WIDTH, Style, axes_at, new_figure
+from posembed.report.dots import draw_interval, rows_sheet, write_beside
+from posembed.report.drawing import MARKERS, MUTED, PAPER, Style
 from posembed.report.page import Cell
-from posembed.report.words import MINUS, called, interval, listed, signed
+from posembed.report.words import MINUS, called, interval, listed, share_interval, signed
 from posembed.statistics import INTERVAL, Estimate
 
 if TYPE_CHECKING:
     from posembed.lab.by_seed import Difference
-
-LINE = 34
-TOP, BOTTOM = 34, 48
-ROOM = 56
-"""Space at the right for the differences as numbers."""
 
 
 def percent(share: float) -> str:
@@ -30,11 +26,6 @@ def percent(share: float) -> str:
 def points(share: float) -> str:
     """Formats a difference of shares in percentage points, with its sign: +0.2."""
     return signed(100 * share, 1)
-
-
-def share_interval(estimate: Estimate | None) -> str:
-    """Formats the interval of a share in percent, limited to 0 and 100."""
-    return interval(estimate, lambda share: percent(min(max(share, 0.0), 1.0)))
 
 
 def accuracy(estimate: Estimate) -> str:
@@ -99,46 +90,18 @@ def wider(difference: Difference) -> Estimate:
 def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str, Style], reference: str) -> Figure:
     """Draws one line per encoding, best first. Thick: the interval over seeds; thin: over held-out documents."""
     best_first = sorted(differences, key=lambda name: -differences[name].over_seeds.value)
-    height = TOP + LINE * len(best_first) + BOTTOM
-    figure = new_figure(height)
-    left = max(len(name) for name in best_first) * LETTER + 16
-    axes = axes_at(figure, left=left, top=TOP, width=WIDTH - left - ROOM, height=LINE * len(best_first))
     title = f"accuracy minus that of {reference}, in percentage points"
-    figure.text(0.005, 1 - 14 / height, title, fontsize=TEXT, color=INK)
+    figure, axes = rows_sheet(best_first, title=title, below="worse ← → better", each=34, right=56)
     axes.axvline(0, color=MUTED, linewidth=1)
     for place, name in enumerate(best_first):
-        style, difference = drawn[name], differences[name]
+        colour, difference = drawn[name].colour, differences[name]
         for estimate, width, end in ((difference.over_documents, 1.2, "|"), (difference.over_seeds, 4.0, "")):
-            if estimate.low is not None and estimate.high is not None:
-                axes.plot(
-                    (100 * estimate.low, 100 * estimate.high),
-                    (place, place),
-                    color=style.colour,
-                    linewidth=width,
-                    solid_capstyle="butt",
-                    marker=end,
-                    markersize=12,
-                )
-        mean = difference.over_seeds.value
-        marker = MARKERS[style.index]
-        axes.plot(100 * mean, place, color=style.colour, marker=marker, markersize=7, markeredgecolor=PAPER)
-        axes.text(
-            1.03,
-            place,
-            points(mean),
-            transform=axes.get_yaxis_transform(),
-            color=style.colour,
-            fontsize=TEXT,
-            verticalalignment="center_baseline",
-        )
-    axes.set_ylim(len(best_first) - 0.5, -0.5)
-    axes.set_yticks(range(len(best_first)), best_first, fontsize=TEXT, color=INK)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+            how = {"linewidth": width, "marker": end, "markersize": 12, "solid_capstyle": "butt"}
+            draw_interval(axes, estimate, place, factor=100, color=colour, **how)
+        mean, marker = difference.over_seeds.value, MARKERS[drawn[name].index]
+        axes.plot(100 * mean, place, color=colour, marker=marker, markersize=7, markeredgecolor=PAPER)
+        write_beside(axes, place, points(mean), colour)
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, -0.5), max(high, 0.5))
-    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}".replace("-", MINUS) if value else "0"))
-    axes.grid(axis="x", color=RULE, linewidth=0.5)
-    axes.set_xlabel("worse ← → better", fontsize=TEXT, color=MUTED)
     return figure

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 from posembed.lab.cost.results import CostResult, CostRow, Passes
-from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.report.page import Cell, Row, Table
+from posembed.lab.cost.sizes import KNOWN
+from posembed.report.page import Cell, Column, Table, table_of
 from posembed.report.questions.cost_words import (
     QUOTED_ATTENTION_MS,
     QUOTED_MS,
@@ -21,94 +20,58 @@ from posembed.report.questions.cost_words import (
     sizes_in_words,
     yours,
 )
+from posembed.report.words import counted
 from posembed.statistics import Estimate
-
-NOT_TRIED = Cell("not tried", kind="muted")
-
-T = TypeVar("T")
-Column = tuple[str | Cell, Callable[[T], str | Cell]]
-"""The head, and the cell of a row."""
 
 
 def cost_tables(result: CostResult) -> list[Table]:
     """Returns every table that has rows."""
-    tables = [time_table(result), inside_table(result), parameter_table(result), memory_table(result)]
-    tables += [quoted_table(result), growth_table(result), size_table([yours(result), *KNOWN]), length_table(result)]
-    return [table for table in tables if table.rows]
+    tables = (*_tables_of_encodings(result), _published_table(result), _growth_table(result), _size_table(result))
+    return [table for table in (*tables, _length_table(result)) if table.rows]
 
 
-def _table(title: str, says: str, rows: Sequence[T], name: Callable[[T], str], *columns: Column[T]) -> Table:
-    """Returns a table with one line per row."""
-
-    def as_cell(value: str | Cell) -> Cell:
-        return value if isinstance(value, Cell) else Cell(value)
-
-    lines = tuple(Row(name(row), tuple(as_cell(write(row)) for _, write in columns)) for row in rows)
-    return Table(title, says, tuple(as_cell(head) for head, _ in columns), lines)
+def _of_rows(result: CostResult, title: str, says: str, *columns: Column) -> Table:
+    return table_of(cheapest_first(result), title, says, *columns, name=lambda row: row.encoding)
 
 
-def _of_rows(result: CostResult, title: str, says: str, *columns: Column[CostRow]) -> Table:
-    return _table(title, says, cheapest_first(result), lambda row: row.encoding, *columns)
-
-
-def time_table(result: CostResult) -> Table:
-    layers, plain = result.settings.layers, result.attention
+def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
+    """Yields the time alone, the overhead, the parameters and the memory."""
+    settings, plain = result.settings, result.attention
 
     def in_model(row: CostRow) -> str:
         share = row.alone_share.backward.value
-        return percent(share / layers if once_a_forward(row) else share)
+        return percent(share / settings.layers if once_a_forward(row) else share)
 
-    return _of_rows(
+    def enters_at(row: CostRow) -> Cell:
+        named = {"input": row.writes.input, "queries and keys": row.writes.queries_keys, "scores": row.writes.scores}
+        return Cell(", ".join(name for name, size in named.items() if size) or "nowhere", kind="words")
+
+    yield _of_rows(
         result,
         "Time of the encoding alone",
         f"At {sizes_in_words(result)}, compared with an attention layer without position: "
         f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. An "
         "encoding at the input or as a bias is computed once for all layers.",
         *_times(lambda row: row.alone, lambda row: row.alone_share, "of attention"),
-        (f"of {layers:,} layers", in_model),
+        (f"of {settings.layers:,} layers", in_model),
     )
-
-
-def inside_table(result: CostResult) -> Table:
-    return _of_rows(
+    yield _of_rows(
         result,
         "Overhead in the layer",
         "The whole layer with the encoding compared with the layer without: a bias keeps attention off its fastest "
         "path, a window saves work. An interval that contains 0 is not significant; “none” shows the noise.",
         *_times(lambda row: row.attention, lambda row: row.overhead, "overhead"),
     )
-
-
-def _times(
-    times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passes], share: str
-) -> Iterator[Column[CostRow]]:
-    """Yields milliseconds and their share, forward and with backward."""
-    yield "forward, ms", lambda row: milliseconds(times(row).forward.value)
-    yield share, lambda row: _share(shares(row).forward)
-    yield "with backward, ms", lambda row: milliseconds(times(row).backward.value)
-    yield share, lambda row: _share(shares(row).backward)
-
-
-def parameter_table(result: CostResult) -> Table:
-    settings = result.settings
-
-    def places(row: CostRow) -> Cell:
-        named = {"input": row.writes.input, "queries and keys": row.writes.queries_keys, "scores": row.writes.scores}
-        return Cell(", ".join(name for name, size in named.items() if size) or "nowhere", kind="words")
-
-    return _of_rows(
+    yield _of_rows(
         result,
         "Parameters",
         f"Share: of the position and token parameters ({settings.vocabulary:,} x {settings.width:,} for tokens).",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("share", lambda row: percent(row.share_of_embeddings)),
         ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
-        (Cell("enters at", kind="words"), places),
+        (Cell("enters at", kind="words"), enters_at),
     )
-
-
-def memory_table(result: CostResult) -> Table:
-    return _of_rows(
+    yield _of_rows(
         result,
         "Memory",
         "The encoding alone. By formula: what it hands to the model, 4 B L D bytes at the input, 8 B L D at queries "
@@ -120,27 +83,53 @@ def memory_table(result: CostResult) -> Table:
     )
 
 
-def growth_table(result: CostResult) -> Table:
-    heads = f"{result.growth_heads:,} head{'s' * (result.growth_heads != 1)}"
+def _times(times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passes], share: str) -> Iterator[Column]:
+    """Yields milliseconds and their share, forward and with backward."""
+    yield "forward, ms", lambda row: milliseconds(times(row).forward.value)
+    yield share, lambda row: _share(shares(row).forward)
+    yield "with backward, ms", lambda row: milliseconds(times(row).backward.value)
+    yield share, lambda row: _share(shares(row).backward)
+
+
+def _published_table(result: CostResult) -> Table:
+    return table_of(
+        [row for row in cheapest_first(result) if row.encoding in QUOTED_MS],
+        "Compared with published figures",
+        f"Published: relative to {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, on unnamed "
+        "hardware. Shares depend on the machine: attention is mostly arithmetic, an encoding mostly memory traffic, "
+        "so its share is larger where memory is slow compared with arithmetic.",
+        ("published", lambda row: percent(quoted_share(row.encoding))),
+        ("ours, forward", lambda row: _share(row.alone_share.forward)),
+        ("times as much", lambda row: f"{row.alone_share.forward.value / (quoted_share(row.encoding) or 1):.1f}"),
+        ("ours, overhead in the layer", lambda row: _share(row.overhead.forward)),
+        name=lambda row: row.encoding,
+    )
+
+
+def _growth_table(result: CostResult) -> Table:
+    def exponent(value: float | None) -> str:
+        return "" if value is None else f"{value:.2f}"
+
     return _of_rows(
         result,
         "Growth with length",
-        f"The encoding alone, forward, one sequence, width {result.growth_width}, {heads}. Exponents are fitted by "
+        "The encoding alone, forward, one sequence, "
+        f"width {result.growth_width}, {counted(result.growth_heads, 'head')}. Exponents are fitted by "
         "least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A length that would not fit "
         "in memory or time, predicted from the two before, was not tried.",
-        ("exponent of time", lambda row: _exponent(row.growth.time_exponent)),
-        ("of memory", lambda row: _exponent(row.growth.memory_exponent)),
+        ("exponent of time", lambda row: exponent(row.growth.time_exponent)),
+        ("of memory", lambda row: exponent(row.growth.memory_exponent)),
         ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
         (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
     )
 
 
-def length_table(result: CostResult) -> Table:
-    def at(length: int) -> Column[CostRow]:
+def _length_table(result: CostResult) -> Table:
+    def at(length: int) -> Column:
         def cell(row: CostRow) -> Cell:
             growth = row.growth
             if length not in growth.lengths:
-                return NOT_TRIED
+                return Cell("not tried", kind="muted")
             place = growth.lengths.index(length)
             return Cell(milliseconds(growth.seconds[place]), note=in_bytes(growth.peak[place]))
 
@@ -151,45 +140,22 @@ def length_table(result: CostResult) -> Table:
     return _of_rows(result, "Time and memory by length", says, *map(at, lengths))
 
 
-def quoted_table(result: CostResult) -> Table:
-    return _table(
-        "Compared with published figures",
-        f"Published: relative to {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, on unnamed "
-        "hardware. Shares depend on the machine: attention is mostly arithmetic, an encoding mostly memory traffic, "
-        "so its share is larger where memory is slow compared with arithmetic.",
-        [row for row in cheapest_first(result) if row.encoding in QUOTED_MS],
-        lambda row: row.encoding,
-        ("published", lambda row: percent(quoted_share(row.encoding))),
-        ("ours, forward", lambda row: _share(row.alone_share.forward)),
-        (
-            "times as much",
-            lambda row: f"{row.alone_share.forward.value / share:.1f}" if (share := quoted_share(row.encoding)) else "",
-        ),
-        ("ours, overhead in the layer", lambda row: _share(row.overhead.forward)),
-    )
+def _size_table(result: CostResult) -> Table:
+    def share(value: float | None) -> str:
+        return "" if value is None else f"{value:.2%}"
 
-
-def size_table(sizes: Sequence[Size]) -> Table:
-    return _table(
+    return table_of(
+        [yours(result), *KNOWN],
         "Position tables of known models",
         "Rows times width. Of the embeddings: of position and token rows together. Of the model: of all parameters "
         "of the Transformer, without heads, poolers and patch projections.",
-        sizes,
-        lambda size: size.name,
         ("rows", lambda size: f"{size.rows:,}"),
         ("width", lambda size: f"{size.width:,}"),
         ("parameters", lambda size: f"{size.table:,}"),
-        (
-            "of the embeddings",
-            lambda size: "" if size.share_of_embeddings is None else f"{size.share_of_embeddings:.2%}",
-        ),
-        ("of the model", lambda size: "" if size.share_of_model is None else f"{size.share_of_model:.2%}"),
+        ("of the embeddings", lambda size: share(size.share_of_embeddings)),
+        ("of the model", lambda size: share(size.share_of_model)),
     )
 
 
 def _share(value: Estimate) -> Cell:
     return Cell(percent(value.value), note=between(value))
-
-
-def _exponent(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from posembed.lab.cost.results import CostResult, CostRow
 from posembed.lab.cost.sizes import Size
-from posembed.report.words import called, listed
+from posembed.report.words import called, counted, listed
 from posembed.statistics import Estimate
 
 MINUS = "\N{MINUS SIGN}"
@@ -41,10 +41,8 @@ def yours(result: CostResult) -> Size:
 
 def sizes_in_words(result: CostResult) -> str:
     settings = result.settings
-    return (
-        f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, {settings.heads:,} "
-        f"head{'s' * (settings.heads != 1)}"
-    )
+    heads = counted(settings.heads, "head")
+    return f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, {heads}"
 
 
 def machine(result: CostResult) -> str:
@@ -52,8 +50,7 @@ def machine(result: CostResult) -> str:
     environment = result.environment
     if result.settings.device != "cpu":
         return environment["device"]
-    threads = environment["threads"]
-    return f"{environment['processor']}, {threads} thread{'s' * (threads != '1')}"
+    return f"{environment['processor']}, {counted(int(environment['threads']), 'thread')}"
 
 
 def percent(share: float | None) -> str:

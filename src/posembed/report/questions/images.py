@@ -9,10 +9,20 @@ from posembed.lab.encodings import ENCODINGS
 from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
 from posembed.report.line_chart import Line, line_chart
-from posembed.report.page import Cell, Picture, Row, Table, picture
-from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
-from posembed.report.questions.accuracy import compared, difference_cell, in_short, percent, share_interval
-from posembed.report.words import called, capitalised, failures, listed, model_size, names_of, runs_per
+from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
+from posembed.report.questions import QuestionPage, by_size, trained_table, values_table
+from posembed.report.questions.accuracy import compared, difference_cell, in_short, percent
+from posembed.report.words import (
+    called,
+    capitalised,
+    failures,
+    listed,
+    model_size,
+    not_drawn,
+    repeated,
+    runs_per,
+    share_interval,
+)
 from posembed.statistics import INTERVAL
 
 TWINS = {"learned-1d", "learned-2d"}
@@ -46,61 +56,59 @@ class ImagesPage(QuestionPage[ImageSummary]):
         return [text for text in paragraphs if text]
 
     def main_table(self, summary: ImageSummary) -> Table:
-        ends = (summary.train_size, summary.farthest)
-        head = [
-            Cell(cell.text, cell.note, rank=1 if size in ends else 3)
-            for size, cell in zip(summary.test_sizes, heads(summary), strict=True)
-        ]
-        far = summary.farthest
-        head.append(Cell(f"at {far:,}, minus {summary.reference}", rank=2))
+        ends, far = (summary.train_size, summary.farthest), summary.farthest
 
-        def cells(row: ImageRow) -> tuple[Cell, ...]:
-            if not row.accuracy:
-                return (Cell("failed", kind="bad"), *[Cell("")] * (len(head) - 1))
-            found = [estimate_cell(e, percent, write_interval=share_interval) for e in row.accuracy.values()]
-            return (*found, difference_cell(row.difference[far]) if far in row.difference else Cell(""))
+        def minus_reference(row: ImageRow) -> Cell:
+            return difference_cell(row.difference[far]) if far in row.difference else Cell("")
 
-        return Table(
+        return table_of(
+            best_first(summary),
             "Accuracy in percent, by the side of the images in pixels and the grid of patches",
             f"On {summary.examples:,} held-out images.",
-            tuple(head),
-            tuple(Row(row.name, cells(row)) for row in best_first(summary)),
+            *by_size(
+                summary.test_sizes,
+                lambda row: row.accuracy,
+                percent,
+                trained=summary.train_size,
+                rank=lambda size: 1 if size in ends else 3,
+                note=lambda size: grid_of(summary, size),
+                failed="failed",
+                write_interval=share_interval,
+            ),
+            (Cell(f"at {far:,}, minus {summary.reference}", rank=2), minus_reference),
             first=self.first,
         )
 
     def tables(self, summary: ImageSummary) -> list[Table]:
         rows = best_first(summary)
 
-        def compare(row: ImageRow) -> tuple[Cell, ...]:
-            return tuple(
-                Cell("the same", kind="muted")
-                if are_twins(row, summary, size)
-                else difference_cell(row.difference[size])
-                for size in summary.test_sizes
-            )
+        def minus_reference(size: int) -> Column:
+            def cell(row: ImageRow) -> Cell:
+                twins = are_twins(row, summary, size)
+                return Cell("the same", kind="muted") if twins else difference_cell(row.difference[size])
+
+            trained = ", trained" if size == summary.train_size else ""
+            return Cell(f"{size:,}", note=grid_of(summary, size) + trained), cell
 
         return [
-            Table(
+            table_of(
+                [row for row in rows if row.difference],
                 f"Minus {summary.reference}, in percentage points",
                 f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
                 "over images; a difference is green or red if it is significant: if neither contains 0.",
-                heads(summary),
-                tuple(Row(row.name, compare(row)) for row in rows if row.difference),
+                *map(minus_reference, summary.test_sizes),
                 first=self.first,
             ),
             trained_table(
                 rows,
                 self.first,
-                {
-                    Cell("what it is", kind="words"): lambda row: ENCODINGS[row.name].line,
-                    Cell("on another grid", kind="words"): lambda row: ENCODINGS[row.name].regridded,
-                },
+                (Cell("what it is", kind="words"), lambda row: Cell(ENCODINGS[row.name].line, kind="words")),
+                (Cell("on another grid", kind="words"), lambda row: Cell(ENCODINGS[row.name].regridded, kind="words")),
             ),
         ]
 
     def figures(self, summary: ImageSummary) -> Iterable[Picture]:
-        several = any(len(row.seeds) > 1 for row in summary.rows)
-        failed = [row for row in summary.rows if not row.accuracy]
+        shaded = [f"Shaded: {INTERVAL}s over seeds."] if repeated(summary.rows) else []
         yield picture(
             line_chart(
                 [Line(row.name, row.accuracy) for row in summary.rows],
@@ -112,9 +120,14 @@ class ImagesPage(QuestionPage[ImageSummary]):
             ),
             name="accuracy",
             described=" ".join(self.answer(summary)),
-            caption="The dotted line: the training size. At other sizes, tables are resized to the new grid, and "
-            f"nothing is trained again.{f' Shaded: {INTERVAL}s over seeds.' if several else ''}"
-            + (f" Not drawn, since training failed: {names_of(failed)}." if failed else ""),
+            caption=" ".join(
+                (
+                    "The dotted line: the training size. At other sizes, tables are resized to the new grid, and "
+                    "nothing is trained again.",
+                    *shaded,
+                    *not_drawn(summary.rows),
+                )
+            ),
         )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
@@ -126,12 +139,9 @@ class ImagesPage(QuestionPage[ImageSummary]):
         ]
 
 
-def heads(summary: ImageSummary) -> tuple[Cell, ...]:
-    def note(size: int) -> str:
-        side = size // summary.patch
-        return f"{side} x {side}{', trained' if size == summary.train_size else ''}"
-
-    return tuple(Cell(f"{size:,}", note=note(size)) for size in summary.test_sizes)
+def grid_of(summary: ImageSummary, size: int) -> str:
+    side = size // summary.patch
+    return f"{side} x {side}"
 
 
 def best_first(summary: ImageSummary) -> list[ImageRow]:
@@ -152,8 +162,7 @@ def shares(summary: ImageSummary, size: int) -> str:
     if not rows:
         return ""
     first, *rest = [f"{percent(row.accuracy[size].value)}% with {called(row.name)}" for row in rows]
-    side = size // summary.patch
-    grid = f"{side}\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}{side} patches"
+    grid = grid_of(summary, size).replace(" ", "\N{NO-BREAK SPACE}") + " patches"
     if size == summary.train_size:
         first = first.replace("%", f"% of {summary.examples:,} held-out images", 1)
         return (

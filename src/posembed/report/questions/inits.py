@@ -10,13 +10,14 @@ from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.report.dots import dots_figure
 from posembed.report.learned.along_training import starts_figure
 from posembed.report.learned.tables import measures_picture, tables_of
-from posembed.report.page import Cell, Picture, Row, Table, picture
+from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage, estimate_cell, values_table
-from posembed.report.questions.inits_published import comparable, disagreements, published_table
+from posembed.report.questions.inits_published import disagreements, published_table
 from posembed.report.questions.inits_words import answer, best_first, loss_number, outcome
-from posembed.report.words import MINUS, capitalised, model_size, number, runs_per, signed
-from posembed.statistics import INTERVAL, Estimate
+from posembed.report.words import MINUS, capitalised, model_size, number, repeated, runs_per, signed
+from posembed.statistics import INTERVAL
 
+THE_REFERENCE = Cell("the reference", kind="words")
 OUTCOMES = {
     "lower": Cell("better", kind="holds"),
     "higher": Cell("worse", kind="worse"),
@@ -25,30 +26,22 @@ OUTCOMES = {
 }
 
 
-def scale(value: float) -> str:
-    return f"{value:.3g}"
-
-
 def cosine(value: float) -> str:
     return f"{round(value, 2) + 0:.2f}".replace("-", MINUS)  # + 0: no minus sign before a zero
 
 
-def rank(value: float) -> str:
-    return f"{value:.1f}"
-
-
-BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
-    ("scale", "scale_before", scale, 9),
-    ("after", "scale_after", scale, 9),
-    ("moved", "moved", scale, 9),
-    ("times its scale", "moved_times", number, 5),
-    ("cosine to before", "cosine", cosine, 6),
-    ("rank", "effective_rank_before", rank, 9),
-    ("rank after", "effective_rank_after", rank, 7),
-    ("neighbours", "neighbour_cosine_before", cosine, 9),
-    ("neighbours after", "neighbour_cosine_after", cosine, 8),
+BECAME: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("scale", "scale_before", "{:.3g}".format),
+    ("after", "scale_after", "{:.3g}".format),
+    ("moved", "moved", "{:.3g}".format),
+    ("times its scale", "moved_times", number),
+    ("cosine to before", "cosine", cosine),
+    ("rank", "effective_rank_before", "{:.1f}".format),
+    ("rank after", "effective_rank_after", "{:.1f}".format),
+    ("neighbours", "neighbour_cosine_before", cosine),
+    ("neighbours after", "neighbour_cosine_after", cosine),
 )
-"""What became of the rows: head, field of the row, format, rank of the column."""
+"""What became of the rows: head, field of the row, format."""
 
 
 class InitsPage(QuestionPage[InitSummary]):
@@ -70,68 +63,57 @@ class InitsPage(QuestionPage[InitSummary]):
 
     def main_table(self, summary: InitSummary) -> Table:
         reference = summary.reference
-        compared = any(row.versus_reference for row in summary.rows)
-        head = [Cell("loss", rank=1), Cell("perplexity", rank=9)]
-        if compared:
-            head += [Cell(f"minus {reference}", rank=2), Cell("", kind="words", rank=3)]
+        columns: list[Column] = [
+            (Cell("loss", rank=1), lambda row: estimate_cell(row.loss, loss_number)),
+            (Cell("perplexity", rank=9), lambda row: estimate_cell(row.loss and row.loss.exp())),
+        ]
+        if any(row.versus_reference for row in summary.rows):
+            columns += [
+                (
+                    Cell(f"minus {reference}", rank=2),
+                    lambda row: estimate_cell(row.versus_reference, signed, missing=""),
+                ),
+                (
+                    Cell("", kind="words", rank=3),
+                    lambda row: THE_REFERENCE if row.name == reference else OUTCOMES[outcome(row.versus_reference)],
+                ),
+            ]
         if summary.loss is not None:
-            head.append(Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4))
-
-        def cells(row: InitRow) -> tuple[Cell, ...]:
-            found = [estimate_cell(row.loss, loss_number), estimate_cell(row.loss and row.loss.exp())]
-            if compared:
-                found.append(estimate_cell(row.versus_reference, signed, missing=""))
-                is_reference = row.name == reference
-                found.append(
-                    Cell("the reference", kind="words") if is_reference else OUTCOMES[outcome(row.versus_reference)]
-                )
-            if summary.loss is not None:
-                found.append(estimate_cell(row.steps, "{:,.0f}".format, missing="not all"))
-            return tuple(found)
-
-        return Table(
+            columns.append((Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4), steps_cell))
+        return table_of(
+            trained(summary),
             f"Held-out loss after {summary.steps:,} steps, nats per token: lower is better",
             f"In windows of the training length of {summary.train_length:,}; differences are paired by seed.",
-            tuple(head),
-            tuple(Row(row.name, cells(row)) for row in best_first(summary) if row.seeds),
+            *columns,
             first=self.first,
         )
 
     def tables(self, summary: InitSummary) -> list[Table]:
-        rows = [row for row in best_first(summary) if row.seeds]
+        rows = trained(summary)
 
-        def steps(row: InitRow) -> tuple[Cell, ...]:
-            return (
-                estimate_cell(row.steps, "{:,.0f}".format, missing="not all"),
-                estimate_cell(row.steps_versus_reference, missing=""),
-                Cell(f"{row.steps_reached} of {len(row.seeds)}"),
-            )
+        def became(field: str, write: Callable[[float], str]) -> Callable[[InitRow], Cell]:
+            return lambda row: estimate_cell(getattr(row, field), write, missing="none")
 
-        def became(row: InitRow) -> tuple[Cell, ...]:
-            return tuple(estimate_cell(getattr(row, field), write, missing="none") for _, field, write, _ in BECAME)
-
-        tables = [
-            Table(
-                f"Steps to a training loss of {loss_number(summary.loss)}",
-                "The first step at which the mean of the last losses reaches it (losses are kept at about a hundred "
-                "steps per run). Without --loss, the steps count to the highest final loss among the runs of a seed.",
-                (Cell("steps"), Cell(f"times {summary.reference}"), Cell("runs that reached it")),
-                tuple(Row(row.name, steps(row)) for row in rows),
-                first=self.first,
-            )
-        ] if summary.loss is not None else []  # fmt: skip
-        tables.append(
-            Table(
-                "What became of the rows",
-                "Scale: the root mean square. Moved: how far, absolutely and relative to the initial scale. Cosine: of "
-                "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
-                "of consecutive rows.",
-                tuple(Cell(head) for head, *_ in BECAME),
-                tuple(Row(row.name, became(row)) for row in rows),
-                first=self.first,
-            )
+        steps = table_of(
+            [] if summary.loss is None else rows,
+            f"Steps to a training loss of {loss_number(summary.loss or 0.0)}",
+            "The first step at which the mean of the last losses reaches it (losses are kept at about a hundred "
+            "steps per run). Without --loss, the steps count to the highest final loss among the runs of a seed.",
+            ("steps", steps_cell),
+            (f"times {summary.reference}", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
+            ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
+            first=self.first,
         )
-        return [*tables, published_table(summary)] if comparable(summary) else tables
+        what_became = table_of(
+            rows,
+            "What became of the rows",
+            "Scale: the root mean square. Moved: how far, absolutely and relative to the initial scale. Cosine: of "
+            "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
+            "of consecutive rows.",
+            *((head, became(field, write)) for head, field, write in BECAME),
+            first=self.first,
+        )
+        return [steps, what_became, published_table(summary)]
 
     def figures(self, summary: InitSummary) -> Iterable[Picture]:
         """Yields differences of losses, since every table sees the same text by seed, and steps."""
@@ -139,8 +121,9 @@ class InitsPage(QuestionPage[InitSummary]):
         if not rows:
             return
         compared = any(row.versus_reference is not None for row, _ in rows)
-        several = any(len(row.seeds) > 1 for row, _ in rows)
-        how = f"Dot: mean; ticks: seeds; bar: {INTERVAL}." if several else "One run per table, so no intervals."
+        how = "One run per table, so no intervals."
+        if repeated(summary.rows):
+            how = f"Dot: mean; ticks: seeds; bar: {INTERVAL}."
         yield picture(
             dots_figure(
                 [(row.name, row.versus_reference if compared else loss, loss_number(loss.value)) for row, loss in rows],
@@ -152,7 +135,7 @@ class InitsPage(QuestionPage[InitSummary]):
             described=" ".join(answer(summary)),
             caption=f"{how} At the right: the loss itself.",
         )
-        counted = [(row.name, row.steps, steps_in_words(row.steps)) for row, _ in rows]
+        counted = [(row.name, row.steps, steps_cell(row).text) for row, _ in rows]
         if summary.loss is not None and any(steps is not None for _, steps, _ in counted):
             yield picture(
                 dots_figure(counted, title=f"steps to a training loss of {loss_number(summary.loss)}", below="steps"),
@@ -177,8 +160,12 @@ class InitsPage(QuestionPage[InitSummary]):
             yield measures_picture(tables)
 
 
-def steps_in_words(steps: Estimate | None) -> str:
-    return "not all" if steps is None else f"{steps.value:,.0f}"
+def trained(summary: InitSummary) -> list[InitRow]:
+    return [row for row in best_first(summary) if row.seeds]
+
+
+def steps_cell(row: InitRow) -> Cell:
+    return estimate_cell(row.steps, "{:,.0f}".format, missing="not all")
 
 
 PAGE = InitsPage()

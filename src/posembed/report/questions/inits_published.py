@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posembed.lab.questions.inits import InitRow, InitSummary
-from posembed.report.page import Cell, Row, Table
+from posembed.report.page import Cell, Table, table_of
+from posembed.report.questions import estimate_cell
 from posembed.report.questions.inits_words import loss_number, outcome
-from posembed.report.words import MINUS, interval, listed, number, signed
+from posembed.report.words import MINUS, listed, number, signed
 
 
 @dataclass(frozen=True)
@@ -71,29 +72,25 @@ def _against(row: InitRow) -> list[str]:
 def published_table(summary: InitSummary) -> Table:
     """Compares differences to N(0, 0.02), since the losses themselves are of other data."""
 
-    def cells(row: InitRow) -> tuple[Cell, ...]:
-        theirs, loss, steps = PUBLISHED[row.name], row.versus_reference, row.steps_versus_reference
-        return (
-            Cell(f"{theirs.loss:.2f}", note="" if theirs is BASE else _their_difference(theirs)),
-            Cell(signed(loss.value), note=interval(loss, signed)) if loss else Cell(""),
-            Cell(f"{theirs.epoch}", note="" if theirs is BASE else f"{theirs.epoch / BASE.epoch:.2f} times"),
-            Cell(number(steps.value), note=interval(steps)) if steps else Cell(""),
-            Cell(_verdict(row), kind="words"),
-        )
+    def loss(row: InitRow) -> Cell:
+        theirs = PUBLISHED[row.name]
+        return Cell(f"{theirs.loss:.2f}", note="" if theirs is BASE else _their_difference(theirs))
 
-    return Table(
+    def epoch(row: InitRow) -> Cell:
+        theirs = PUBLISHED[row.name]
+        return Cell(f"{theirs.epoch}", note="" if theirs is BASE else f"{theirs.epoch / BASE.epoch:.2f} times")
+
+    return table_of(
+        comparable(summary),
         "Compared with the table that guides copy from each other",
         "That table comes without data, model, seeds or intervals: final loss, and the epoch at which training had "
         "converged. Only differences to N(0, 0.02) can be compared; its times are ratios of epochs, ours of steps to "
         f"a training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
-        (
-            Cell("their loss"),
-            Cell("our difference"),
-            Cell("their epoch"),
-            Cell("our ratio of steps"),
-            Cell("on the loss", kind="words"),
-        ),
-        tuple(Row(row.name, cells(row)) for row in comparable(summary)),
+        ("their loss", loss),
+        ("our difference", lambda row: estimate_cell(row.versus_reference, signed, missing="")),
+        ("their epoch", epoch),
+        ("our ratio of steps", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
+        (Cell("on the loss", kind="words"), lambda row: Cell(_verdict(row), kind="words")),
         first="initial values",
     )
 

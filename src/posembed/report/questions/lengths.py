@@ -9,8 +9,8 @@ from typing import Any
 from posembed.lab.questions.lengths import ByLength, LengthRow, LengthSpec, LengthSummary, base_length
 from posembed.lab.runs.results import RunResult
 from posembed.report.line_chart import Line, line_chart
-from posembed.report.page import Cell, Picture, Row, Table, picture
-from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
+from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
+from posembed.report.questions import NO_POSITION, QuestionPage, by_size, estimate_cell, trained_table, values_table
 from posembed.report.questions.lengths_words import (
     HOLDS,
     REACHES,
@@ -21,7 +21,7 @@ from posembed.report.questions.lengths_words import (
     reach_in_words,
     verdict,
 )
-from posembed.report.words import capitalised, model_size, names_of, number, runs_per, signed
+from posembed.report.words import capitalised, model_size, not_drawn, repeated, runs_per, signed
 from posembed.statistics import INTERVAL
 
 CUT = 4
@@ -58,101 +58,92 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
     def main_table(self, summary: LengthSummary) -> Table:
         trained, longest = summary.train_length, max(summary.test_lengths)
-        head = [Cell(f"past {trained:,}", kind="words", rank=2)]
-        for length, cell in zip(summary.test_lengths, lengths(summary), strict=True):
-            rank = 1 if length == longest else 3 if length == trained else 6
-            head.append(Cell(cell.text, cell.note, rank=rank))
-        head.append(Cell("chunked", note=f"by {trained:,}", rank=8))
-        head.append(Cell("reaches back", kind="words", rank=4))
 
-        def cells(row: LengthRow) -> tuple[Cell, ...]:
+        def became(row: LengthRow) -> Cell:
             found = verdict(row, summary)
-            first = Cell(found.text, kind=found.kind)
-            if not row.seeds:
-                return (first, *[Cell("")] * (len(head) - 1))
-            chunked = estimate_cell(row.chunked_same_tokens[longest])
-            return (first, *by_length(row.same_tokens), chunked, Cell(reach_in_words(row, summary), kind="words"))
+            return Cell(found.text, kind=found.kind)
 
-        return Table(
+        def chunked(row: LengthRow) -> Cell:
+            return estimate_cell(row.chunked_same_tokens[longest]) if row.seeds else Cell("")
+
+        return table_of(
+            best_first(summary),
             "Perplexity of the same tokens, by tokens of context: lower is better",
             "The same held-out tokens, predicted with more and more context. Chunked: what the same model gives them "
             f"at {longest:,} tokens if the text is fed in chunks of {trained:,}.",
-            tuple(head),
-            tuple(Row(row.name, cells(row)) for row in best_first(summary)),
+            (Cell(f"past {trained:,}", kind="words", rank=2), became),
+            *by_size(
+                summary.test_lengths,
+                lambda row: row.same_tokens,
+                trained=trained,
+                rank=lambda length: 1 if length == longest else 3 if length == trained else 6,
+            ),
+            (Cell("chunked", note=f"by {trained:,}", rank=8), chunked),
+            reaches_back(summary, rank=4),
             first=self.first,
         )
 
     def tables(self, summary: LengthSummary) -> list[Table]:
         trained, longest, base = summary.train_length, max(summary.test_lengths), base_length(summary)
-        rows = [row for row in best_first(summary) if row.seeds]
-        reference = summary.reference
-        with_bytes = [row for row in rows if any(row.bits_per_byte.values())]  # none if the tokenizer loses text
+        rows, reference = [row for row in best_first(summary) if row.seeds], summary.reference
 
         def table(
             title: str,
             says: str,
-            cells: Callable[[LengthRow], tuple[Cell, ...]],
-            *,
-            head: tuple[Cell, ...] | None = None,
-            rows: Sequence[LengthRow] = rows,
+            values: Callable[[Any], ByLength],
+            *more: Column,
+            among: Sequence[LengthRow] = rows,
+            missing: str = NO_POSITION,
         ) -> Table:
-            shown = tuple(Row(row.name, cells(row)) for row in rows)
-            return Table(title, says, lengths(summary) if head is None else head, shown, first=self.first)
+            columns = by_size(summary.test_lengths, values, trained=trained, missing=missing)
+            return table_of(among, title, says, *columns, *more, first=self.first)
 
         return [
             table(
                 f"Compared with its own perplexity at {base or 0:,}",
                 "Ratios of the perplexities above, paired by seed: 1 holds, more is worse.",
-                lambda row: by_length(row.ratio),
-                rows=[] if base is None else rows,
+                lambda row: row.ratio,
+                among=[] if base is None else rows,
             ),
             table(
                 f"Compared with {reference} at the same length",
                 f"Ratios of the perplexities above, paired by seed: below 1 is better than {reference}. A difference "
                 "is significant if its interval excludes 1.",
-                lambda row: by_length(row.versus_reference, missing="not in both"),
-                rows=[row for row in rows if row.name != reference],
+                lambda row: row.versus_reference,
+                among=[row for row in rows if row.name != reference],
+                missing="not in both",
             ),
             table(
                 "Perplexity over whole windows",
                 "The usual figure: all tokens in windows that do not overlap. It is lower with longer windows, since "
                 f"fewer tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
-                lambda row: (*by_length(row.perplexity), estimate_cell(row.chunked[longest])),
-                head=(*lengths(summary), Cell("chunked", note=f"by {trained:,}")),
+                lambda row: row.perplexity,
+                (Cell("chunked", note=f"by {trained:,}"), lambda row: estimate_cell(row.chunked[longest])),
             ),
             table(
                 "Bits per byte over whole windows",
                 "The same in bits per byte of text, which compares across tokenizers.",
-                lambda row: by_length(row.bits_per_byte),
-                rows=with_bytes,
+                lambda row: row.bits_per_byte,
+                among=[row for row in rows if any(row.bits_per_byte.values())],  # none if the tokenizer loses text
             ),
-            table(
+            table_of(
+                rows if summary.gaps else [],
                 "Repeat probe: how far back text is used",
                 "A passage, other text, the passage again: how much lower its loss is the second time, in nats per "
                 f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, the first is out of reach.",
-                lambda row: (
-                    Cell(reach_in_words(row, summary), kind="words"),
-                    *by_length(row.repeat_gain, write=signed),
-                ),
-                head=(Cell("reaches back", kind="words"), *(Cell(f"{gap:,}") for gap in summary.gaps)),
-                rows=rows if summary.gaps else [],
+                reaches_back(summary),
+                *by_size(summary.gaps, lambda row: row.repeat_gain, signed),
+                first=self.first,
             ),
             trained_table(
                 best_first(summary),
                 self.first,
-                {Cell("window"): lambda row: "none" if row.window is None else f"{row.window:,}"},
+                ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
             ),
         ]
 
     def figures(self, summary: LengthSummary) -> Iterable[Picture]:
-        lines = [
-            Line(
-                row.name,
-                {length: value for length, value in row.same_tokens.items() if value is not None},
-                last_position(row, summary),
-            )
-            for row in summary.rows
-        ]
+        lines = [Line.of(row.name, row.same_tokens, last_position(row, summary)) for row in summary.rows]
         figure = line_chart(
             lines,
             names=[row.name for row in summary.rows],
@@ -175,15 +166,9 @@ class LengthsPage(QuestionPage[LengthSummary]):
         return [values_table(title, "In nats per token.", results, read) for title, read in kinds.items()]
 
 
-def lengths(summary: LengthSummary) -> tuple[Cell, ...]:
-    trained = summary.train_length
-    return tuple(Cell(f"{n:,}", note="trained" if n == trained else "") for n in summary.test_lengths)
-
-
-def by_length(
-    estimates: ByLength, *, write: Callable[[float], str] = number, missing: str = "no position"
-) -> tuple[Cell, ...]:
-    return tuple(estimate_cell(estimate, write, missing=missing) for estimate in estimates.values())
+def reaches_back(summary: LengthSummary, rank: int = 0) -> Column:
+    head = Cell("reaches back", kind="words", rank=rank)
+    return head, lambda row: Cell(reach_in_words(row, summary), kind="words" if row.seeds else "")
 
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
@@ -199,14 +184,12 @@ def heights(lines: Sequence[Line]) -> tuple[float, float]:
 
 def caption(summary: LengthSummary, lines: Sequence[Line]) -> str:
     sentences = ["A flat line holds past the training length; a rising one gets worse."]
-    if any(len(row.seeds) > 1 for row in summary.rows):
+    if repeated(summary.rows):
         sentences.append(f"Shaded: {INTERVAL}s.")
     top = heights(lines)[1]
     if any(not e.value <= top for line in lines for e in line.points.values()):
         sentences.append(f"The axis ends at {top:g}; the last value of a line that leaves it is next to its name.")
-    failed = [row for row in summary.rows if not row.seeds]
-    if failed:
-        sentences.append(f"Not drawn, since training failed: {names_of(failed)}.")
+    sentences += not_drawn(summary.rows)
     holding = [row for row in summary.rows if verdict(row, summary).kind == "holds"]
     if summary.gaps and holding and all((reach(row, summary) or 0) <= summary.train_length for row in holding):
         sentences.append("A low perplexity does not mean that far text is used: see the repeat probe.")

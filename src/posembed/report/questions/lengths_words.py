@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from posembed.lab.questions.lengths import LengthRow, LengthSummary, base_length
-from posembed.report.words import called, capitalised, failures, interval, listed, names_of, number, runs_per
+from posembed.report.words import (
+    called,
+    capitalised,
+    ended_at,
+    failures,
+    interval,
+    listed,
+    names_of,
+    number,
+    runs_per,
+    up_to,
+)
 from posembed.statistics import INTERVAL, Estimate
 
 HOLDS = 1.02
@@ -46,12 +57,7 @@ def verdict(row: LengthRow, summary: LengthSummary) -> Verdict:
 
 
 def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
-    """Returns the last position of an encoding that has none at some tested length. A table is as long as the
-    training."""
-    there = [length for length, value in row.same_tokens.items() if value is not None]
-    if not row.seeds or len(there) == len(summary.test_lengths):
-        return None
-    return max([summary.train_length, *there])
+    return ended_at(row, row.same_tokens, summary.train_length)
 
 
 def longer_ratios(row: LengthRow, summary: LengthSummary) -> dict[int, Estimate]:
@@ -81,12 +87,7 @@ def reach(row: LengthRow, summary: LengthSummary) -> int | None:
 
 def reach_in_words(row: LengthRow, summary: LengthSummary) -> str:
     """Returns "64", "256+" or "under 32"; empty if nothing was measured."""
-    if not row.seeds or not summary.gaps:
-        return ""
-    reached = reach(row, summary)
-    if reached is None:
-        return f"under {min(summary.gaps):,}"
-    return f"{reached:,}+" if reached == max(summary.gaps) else f"{reached:,}"
+    return up_to(reach(row, summary), summary.gaps) if row.seeds and summary.gaps else ""
 
 
 def best_first(summary: LengthSummary) -> list[LengthRow]:

@@ -8,7 +8,7 @@ from typing import Any
 from posembed.lab.questions.text import UNEVEN, TextRow, TextSpec, TextSummary
 from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import styles
-from posembed.report.page import Cell, Picture, Row, Table, picture
+from posembed.report.page import Cell, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage, estimate_cell, trained_table, values_table
 from posembed.report.questions.accuracy import (
     accuracy,
@@ -17,11 +17,19 @@ from posembed.report.questions.accuracy import (
     in_short,
     percent,
     points,
-    share_interval,
     wider,
 )
-from posembed.report.words import called, capitalised, failures, interval, listed, model_size, runs_per
-from posembed.statistics import INTERVAL
+from posembed.report.words import (
+    called,
+    capitalised,
+    failures,
+    interval,
+    listed,
+    model_size,
+    runs_per,
+    share_interval,
+)
+from posembed.statistics import INTERVAL, Estimate
 
 
 class TextPage(QuestionPage[TextSummary]):
@@ -44,52 +52,46 @@ class TextPage(QuestionPage[TextSummary]):
         return [text for text in paragraphs if text]
 
     def main_table(self, summary: TextSummary) -> Table:
-        head = [Cell("accuracy, %", rank=1)]
-        head += [Cell("macro F1, %", rank=5)] if summary.uneven else []
-        head += [
-            Cell(f"minus {summary.reference}", note="over seeds", rank=2),
-            Cell(INTERVAL, note="over documents", rank=4),
-            Cell("significant?", kind="words", rank=3),
-        ]
+        def over_seeds(row: TextRow) -> Cell:
+            found = row.difference and row.difference.over_seeds
+            return Cell(points(found.value), note=interval(found, points)) if found else Cell("")
 
-        def cells(row: TextRow) -> tuple[Cell, ...]:
-            if row.accuracy is None:
-                return (Cell("failed", kind="bad"), *[Cell("")] * (len(head) - 1))
-            found = [share_cell(row.accuracy)]
-            found += [share_cell(row.macro_f1)] if summary.uneven else []
+        def over_documents(row: TextRow) -> Cell:
+            found = row.difference and row.difference.over_documents
+            return Cell(interval(found, points), kind="muted") if found else Cell("")
+
+        def significant(row: TextRow) -> Cell:
             difference = row.difference
             if difference is None:
-                return (*found, Cell(""), Cell(""), Cell("", kind="words"))
-            value = difference.over_seeds.value
-            kind = ("good" if value > 0 else "bad") if difference.significant else "muted"
+                return Cell("", kind="words" if row.accuracy else "")
+            if difference.significant:
+                better = difference.over_seeds.value > 0
+                return Cell("better", kind="good") if better else Cell("worse", kind="bad")
             unknown = None in (difference.over_seeds.low, difference.over_documents.low)
-            return (
-                *found,
-                Cell(points(value), note=interval(difference.over_seeds, points)),
-                Cell(interval(difference.over_documents, points), kind="muted"),
-                Cell({"good": "better", "bad": "worse"}.get(kind, "unknown" if unknown else "no"), kind=kind),
-            )
+            return Cell("unknown" if unknown else "no", kind="muted")
 
         uneven = " Macro F1 weighs every class equally, however small." if summary.uneven else ""
-        return Table(
+        return table_of(
+            best_first(summary),
             f"Accuracy in percent, on {summary.examples:,} held-out examples in {len(summary.classes)} classes",
             f"A difference is significant if both of its intervals are known and neither contains 0.{uneven}",
-            tuple(head),
-            tuple(Row(row.name, cells(row)) for row in best_first(summary)),
+            (Cell("accuracy, %", rank=1), lambda row: share_cell(row.accuracy, failed="failed")),
+            *([(Cell("macro F1, %", rank=5), lambda row: share_cell(row.macro_f1))] if summary.uneven else []),
+            (Cell(f"minus {summary.reference}", note="over seeds", rank=2), over_seeds),
+            (Cell(INTERVAL, note="over documents", rank=4), over_documents),
+            (Cell("significant?", kind="words", rank=3), significant),
             first=self.first,
         )
 
     def tables(self, summary: TextSummary) -> list[Table]:
-        says = f"The largest has more than {UNEVEN:g} times the examples of the smallest." if summary.uneven else ""
-        classes = Table(
+        classes = table_of(
+            sorted(summary.classes.items(), key=lambda item: -item[1]),
             "The classes",
-            says,
-            (Cell("held-out examples"), Cell("share, %")),
-            tuple(
-                Row(name, (Cell(f"{count:,}"), Cell(percent(count / summary.examples))))
-                for name, count in sorted(summary.classes.items(), key=lambda item: -item[1])
-            ),
+            f"The largest has more than {UNEVEN:g} times the examples of the smallest." if summary.uneven else "",
+            ("held-out examples", lambda item: f"{item[1]:,}"),
+            ("share, %", lambda item: percent(item[1] / summary.examples)),
             first="class",
+            name=lambda item: item[0],
         )
         return [trained_table(best_first(summary), self.first), classes]
 
@@ -120,8 +122,10 @@ class TextPage(QuestionPage[TextSummary]):
         return [values_table("Held-out examples", "", results, read, write=str)]
 
 
-def share_cell(estimate: Any) -> Cell:
-    return estimate_cell(estimate, percent, write_interval=share_interval)
+def share_cell(share: Estimate | None, failed: str = "") -> Cell:
+    if share is None:
+        return Cell(failed, kind="bad" if failed else "")
+    return estimate_cell(share, percent, write_interval=share_interval)
 
 
 def best_first(summary: TextSummary) -> list[TextRow]:
