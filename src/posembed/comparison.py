@@ -167,7 +167,7 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     Raises:
         ArgumentError, DataError, RunFolderError: settings, data or a folder that cannot work.
     """
-    if name not in QUESTIONS:
+    if not isinstance(name, str) or name not in QUESTIONS:
         raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
     question = QUESTIONS[name]
     if isinstance(question, Cost):
@@ -181,7 +181,8 @@ def prepare_cost(question: Cost, chosen: Mapping[str, Any]) -> PreparedCost:
     from posembed.lab.cost.results import prepare as prepare_folder
 
     given = dict(chosen)
-    path = Path(given.pop("out", None) or Path("runs") / question.name)
+    out = given.pop("out", None)
+    path = Path("runs") / question.name if out is None else as_type("out", out, Path)
     settings = question.Settings(**take_options(question.Settings, given))
     refuse_unknown(question, given, question.Settings)
     settings = checked(settings)
@@ -199,11 +200,14 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     names = given.pop(question.compared, None)
     names = question.usual if names is None else as_type(question.compared, names, tuple[str, ...])
     preset = given.pop("preset", None)
+    preset = None if preset is None else as_type("preset", preset, str)
     conduct = Conduct(**take_options(Conduct, given))
     reading = question.ReadingType(**take_options(question.ReadingType, given))
     settings = take_options(question.Spec, given)
     refuse_unknown(question, given, question.ReadingType, Conduct, question.Spec)
-    if conduct.track:
+    if conduct.cpus_per_run < 1:
+        raise ArgumentError(f"cpus_per_run must be at least 1, got {conduct.cpus_per_run}")
+    if conduct.track is not None:
         check_tracker(conduct.track)
         if conduct.on != "here":
             raise ArgumentError("--track follows runs that train here; leave out --on, or leave out --track")

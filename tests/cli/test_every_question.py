@@ -100,7 +100,9 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
         "'no-such-name'": names | {question.compared: ["no-such-name"]},
     }
     if "reference" in options(question.ReadingType):
-        refused[f"the reference 'elsewhere' is not among {usual}"] = names | {"reference": "elsewhere"}
+        refused[f"the reference 'elsewhere' is not compared; the names are {usual}"] = names | {
+            "reference": "elsewhere"
+        }
     for message, chosen in refused.items():
         with pytest.raises(ArgumentError, match=message):
             library.compare(name, **chosen)
@@ -158,5 +160,5 @@ def test_a_reading_that_no_longer_fits_is_refused(posembed, tmp_path: Path) -> N
 
 def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"question": "riddles"}')
-    with pytest.raises(RunFolderError, match="holds runs of the question 'riddles'; this version has no page"):
+    with pytest.raises(RunFolderError, match="holds runs of the question 'riddles', which this version does not know"):
         library_page(tmp_path)

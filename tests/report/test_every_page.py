@@ -149,7 +149,7 @@ def test_a_comparison_shows_its_table_in_python_and_in_a_notebook(name: str, tmp
     folder = folder_of(tmp_path, results)
     comparison = Comparison(question, folder.path, results, question.summarise(results))
     text, fragment = repr(comparison), comparison._repr_html_()
-    (table,) = comparison.tables()
+    table, *_ = comparison.tables()
     assert table.title in text
     assert f"<h3>{table.title}</h3>" in fragment
     for row in table.rows:

@@ -66,9 +66,11 @@ def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
     losses = answer(summary_of(results))[0]
     assert "the highest is that of zero" in losses
     assert "one run per table, so no interval" in losses
-    assert "failed from normal-0.5." in losses
+    assert f"with normal-0.5 failed (seed 0: {FAILURE})" in losses
     assert "95%" not in " ".join(PAGE.answer(summary_of(results)))
-    assert answer(summary_of([init_run("zero", 0, failure=FAILURE)])) == ["Training failed from zero."]
+    assert answer(summary_of([init_run("zero", 0, failure=FAILURE)])) == [
+        f"Training with zero failed (seed 0: {FAILURE})."
+    ]
     (only,) = answer(summary_of([init_run("zero", 1.4)]))
     assert "that of zero, 1.398 nats." in only
 
@@ -81,7 +83,8 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
     runs += [init_run("normal-0.5", 1.7), init_run("normal-0.5", 0, seed=1, failure=failure)]
     runs += [init_run("sinusoidal", 0, seed=seed, failure=failure) for seed in range(2)]
     text = " ".join(answer(summary_of(runs)))
-    assert "failed from normal-0.5 in 1 of 2 runs and sinusoidal." in text
+    assert "A run with normal-0.5 failed and is left out" in text
+    assert "Training with sinusoidal failed" in text
     assert "uncertain with xavier and normal-0.5, which share only one seed" in text
     only = [run for run in runs if run.spec.init != "zero"]
     text = " ".join(answer(summary_of(only)))
@@ -173,7 +176,7 @@ def test_where_the_heads_look_is_shown_by_table(tmp_path: Path) -> None:
 
 def test_a_page_of_runs_that_all_failed_or_have_no_tables(tmp_path: Path) -> None:
     folder = save_inits(tmp_path / "failed", [init_run("zero", 0, failure=FAILURE)])
-    assert "Training failed from zero." in text_of(write_report(folder.path))
+    assert "Training with zero failed" in text_of(write_report(folder.path))
     folder = save_inits(tmp_path / "bare", init_runs_of({"zero": 1.4}))
     for file in (folder.path / "tables").iterdir():
         file.unlink()

@@ -71,7 +71,9 @@ class InputLayer(nn.Module):
             ArgumentError: a side for a model that has only one.
             CheckpointError: no such model, a model of another family, or files that cannot be read.
         """
-        declared = cls.declaration
+        declared = getattr(cls, "declaration", None)
+        if declared is None:
+            raise ArgumentError(f"{cls.__name__} is a base of input layers; call from_checkpoint of a model's layer")
         if side and "{side}" not in declared.prefix:
             raise ArgumentError(f"{cls.__name__} belongs to models of one side; got side={side!r}: leave it out")
         weights = cls._open(source)

@@ -112,9 +112,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         Raises:
             ArgumentError: an unknown preset.
         """
-        if (preset or self.preset) not in self.presets:
-            raise ArgumentError(f"unknown preset {preset!r}; known are {', '.join(self.presets)}")
-        return merged(self.presets[preset or self.preset], given)
+        name = self.preset if preset is None else preset
+        if name not in self.presets:
+            raise ArgumentError(f"unknown preset {name!r}; known are {', '.join(self.presets)}")
+        return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
         """Checks what is compared, before any data is loaded.
@@ -129,7 +130,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             self.check_name(name)
         wanted = getattr(reading, "reference", None)
         if wanted not in (None, *names):
-            raise ArgumentError(f"the reference {wanted!r} is not among {', '.join(names)}; add it to them")
+            raise ArgumentError(
+                f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it to them"
+            )
         self.check_reading(reading)
 
     def check_name(self, name: str) -> None:

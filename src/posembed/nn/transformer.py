@@ -88,7 +88,8 @@ class Encoder(_Stack):
 class Decoder(_Stack):
     """``layers`` DecoderLayers that share one encoding, and a LayerNorm after the last. Called as an ``Attention``.
 
-    With a cache (``new_cache``), token by token gives what the whole text gives.
+    With a cache (``new_cache``), token by token gives what the whole text gives, unless the length of the text decides
+    how positions are read (RoPE with a scaling, stretched tables): then give the final ``text_length`` at every step.
     """
 
     LAYER = DecoderLayer

@@ -28,6 +28,8 @@ from posembed.report.labels import label_line_ends
 from posembed.report.words import listed, number
 from posembed.statistics import Estimate
 
+LONGEST = 28
+"""Letters of a name at the end of a line; a longer one, such as a path, loses its beginning."""
 ROOM = 0.07
 """How far a text in the plot should be from every line, as a share of the height."""
 
@@ -79,6 +81,7 @@ def line_chart(
         (last[line.name], line.name if last[line.name] <= top else f"{line.name} ↑ {number(last[line.name])}", line)
         for line in whole
     ]
+    ends = [(value, text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}", line) for value, text, line in ends]
     figure, axes = lines_sheet(330, title=title, below=below, names=[text for _, text, _ in ends])
     if logarithmic:
         axes.set_xscale("log", base=2)

@@ -65,7 +65,7 @@ def test_the_runs_differ_in_the_start_and_nothing_else(specs: list[InitSpec], co
 def test_runs_that_cannot_be(shared: InitSpec, corpus: Corpus) -> None:
     with pytest.raises(ArgumentError, match="unknown initial values 'gaussian'"):
         runs_of(shared, ["zero", "gaussian"], 1)
-    with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not among zero"):
+    with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not compared; the names are zero"):
         runs_of(shared, ["zero"], 1, reference="xavier")
     with pytest.raises(ArgumentError, match="at least one init and one seed"):
         runs_of(shared, ["zero"], 0)

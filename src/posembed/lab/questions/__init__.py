@@ -28,5 +28,7 @@ def question_of(folder: Path) -> Question:
 
     name = "cost" if os.path.exists(folder / OF_COST) else read_settings(folder)["question"]
     if name not in QUESTIONS:
-        raise RunFolderError(f"{folder} holds runs of the question {name!r}; this version has no page for it")
+        raise RunFolderError(
+            f"{folder} holds runs of the question {name!r}, which this version does not know; another version wrote it"
+        )
     return QUESTIONS[name]

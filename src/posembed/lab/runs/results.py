@@ -184,7 +184,12 @@ class RunFolder(Generic[SpecT]):
         for file in files:
             try:
                 results.append(result_from_json(file.read_text(encoding="utf-8"), self.kind))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except TypeError as error:  # a field is missing, or unknown
+                raise RunFolderError(
+                    f"another version of posembed wrote {file} ({error}); read the folder with that version, or choose "
+                    "another --out. Nothing was changed"
+                ) from error
+            except (OSError, ValueError, KeyError, AttributeError) as error:
                 raise RunFolderError(
                     f"{file} is not a run ({error}); nothing was changed. "
                     f"Repair or delete it: the other {len(files) - 1} stay, and its run is trained again"

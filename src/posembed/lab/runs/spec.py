@@ -8,8 +8,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -54,12 +55,14 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
         item = get_args(kind)[0]
         if isinstance(value, str) and item is str:
             value = [part.strip() for part in value.split(",") if part.strip()]
-        if isinstance(value, Sequence) and not isinstance(value, str):
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(as_type(name, part, item) for part in value)
-    elif kind is Path and isinstance(value, str):
+    elif kind is Path and isinstance(value, str | Path) and value != "":
         return Path(value)
-    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    elif kind is str and isinstance(value, str | Path):
+        return str(value)
+    elif kind in (int, float) and isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
+        return kind(value)  # numpy's numbers too
     elif isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
         return value
     words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}

@@ -30,18 +30,18 @@ def cosine(value: float) -> str:
     return f"{round(value, 2) + 0:.2f}".replace("-", MINUS)  # + 0: no minus sign before a zero
 
 
-BECAME: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("scale", "scale_before", "{:.3g}".format),
-    ("after", "scale_after", "{:.3g}".format),
-    ("moved", "moved", "{:.3g}".format),
-    ("times its scale", "moved_times", number),
-    ("cosine to before", "cosine", cosine),
-    ("rank", "effective_rank_before", "{:.1f}".format),
-    ("rank after", "effective_rank_after", "{:.1f}".format),
-    ("neighbours", "neighbour_cosine_before", cosine),
-    ("neighbours after", "neighbour_cosine_after", cosine),
+BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
+    ("scale", "scale_before", "{:.3g}".format, 5),
+    ("after", "scale_after", "{:.3g}".format, 6),
+    ("moved", "moved", "{:.3g}".format, 7),
+    ("times its scale", "moved_times", number, 1),
+    ("cosine to before", "cosine", cosine, 2),
+    ("rank", "effective_rank_before", "{:.1f}".format, 8),
+    ("rank after", "effective_rank_after", "{:.1f}".format, 3),
+    ("neighbours", "neighbour_cosine_before", cosine, 9),
+    ("neighbours after", "neighbour_cosine_after", cosine, 4),
 )
-"""What became of the rows: head, field of the row, format."""
+"""What became of the rows: head, field of the row, format, rank of the column."""
 
 
 class InitsPage(QuestionPage[InitSummary]):
@@ -64,8 +64,11 @@ class InitsPage(QuestionPage[InitSummary]):
     def main_table(self, summary: InitSummary) -> Table:
         reference = summary.reference
         columns: list[Column] = [
-            (Cell("loss", rank=1), lambda row: estimate_cell(row.loss, loss_number)),
-            (Cell("perplexity", rank=9), lambda row: estimate_cell(row.loss and row.loss.exp())),
+            (
+                Cell("loss", rank=1),
+                lambda row: estimate_cell(row.loss, loss_number) if row.seeds else Cell("failed", kind="failed"),
+            ),
+            (Cell("perplexity", rank=9), lambda row: estimate_cell(row.loss and row.loss.exp(), missing="")),
         ]
         if any(row.versus_reference for row in summary.rows):
             columns += [
@@ -81,18 +84,32 @@ class InitsPage(QuestionPage[InitSummary]):
         if summary.loss is not None:
             columns.append((Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4), steps_cell))
         return table_of(
-            trained(summary),
+            best_first(summary),
             f"Held-out loss after {summary.steps:,} steps, nats per token: lower is better",
             f"In windows of the training length of {summary.train_length:,}; differences are paired by seed.",
             *columns,
             first=self.first,
         )
 
+    def main_tables(self, summary: InitSummary) -> list[Table]:
+        return [self.main_table(summary), self.what_became(summary)]
+
+    def what_became(self, summary: InitSummary) -> Table:
+        def became(field: str, write: Callable[[float], str]) -> Callable[[InitRow], Cell]:
+            return lambda row: estimate_cell(getattr(row, field), write, missing="none", write_interval=lambda _: "")
+
+        return table_of(
+            trained(summary),
+            "What became of the rows",
+            "Scale: the root mean square. Moved: how far, absolutely and relative to the initial scale. Cosine: of "
+            "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
+            "of consecutive rows.",
+            *((Cell(head, rank=rank), became(field, write)) for head, field, write, rank in BECAME),
+            first=self.first,
+        )
+
     def tables(self, summary: InitSummary) -> list[Table]:
         rows = trained(summary)
-
-        def became(field: str, write: Callable[[float], str]) -> Callable[[InitRow], Cell]:
-            return lambda row: estimate_cell(getattr(row, field), write, missing="none")
 
         steps = table_of(
             [] if summary.loss is None else rows,
@@ -104,16 +121,7 @@ class InitsPage(QuestionPage[InitSummary]):
             ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
             first=self.first,
         )
-        what_became = table_of(
-            rows,
-            "What became of the rows",
-            "Scale: the root mean square. Moved: how far, absolutely and relative to the initial scale. Cosine: of "
-            "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
-            "of consecutive rows.",
-            *((head, became(field, write)) for head, field, write in BECAME),
-            first=self.first,
-        )
-        return [steps, what_became, published_table(summary)]
+        return [steps, self.what_became(summary), published_table(summary)]
 
     def figures(self, summary: InitSummary) -> Iterable[Picture]:
         """Yields differences of losses, since every table sees the same text by seed, and steps."""

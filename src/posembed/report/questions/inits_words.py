@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 from posembed.lab.questions.inits import InitRow, InitSummary
-from posembed.report.words import interval, listed, number, runs_per, signed
+from posembed.report.words import failures, interval, listed, number, runs_per, signed
 from posembed.statistics import Estimate
 
 Outcome = Literal["lower", "higher", "not significant", "unknown"]
@@ -36,12 +36,7 @@ def answer(summary: InitSummary) -> list[str]:
 
 def _losses(summary: InitSummary) -> str:
     rows = [(row, row.loss) for row in best_first(summary) if row.loss is not None]
-    failed = [
-        row.name + (f" in {len(row.failures)} of {len(row.failures) + len(row.seeds)} runs" if row.seeds else "")
-        for row in summary.rows
-        if row.failures
-    ]
-    left_out = f" Training failed from {listed(failed)}." if failed else ""
+    left_out = "".join(f" {sentence}" for sentence in failures(summary.rows))
     if not rows:
         return left_out.strip()
     (best, lowest), (last, highest) = rows[0], rows[-1]
