@@ -106,8 +106,6 @@ class Prepared:
                 results = sweep(self.specs, self.task, self.folder, self.accelerator, tracked)
         else:
             results = sweep(self.specs, self.task, self.folder, self.accelerator, watcher)
-        if self.accelerator.is_main_process:
-            self.folder.keep_reading(self.reading)
         summary = self.question.summarise(results, self.reading)
         return Comparison(self.question, self.folder.path, results, summary)
 
@@ -216,7 +214,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     question.check(names, conduct.seeds, reading)
     task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
-    folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec)
+    folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec, reading)
     tracking = tracking_folder(folder.path)
     accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from posembed.lab.runs.spec import options
+from posembed.lab.runs.spec import options, split_names
 
 
 def folder(path: str | Path) -> Path:
@@ -26,22 +26,12 @@ def folder(path: str | Path) -> Path:
     return Path(path)
 
 
-def names(text: str) -> list[str]:
-    """Parses "rope, alibi" to ["rope", "alibi"]."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def out(help: str) -> Any:
-    """Returns the option --out."""
-    return typer.Option(help=help, parser=folder, metavar="PATH")
-
-
 def numbers(kind: type[int] | type[float], example: str) -> Callable[[str], tuple[Any, ...]]:
     """Returns a parser of numbers joined by commas."""
 
     def parse(text: str) -> tuple[Any, ...]:
         try:
-            return tuple(kind(number) for number in names(text))
+            return tuple(kind(number) for number in split_names(text))
         except ValueError:
             what = "whole numbers" if kind is int else "numbers"
             raise typer.BadParameter(f"expected {what} joined by commas, such as {example}; got {text!r}") from None
@@ -53,8 +43,7 @@ PARSERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     Path: (folder, "PATH"),
     tuple[int, ...]: (numbers(int, "128,256"), "N,N,..."),
     tuple[float, ...]: (numbers(float, "1,1.5"), "X,X,..."),
-    list[str]: (names, "NAME,NAME,..."),
-    tuple[str, ...]: (lambda text: tuple(names(text)), "NAME,NAME,..."),
+    tuple[str, ...]: (str, "NAME,NAME,..."),  # ``take_options`` splits it
 }
 """How Typer reads the types it does not know: parser and metavar."""
 

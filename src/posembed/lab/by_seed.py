@@ -6,16 +6,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from posembed.lab.runs.results import RunResult
+from posembed.lab.runs.spec import MeasuredT
 from posembed.statistics import Estimate, estimate, paired_difference, shares
 
-MeasuredT = TypeVar("MeasuredT")
-
 FEWEST_ALIKE = 6
-"""With fewer documents that all differ by the same amount, the interval is unknown: n equal signs have a chance of
-2^(1 - n)."""
+"""The fewest documents for an interval if all differ by the same amount: n equal signs have a chance of 2^(1 - n)."""
 
 
 class BySeed(Generic[MeasuredT]):

@@ -29,7 +29,7 @@ class Cell:
     kind: str = ""
     """How it looks: "words", "muted", "good", "bad", or the kind of a verdict."""
     rank: int = 0
-    """In a head: a terminal that is too narrow leaves out the columns of the highest rank first."""
+    """The rank of a head's column: a narrow terminal leaves out the highest ranks first."""
 
 
 @dataclass(frozen=True)

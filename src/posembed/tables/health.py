@@ -22,7 +22,7 @@ from posembed.tables.suspects import (
 )
 
 TOKEN_RATIO = 3.0
-"""At three times the tokens' norm, position makes up nine tenths of the variance of token + position."""
+"""The largest ratio to the tokens' norm: at 3, position makes up nine tenths of the variance of token + position."""
 
 SHOWN = 4
 """The largest number of rows whose values a figure lists."""

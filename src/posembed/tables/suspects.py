@@ -17,8 +17,8 @@ WINDOW = 8
 enough that the marks of a few rows cannot move their median."""
 
 FEWEST_DIMENSIONS = 32
-"""With fewer dimensions no row is called outlying or never trained: chance alone makes rows look alike (two random
-rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
+"""The fewest dimensions for calling a row outlying or never trained: with fewer, chance alone makes rows look alike
+(two random rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
 
 SIGMAS = 6
 """Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""

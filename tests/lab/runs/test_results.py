@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from posembed import RunFolderError
+from posembed.lab.question import Compared
 from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult, read_settings, result_from_json
 
@@ -101,3 +102,11 @@ def test_folders_that_cannot_be_used(tmp_path: Path, spec: LengthSpec) -> None:
     (tmp_path / "settings.json").write_text("{")
     with pytest.raises(RunFolderError, match="is damaged"):
         RunFolder(tmp_path, LengthSpec).prepare(spec)
+
+
+def test_how_runs_are_summarised_is_kept_before_the_first_run_trains(spec: LengthSpec, tmp_path: Path) -> None:
+    RunFolder(tmp_path, LengthSpec, Compared(reference="rope")).prepare(spec)
+    assert RunFolder(tmp_path, LengthSpec).reading(Compared) == Compared(reference="rope")
+    with pytest.raises(RunFolderError, match="other settings"):  # a command that is refused changes nothing
+        RunFolder(tmp_path, LengthSpec, Compared(reference="none")).prepare(dataclasses.replace(spec, steps=99))
+    assert RunFolder(tmp_path, LengthSpec).reading(Compared) == Compared(reference="rope")

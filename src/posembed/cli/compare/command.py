@@ -39,7 +39,7 @@ def command_of(question: Question) -> Callable[..., None]:
 def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
     has_presets = question.presets_help is not None
     return [
-        parameter(question.compared, list[str], question.names_help, shown=",".join(question.usual)),
+        parameter(question.compared, tuple[str, ...], question.names_help, shown=",".join(question.usual)),
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
         *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),

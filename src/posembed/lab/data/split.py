@@ -11,7 +11,7 @@ from posembed.lab.data.documents import Document
 
 HELD_OUT_SHARE = 0.1
 DOCUMENTS_TO_SPLIT_BY = 20
-"""With fewer documents, the end of each is held out instead of whole documents."""
+"""The fewest documents for holding out whole ones; below that, the end of each is held out."""
 LONG_LINE = 40
 """Bytes. Shorter lines often repeat by chance."""
 

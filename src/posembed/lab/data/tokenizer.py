@@ -36,7 +36,7 @@ class Bytes:
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """As ``Loaded.bytes_of``: one byte per token, and one for the end."""
+        """Returns the bytes per token, like ``Loaded.bytes_of``: one each, and one for the end."""
         return np.ones(len(text.encode()) + 1, dtype=np.uint8)
 
 

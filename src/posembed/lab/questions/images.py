@@ -75,7 +75,7 @@ class ImageRow(Row):
     accuracy: dict[int, Estimate]
     """Empty if every run failed."""
     difference: dict[int, Difference]
-    """To the reference; empty for the reference itself."""
+    """The accuracy minus the reference's, by side; empty for the reference itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

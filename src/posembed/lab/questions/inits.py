@@ -33,7 +33,7 @@ class TableValues(Generic[ValueT]):
     moved: ValueT
     """The root mean square of what training added to the rows."""
     cosine: ValueT | None
-    """Between the whole table before and after training."""
+    """The cosine of the whole table before and after training."""
     effective_rank_before: ValueT
     effective_rank_after: ValueT
     neighbour_cosine_before: ValueT | None
@@ -46,7 +46,7 @@ class InitMeasurements(TableValues[float]):
     """The loss, and the table before and after training. None where a table of zeros has no direction or scale."""
 
     loss: float
-    """In nats per token, on held-out text in windows of the training length."""
+    """The loss on held-out text in windows of the training length, in nats per token."""
     bytes_per_token: float | None
 
     @property
@@ -62,7 +62,7 @@ class InitSpec(LanguageSpec):
 
     encoding: str = "learned"
     init: str = ""
-    """As in ``initial_table``."""
+    """The name of the initial values, which ``initial_table`` reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +78,9 @@ class InitRow(TableValues[Estimate | None], Row):
     """One kind of initial values. Intervals are over seeds; None where nothing was measured."""
 
     loss: Estimate | None
-    """On held-out text at the training length, in nats per token."""
+    """The loss on held-out text at the training length, in nats per token."""
     versus_reference: Estimate | None
-    """That loss minus the reference's, paired by seed; None for the reference itself."""
+    """The loss minus the reference's, paired by seed; None for the reference itself."""
     steps: Estimate | None
     """Steps to the summary's loss; None unless every run reached it."""
     steps_reached: int
@@ -95,7 +95,7 @@ class InitSummary(Summary):
     train_length: int
     steps: int
     losses: dict[int, float]
-    """By seed: the training loss to which ``InitRow.steps`` are counted. Each seed trains on other text."""
+    """The training loss to which ``InitRow.steps`` are counted, by seed: each seed trains on other text."""
     rows: tuple[InitRow, ...]
 
     @property

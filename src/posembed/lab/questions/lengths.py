@@ -128,7 +128,7 @@ class LengthRow(Row):
     ratio: ByLength
     versus_reference: ByLength
     repeat_gain: ByLength
-    """In nats per token, by the number of tokens between a passage and its repetition."""
+    """The gain in nats per token, by the number of tokens between a passage and its repetition."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,9 +44,9 @@ class Classified:
     """Measurements on the held-out examples."""
 
     right: tuple[int, ...]
-    """By document: how many of its examples were classified correctly."""
+    """The number of correctly classified examples, by document."""
     examples: tuple[int, ...]
-    """By document: how many examples it has."""
+    """The number of examples, by document."""
     classes: dict[str, int]
     """The number of examples of each class."""
     macro_f1: float

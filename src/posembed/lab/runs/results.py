@@ -98,9 +98,11 @@ class RunFolder(Generic[SpecT]):
     file whole: whatever one process does, and however it dies, the others lose nothing.
     """
 
-    def __init__(self, path: str | Path, kind: type[SpecT]) -> None:
+    def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
+        """``asked`` is how a command summarises the runs; ``prepare`` keeps it for the page."""
         self.path = Path(path)
         self.kind = kind
+        self.asked = asked
         self.settings_file = self.path / "settings.json"
         self.reading_file = self.path / "reading.json"
 
@@ -148,13 +150,11 @@ class RunFolder(Generic[SpecT]):
                 f"{self.path} holds runs made with other settings ({'; '.join(differ)}); "
                 "use the same settings to continue, or another --out"
             )
+        if self.asked is not None:
+            write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
 
     def _result_files(self) -> list[Path]:
         return sorted((self.path / "results").glob("[!.]*.json"))
-
-    def keep_reading(self, reading: Any) -> None:
-        """Keeps how the runs are summarised, for ``posembed report``."""
-        write_text(self.reading_file, json.dumps(dataclasses.asdict(reading)) + "\n")
 
     def reading(self, kind: type[Any]) -> Any:
         """Returns how the last command summarised the runs; the defaults if none has finished.

@@ -43,6 +43,11 @@ def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     return taken
 
 
+def split_names(text: str) -> list[str]:
+    """Splits names at commas: "rope, alibi" -> ["rope", "alibi"]."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def as_type(name: str, value: Any, hint: Any) -> Any:
     """Returns a value as its option's type: lists as tuples, texts of names split at commas, whole floats as floats.
 
@@ -54,7 +59,7 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         if isinstance(value, str) and item is str:
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = split_names(value)
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(as_type(name, part, item) for part in value)
     elif kind is Path and isinstance(value, str | Path) and value != "":
@@ -86,7 +91,7 @@ class TrainingSpec:
     encoding: str = ""
     seed: int = 0
     train_length: int
-    """In tokens."""
+    """The tokens of a training sequence."""
     layers: int = option("Number of layers.", MODEL)
     width: int = option("Width of the model.", MODEL)
     heads: int = option("Number of attention heads.", MODEL)
