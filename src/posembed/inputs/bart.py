@@ -10,7 +10,8 @@ from torch import nn
 
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import TextInput, TokenEmbedding
-from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one, require_probability
+from posembed.layers.base import require_at_least_one, require_probability
+from posembed.layers.learned import LearnedPositionalEmbedding
 
 
 class BartInput(TextInput):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import TextInput, TokenEmbedding
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, Weights
-from posembed.layers.learned import LearnedPositionalEmbedding, require_probability
+from posembed.layers.base import require_probability
+from posembed.layers.learned import LearnedPositionalEmbedding
 
 
 class BertInput(TextInput):

@@ -15,7 +15,8 @@ from posembed.errors import CheckpointError
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import TextInput, TokenEmbedding
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, Weights
-from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
+from posembed.layers.base import require_at_least_one
+from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.layout import TableLayout
 
 

@@ -11,7 +11,8 @@ from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
 from posembed.inputs.weights import FAIRSEQ_PAD_ID, Weights
 from posembed.kernels import Norm, lookup
-from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
+from posembed.layers.base import require_at_least_one
+from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.parameters import fill_
 from posembed.positions.checks import check_mask, check_offset, require_integers
 from posembed.positions.from_layout import consecutive, require_fit

@@ -22,7 +22,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, projected
 from posembed.layers.parameters import fill_
 from posembed.layers.rolling import ring_sinusoids
-from posembed.layers.score_bias import Formula, ScoreBias, wide
+from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -111,8 +111,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
             raise ArgumentError(
                 f"max_len must be at least {2 * FITTED_FROM}, for a line to be fitted beyond; got {max_len}"
             )
-        if heads < 1 or dim < 1 or dim % heads:
-            raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
+        require_divisible(dim, heads)
         if not 0 <= heads_without < heads:
             raise ArgumentError(
                 f"heads_without must leave one of the {heads} heads a position, and be at least 0; got {heads_without}"

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.positions.checks import require_whole
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 
 if TYPE_CHECKING:
@@ -48,9 +49,6 @@ class PositionEncoding(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
-        self._refuse_forward()
-
-    def _refuse_forward(self) -> NoReturn:
         raise ArgumentError(
             f"{type(self).__name__} cannot be called by itself: a model calls at_input, before_queries_keys, "
             "at_queries_keys and, on the result of in_layer, at_scores, each in its place (docs/layers.md)"
@@ -150,12 +148,21 @@ class PositionEncoding(nn.Module):
 
 
 class InputEncoding(PositionEncoding):
-    """An encoding that adds rows to the input: the contract "input"."""
+    """An encoding that adds rows to the input: the contract "input".
 
-    dim: int
-    dropout: float
+    Args:
+        dim: width D.
+        dropout: applied after the sum in training.
+    """
+
     rows: Callable[..., Tensor]
     """Position ids (...) -> their rows (..., D)."""
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        require_at_least_one(dim=dim)
+        require_probability(dropout)
+        self.dim, self.dropout = dim, dropout
 
     def forward(
         self,
@@ -176,13 +183,7 @@ class InputEncoding(PositionEncoding):
         """
         return self._added(x, self.rows(self._ids(x, position_ids, offset)))
 
-    def at_input(
-        self,
-        x: Float[Tensor, "B L D"],
-        position_ids: Integer[Tensor, "... L"],
-        *,
-        text_length: int | Tensor | None = None,
-    ) -> Float[Tensor, "B L D"]:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
 
@@ -211,14 +212,8 @@ class RotationEncoding(PositionEncoding):
         raise NotImplementedError
 
     def at_queries_keys(
-        self,
-        q: Float[Tensor, "... H Lq d"],
-        k: Float[Tensor, "... Hk Lk d"],
-        q_positions: Integer[Tensor, "... Lq"],
-        k_positions: Integer[Tensor, "... Lk"],
-        *,
-        text_length: int | Tensor | None = None,
-    ) -> tuple[Float[Tensor, "... H Lq e"], Float[Tensor, "... Hk Lk e"]]:
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         for x, position_ids in ((q, q_positions), (k, k_positions)):
             require_heads_fit(x, position_ids)
             require_text_length(text_length, x.shape[-2], batch=x.shape[0] if x.dim() == 4 else 1)
@@ -264,3 +259,17 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
             f"side by side without W_v; got {tuple(both.shape)}"
         )
     return both
+
+
+def require_at_least_one(**sizes: int) -> None:
+    """Raises ArgumentError for a size that is not a whole number from 1, under the name that the user knows."""
+    for name, size in sizes.items():
+        require_whole(size, name)
+        if size < 1:
+            raise ArgumentError(f"{name} must be at least 1; got {size}")
+
+
+def require_probability(dropout: float) -> None:
+    """Raises ArgumentError unless dropout is in [0, 1]."""
+    if not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")

@@ -18,7 +18,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
-from posembed.tables.resize_text import two_digit_rows
+from posembed.tables.resize_methods import two_digit_rows
 
 METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding
+from posembed.layers.base import InputEncoding, require_at_least_one
 from posembed.layers.parameters import copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
 from posembed.positions.from_layout import consecutive
-from posembed.tables.fill import initial_rows
+from posembed.tables.fill import initial_rows, root_mean_square
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.resize import resize_table
-from posembed.tables.scale import warn_if_far_apart
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
+
+FAR_APART = 20
+"""The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -55,21 +58,17 @@ class LearnedPositionalEmbedding(InputEncoding):
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         check_ids: bool = True,
     ) -> None:
-        super().__init__()
-        require_at_least_one(max_len=max_len, dim=dim)
-        require_probability(dropout)
+        super().__init__(dim, dropout)
+        require_at_least_one(max_len=max_len)
         if layout.prefix or layout.tail or layout.grid:
             raise ArgumentError(f"a sequence has no prefix, tail or grid; got {layout}. Use LearnedGridEmbedding")
-        self.max_len, self.dim, self.dropout = max_len, dim, dropout
+        self.max_len, self.layout, self.check_ids = max_len, layout, check_ids
         self.init, self.std = init if isinstance(init, str) else "given", std
-        self.layout, self.check_ids = layout, check_ids
         self.weight = nn.Parameter(torch.empty(layout.rows(max_len), dim))
         self._fill(init)
 
     def reset_parameters(self) -> None:
         """Draws a new table."""
-        if self.init == "given":
-            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
 
     def forward(
@@ -113,8 +112,18 @@ class LearnedPositionalEmbedding(InputEncoding):
         return changed
 
     def check_scale(self, x: Tensor) -> None:
-        """Warns if the tokens x and the table differ so much in scale that one drowns the other in the sum."""
-        warn_if_far_apart(x, self.weight[self.layout.front :], stacklevel=2)
+        """Warns if the scales of the tokens x and the table differ by more than ``FAR_APART`` and none is zero."""
+        try:
+            token_scale, row_scale = root_mean_square(x), root_mean_square(self.weight[self.layout.front :])
+        except RuntimeError:  # vmap and fake tensors have no values to look at
+            return
+        if max(token_scale, row_scale) > FAR_APART * min(token_scale, row_scale) > 0:
+            warnings.warn(
+                f"the tokens have scale {token_scale:.3g} and the rows of their positions {row_scale:.3g} (root mean "
+                f"squares), so early in training the {'positions' if token_scale > row_scale else 'tokens'} are "
+                "drowned. Choose the table's std, or the tokens' scale, so that the two are alike",
+                stacklevel=2,
+            )
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
@@ -188,16 +197,3 @@ class LearnedPositionalEmbedding(InputEncoding):
             f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
             f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
         ]
-
-
-def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError for a size below 1, under the name that the user knows."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ArgumentError(f"{name} must be at least 1; got {size}")
-
-
-def require_probability(dropout: float) -> None:
-    """Raises ArgumentError unless dropout is in [0, 1]."""
-    if not 0 <= dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")

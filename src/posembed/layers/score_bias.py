@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, ScoreMod
+from posembed.layers.base import PositionEncoding, ScoreMod, require_at_least_one
 from posembed.positions.checks import as_int64, require_whole
 from posembed.torch_internals import is_being_recorded
 
@@ -29,6 +29,12 @@ def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def require_divisible(dim: int, heads: int) -> None:
+    """Raises ArgumentError unless a width divides into heads."""
+    if heads < 1 or dim < 1 or dim % heads:
+        raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
+
+
 class ScoreBias(PositionEncoding):
     """A bias added to the scores q k / sqrt(d) before the softmax. Subclasses define the formula.
 
@@ -38,9 +44,7 @@ class ScoreBias(PositionEncoding):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        require_whole(heads, "heads")
-        if heads < 1:
-            raise ArgumentError(f"{type(self).__name__} needs at least one head, got {heads}")
+        require_at_least_one(heads=heads)
         self.heads = heads
 
     of_distance_alone = False

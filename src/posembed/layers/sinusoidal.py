@@ -8,7 +8,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from posembed.layers.base import InputEncoding
-from posembed.layers.learned import require_probability
 from posembed.tables.fill import check_even, sinusoids
 
 
@@ -32,11 +31,9 @@ class SinusoidalPositionalEmbedding(InputEncoding):
     def __init__(
         self, dim: int, *, scale: float = 1.0, base: float = 10000.0, interleaved: bool = True, dropout: float = 0.0
     ) -> None:
-        super().__init__()
         check_even(dim)
-        require_probability(dropout)
-        self.dim, self.scale, self.base, self.interleaved = dim, scale, base, interleaved
-        self.dropout = dropout
+        super().__init__(dim, dropout)
+        self.scale, self.base, self.interleaved = scale, base, interleaved
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D), float32, of position_ids (...)."""

@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding
-from posembed.layers.learned import require_probability
+from posembed.layers.grid import PatchEncoding
 from posembed.layers.parameters import copy_with
-from posembed.positions.checks import check_positions
 from posembed.tables.fill import sinusoids
 
 
@@ -34,7 +32,7 @@ def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] |
     return torch.cat([sinusoids(places[:, axis], dim // 2) for axis in (1, 0)], dim=1)
 
 
-class SinusoidalGridEmbedding(InputEncoding):
+class SinusoidalGridEmbedding(PatchEncoding):
     """Adds to each patch the sinusoids of its column and row, then applies dropout. It has no weights.
 
     Args:
@@ -60,15 +58,13 @@ class SinusoidalGridEmbedding(InputEncoding):
         scale: float = 1.0,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        require_probability(dropout)
+        super().__init__(dim, dropout)
         if min(grid) < 1 or special < 0 or (extent is not None and min(extent) <= 0):
             raise ArgumentError(
                 "grid must be (height, width), each at least 1, special at least 0 and extent above 0; got "
                 f"{grid}, {special} and {extent}"
             )
-        self.grid, self.dim, self.special, self.extent, self.scale = grid, dim, special, extent, scale
-        self.dropout = dropout
+        self.grid, self.special, self.extent, self.scale = grid, special, extent, scale
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
     def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
@@ -91,11 +87,5 @@ class SinusoidalGridEmbedding(InputEncoding):
             PositionError: an index past the grid.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
-        ids = self._ids(x, position_ids, offset)
         rows = self.rows().to(x.device, x.dtype)
-        if position_ids is None and not isinstance(offset, Tensor) and offset == 0 and x.shape[1] != len(rows):
-            raise ArgumentError(
-                f"x must be (B, {len(rows)}, D={self.dim}), {self.special} special tokens and {self.grid[0]} x "
-                f"{self.grid[1]} patches; got {tuple(x.shape)}. Build another layer, or pass position_ids"
-            )
-        return self._added(x, F.embedding(check_positions(ids, len(rows)), rows))
+        return self._add(x, rows, position_ids, offset, self.grid, "Call on_grid((height, width)) of these images")

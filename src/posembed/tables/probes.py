@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from posembed.tables.rows import float64_rows
+from posembed.tables.layout import float64_rows
 
 if TYPE_CHECKING:
     from sklearn.model_selection import KFold

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout
-from posembed.tables.resize_grid import GRID_METHODS
-from posembed.tables.resize_text import TEXT_METHODS
-from posembed.tables.rows import table_rows
+from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
 
 DEFAULT_TEXT_METHOD = "tile"
 WHY_TEXT_METHOD = "it keeps every old row, and in a sentence encoder linear interpolation was worse at all lengths"
