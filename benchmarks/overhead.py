@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.kernels.memory import on_large_pages
+from posembed.kernels.pieces import on_large_pages
 from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings

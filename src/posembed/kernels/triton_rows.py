@@ -17,8 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posembed.kernels.dropout import STEPS
-from posembed.kernels.plain import Request
+from posembed.kernels.plain import STEPS, Request
 
 MAX_WIDTH = 1 << 16
 """The widest row that one program holds."""
@@ -203,16 +202,13 @@ def forward(request: Request) -> Tensor:
     return out
 
 
-def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
-    """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
-
-    ``sparse`` is as in ``pieces.backward``.
-    """
+def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Returns the wanted gradients of tokens, positions, types, weight and bias, as ``pieces.backward`` does."""
     with torch.cuda.device_of(grad):
         dx, weight, bias = _through_norm(grad.contiguous(), request)
         tokens, positions, types = request.tokens, request.positions, request.types
         found = [
-            _of_tokens(dx, request, sparse=sparse) if wanted[0] else None,
+            _of_tokens(dx, request) if wanted[0] else None,
             _of_positions(dx, request) if positions is not None and wanted[1] else None,
             _of_types(dx, request) if types is not None and wanted[2] else None,
             weight,
@@ -249,9 +245,9 @@ def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None
     return dx, weight, bias
 
 
-def _of_tokens(dx: Tensor, request: Request, *, sparse: bool) -> Tensor:
+def _of_tokens(dx: Tensor, request: Request) -> Tensor:
     ids, padding_idx = request.token_ids, request.padding_idx
-    if sparse:
+    if request.sparse:
         rows = dx * request.scale
         return rows if padding_idx is None else rows.masked_fill((ids == padding_idx)[..., None], 0)
     return _sums_by_id(dx, ids, request.tokens, padding_idx, request.scale)

@@ -92,9 +92,6 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     return run
 
 
-# Positions: each in lowest .. max_len - 1, where lowest is negative if padding has a row.
-
-
 def _which_is_not_held(ids: Tensor, max_len: int, lowest: int) -> Exception:
     least, greatest = (int(extreme) for extreme in ids.aminmax())
     return no_row(greatest if greatest >= max_len else least, max_len)
@@ -117,9 +114,6 @@ def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> T
     return _check_positions(as_int64(position_ids, "position_ids"), max_len, lowest)
 
 
-# Offsets: the number of earlier tokens.
-
-
 def _which_is_negative(offset: int | Tensor) -> Exception:
     least = offset.min().item() if isinstance(offset, Tensor) else offset
     return ArgumentError(f"offset counts the tokens that came before: 0, 1, 2, ...; got {least}")
@@ -129,7 +123,7 @@ _check_offset = _checked("no offset is negative", lambda offset: (offset >= 0).a
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """Returns an offset (a number, or integers () or (B,)), checked not to be negative. Tensors become int64."""
+    """Returns the number of earlier tokens (a number, or () or (B,)), checked not to be negative, tensors as int64."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:
@@ -139,9 +133,6 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
     if offset < 0:
         raise _which_is_negative(offset)
     return offset
-
-
-# Texts: each position stands within its own text.
 
 
 _check_within = _checked(
@@ -155,16 +146,8 @@ _check_within = _checked(
 
 
 def check_within(position_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Returns position_ids (int64), each of them checked to be below its text's length, which broadcasts."""
+    """Returns position_ids (int64), each checked to be below its text's length, which broadcasts."""
     return _check_within(position_ids - lengths) + lengths
-
-
-# Masks: 1 for a token, 0 for padding, and at least one token in every row.
-
-
-def _is_mask(mask: Tensor) -> Tensor:
-    ones = mask == 1
-    return (ones | (mask == 0)).all() & ones.any(dim=-1).all()
 
 
 def _what_is_no_mask(mask: Tensor) -> Exception:
@@ -175,11 +158,15 @@ def _what_is_no_mask(mask: Tensor) -> Exception:
             "mask (0 and -inf) becomes one by mask == 0"
         )
     rows = (mask == 0).all(dim=-1).nonzero().flatten().tolist()
-    which = f"row {rows[0]} of the mask is" if mask.dim() > 1 else "the mask is"
-    return ArgumentError(f"{which} nothing but padding: there is no token to number. Leave that sequence out")
+    row = f"row {rows[0]} of " if mask.dim() > 1 else ""
+    return ArgumentError(f"{row}the mask holds only padding, and each text needs a token. Leave that text out")
 
 
-_check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _what_is_no_mask)
+_check_mask = _checked(
+    "a mask is 0 or 1 with a token in each row",
+    lambda mask: ((mask == 1) | (mask == 0)).all() & (mask == 1).any(dim=-1).all(),
+    _what_is_no_mask,
+)
 
 
 def check_mask(mask: Tensor) -> Tensor:
@@ -189,9 +176,6 @@ def check_mask(mask: Tensor) -> Tensor:
     if mask.dim() not in (1, 2):
         raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {tuple(mask.shape)}")
     return _check_mask(mask).bool() if mask.shape[-1] else mask.bool()
-
-
-# Packed sequences: cu_seqlens (S + 1,) holds the start of each sequence and the end of the last.
 
 
 def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:

@@ -1,4 +1,4 @@
-"""Position ids from the layout of the tokens: consecutive, padded or packed."""
+"""Position ids from the layout of the tokens: consecutive, padded, packed, or divided among processes."""
 
 from __future__ import annotations
 
@@ -155,3 +155,35 @@ def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "
     changes = torch.zeros_like(segment_ids, dtype=torch.bool)
     changes[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
     return places - torch.where(changes, places, 0).cummax(-1).values
+
+
+def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,).
+
+    The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
+    """
+    return _shard(length, rank, world_size, device, (rank,))
+
+
+def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Returns the ids of an early piece and of the late piece that mirrors it: (L / world_size,).
+
+    Of 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask gives every
+    process the same work.
+    """
+    return _shard(length, rank, world_size, device, (rank, 2 * world_size - 1 - rank))
+
+
+def _shard(
+    length: int, rank: int, world_size: int, device: torch.device | str | None, numbers: tuple[int, ...]
+) -> Tensor:
+    """Returns the ids of the pieces with these numbers, of equal pieces of which each process has as many."""
+    pieces = len(numbers) * world_size
+    if not 0 <= rank < world_size:
+        raise ArgumentError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
+    if length % pieces:
+        raise ArgumentError(
+            f"a sequence of {length} does not divide into {pieces} equal pieces for world_size={world_size}; "
+            f"pad it to {length + -length % pieces}"
+        )
+    return torch.arange(length, device=device).view(pieces, length // pieces)[list(numbers)].flatten()
