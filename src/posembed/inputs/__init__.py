@@ -11,18 +11,18 @@ Parameters of text layers have the model's own names, so that a layer put into a
 The state dict holds weights and nothing else.
 """
 
-from posembed.inputs.bart import BartInput as BartInput
-from posembed.inputs.bart import OPTInput as OPTInput
-from posembed.inputs.bart import WhisperDecoderInput as WhisperDecoderInput
 from posembed.inputs.base import Declaration as Declaration
-from posembed.inputs.bert import BertInput as BertInput
-from posembed.inputs.bert import RobertaInput as RobertaInput
-from posembed.inputs.fairseq import ConvS2SInput as ConvS2SInput
-from posembed.inputs.fairseq import TransformerInput as TransformerInput
-from posembed.inputs.gpt import CLIPTextInput as CLIPTextInput
-from posembed.inputs.gpt import GPT1Input as GPT1Input
-from posembed.inputs.gpt import GPT2Input as GPT2Input
 from posembed.inputs.text import TextInput as TextInput
 from posembed.inputs.text import TokenEmbedding as TokenEmbedding
+from posembed.inputs.text_models import BartInput as BartInput
+from posembed.inputs.text_models import BertInput as BertInput
+from posembed.inputs.text_models import CLIPTextInput as CLIPTextInput
+from posembed.inputs.text_models import ConvS2SInput as ConvS2SInput
+from posembed.inputs.text_models import GPT1Input as GPT1Input
+from posembed.inputs.text_models import GPT2Input as GPT2Input
+from posembed.inputs.text_models import OPTInput as OPTInput
+from posembed.inputs.text_models import RobertaInput as RobertaInput
+from posembed.inputs.text_models import TransformerInput as TransformerInput
+from posembed.inputs.text_models import WhisperDecoderInput as WhisperDecoderInput
 from posembed.inputs.vit import DeiTInput as DeiTInput
 from posembed.inputs.vit import ViTInput as ViTInput

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
-from posembed.inputs.weights import Weights
 from posembed.layers.grid import LearnedGridEmbedding
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class ViTInput(InputLayer):
             "projection.weight": ("embeddings.patch_embeddings.projection.weight",),
             "projection.bias": ("embeddings.patch_embeddings.projection.bias",),
         },
-        settings={"image_size": ("image_size",), "dropout": ("hidden_dropout_prob",)},
     )
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token",)
 
@@ -90,11 +88,11 @@ class ViTInput(InputLayer):
         return [*cls.special_tokens, *cls.declaration.keys]
 
     @classmethod
-    def _arguments(cls, weights: Weights, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
         tensors["position_embeddings.weight"] = tensors["position_embeddings.weight"].squeeze(0)
         dim, channels, *patch_size = tensors["projection.weight"].shape
         sizes = {"image_size": 224, "patch_size": patch_size, "dim": dim, "channels": channels}
-        return {**sizes, **super()._arguments(weights, tensors)}
+        return {**sizes, **super()._arguments(config, tensors)}
 
 
 class DeiTInput(ViTInput):
