@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
 from posembed.kernels import Norm, lookup
-from posembed.layers.base import require_at_least_one
+from posembed.layers.base import fill_
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.parameters import fill_
-from posembed.positions.checks import check_mask, check_offset, require_integers
+from posembed.positions.checks import check_mask, check_offset, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.torch_internals import is_as_written, runs_forward_alone
@@ -184,7 +183,7 @@ class TextInput(InputLayer):
         present = _present(token_ids, offset, mask, self.uncounted_id)
         if present is None:
             return None, offset
-        require_fit(*token_ids.shape, None, offset)
+        require_fit(len(token_ids), token_ids.shape[1], None, offset)
         earlier = check_offset(offset)
         earlier = earlier[..., None] if isinstance(earlier, Tensor) else earlier
         padding = 0 if self._table.layout.pad_row is None else PADDING

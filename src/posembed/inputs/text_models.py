@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from posembed.errors import CheckpointError
 from posembed.inputs.base import Declaration
 from posembed.inputs.text import FAIRSEQ_PAD_ID, TextInput, TokenEmbedding
-from posembed.layers.base import require_at_least_one, require_probability
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.tables.layout import TableLayout
 
 

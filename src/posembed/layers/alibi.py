@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posembed.layers.base import require_at_least_one
 from posembed.layers.score_bias import Formula, ScoreBias
+from posembed.positions.checks import require_at_least_one
 
 
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:

@@ -13,21 +13,23 @@ A model calls the places. Called by itself, an encoding follows one of four cont
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import require_whole
+from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
+LayerT = TypeVar("LayerT", bound=nn.Module)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
 
@@ -166,12 +168,14 @@ class InputEncoding(PositionEncoding):
 
     def forward(
         self,
-        x: Float[Tensor, "B L D"],
+        x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
         position_ids: Integer[Tensor, "... L"] | None = None,
         *,
         offset: int | Tensor = 0,
     ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, L, D), then applies dropout in training: (B, L, D).
+
+        A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
@@ -181,11 +185,15 @@ class InputEncoding(PositionEncoding):
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
             PositionError: a position without a row.
         """
-        return self._added(x, self.rows(self._ids(x, position_ids, offset)))
+        return self._added(x, self._rows_of(x, position_ids, offset))
 
     def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
+
+    def _rows_of(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+        """Returns the rows to add to x, (L, D) or (B, L, D), after checking that all fit."""
+        return self.rows(self._ids(x, position_ids, offset))
 
     def _require_input(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[-1] != self.dim:
@@ -261,15 +269,27 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     return both
 
 
-def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError for a size that is not a whole number from 1, under the name that the user knows."""
-    for name, size in sizes.items():
-        require_whole(size, name)
-        if size < 1:
-            raise ArgumentError(f"{name} must be at least 1; got {size}")
+@torch.no_grad()
+def fill_(parameter: Tensor, values: Tensor) -> None:
+    """Copies values, of the parameter's whole shape, into it. In a sharded one each process keeps its shard.
+
+    Every process computes all values and those of the first process count, so that random values agree.
+    """
+    values = values.to(parameter.device, parameter.dtype)
+    data = parameter.data
+    if type(data) is not Tensor:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if isinstance(data, DTensor):
+            values = distribute_tensor(values.contiguous(), data.device_mesh, data.placements)
+    parameter.copy_(values)
 
 
-def require_probability(dropout: float) -> None:
-    """Raises ArgumentError unless dropout is in [0, 1]."""
-    if not 0 <= dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
+def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
+    """Returns a copy of a layer in which these parameters have other values, of any shape."""
+    changed = copy.deepcopy(layer)
+    for name, values in parameters.items():
+        old = getattr(layer, name)
+        values = values.detach().to(old.device, old.dtype)
+        setattr(changed, name, nn.Parameter(values, requires_grad=old.requires_grad))
+    return changed

@@ -145,7 +145,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             ids = torch.maximum(ids, check_positions(ids.clamp(max=self.max_len - 1), self.max_len))
         lengths = text_lengths(ids, text_length)
         if text_length is not None and not isinstance(text_length, Tensor):
-            ids = check_within(ids, lengths)  # in a batch with lengths of its own, what lies beyond is padding
+            ids = check_within(ids, text_length)  # in a batch with lengths of its own, what lies beyond is padding
         return extended_rows(self.weight, ids, lengths, method=self.method)
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:

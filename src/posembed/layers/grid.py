@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import InputEncoding, require_at_least_one
-from posembed.layers.parameters import copy_with, fill_
-from posembed.positions.checks import check_positions
+from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.positions.checks import check_positions, require_at_least_one
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table

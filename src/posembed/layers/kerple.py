@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.layers.parameters import fill_
+from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 SMALLEST = 0.01

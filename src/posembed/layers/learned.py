@@ -12,16 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, require_at_least_one
-from posembed.layers.parameters import copy_with, fill_
-from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
+from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
 from posembed.tables.fill import initial_rows, root_mean_square
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
+    from jaxtyping import Float
 
 FAR_APART = 20
 """The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
@@ -70,30 +69,6 @@ class LearnedPositionalEmbedding(InputEncoding):
     def reset_parameters(self) -> None:
         """Draws a new table."""
         self._fill(self.init)
-
-    def forward(
-        self,
-        x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
-        position_ids: Integer[Tensor, "... L"] | None = None,
-        *,
-        offset: int | Tensor = 0,
-    ) -> Float[Tensor, "B L D"]:
-        """Adds rows to x (B, L, D), then applies dropout: (B, L, D).
-
-        For integer x (B, L), such as token ids, returns the rows alone, (B, L, D), without dropout.
-
-        Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
-            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
-
-        Raises:
-            PositionError: a position without a row.
-            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
-        """
-        if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
-            self._require_input(x)
-            return self._added(x, self.consecutive_rows(x.shape[1], offset))
-        return super().forward(x, position_ids, offset=offset)
 
     def table(self) -> Tensor:
         return self.weight
@@ -160,6 +135,12 @@ class LearnedPositionalEmbedding(InputEncoding):
             raise no_row(offset + length - 1, self.max_len)
         start = self.layout.front + offset
         return self.weight[start : start + length].clone()
+
+    def _rows_of(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+        if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
+            self._require_input(x)
+            return self.consecutive_rows(x.shape[1], offset)
+        return super()._rows_of(x, position_ids, offset)
 
     def _slices_rows(self) -> bool:
         """Returns whether ``consecutive_rows`` gives what ``rows`` does; a subclass may have changed only one."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import RotationEncoding, require_at_least_one
-from posembed.layers.parameters import fill_
+from posembed.layers.base import RotationEncoding, fill_
+from posembed.positions.checks import require_at_least_one
 
 if TYPE_CHECKING:
     from jaxtyping import Float

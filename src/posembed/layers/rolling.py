@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, PositionEncoding, projected, require_at_least_one
-from posembed.layers.parameters import fill_
-from posembed.positions.checks import as_int64
+from posembed.layers.base import InputEncoding, PositionEncoding, fill_, projected
+from posembed.positions.checks import as_int64, require_at_least_one
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["sinusoidal", "normal"]

@@ -37,12 +37,16 @@ class RotaryScaling:
     def __post_init__(self) -> None:
         if self.factor is not None and self.factor < 1:
             raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {self.factor:g}")
-        if self.original_length is not None:
-            require_whole(self.original_length, "original_length, which comes before the factor,")
-            if self.original_length < 2:
-                raise ArgumentError(
-                    f"original_length is the length of training, at least 2; got {self.original_length}"
-                )
+        original = 2 if self.original_length is None else self.original_length
+        require_whole(original, "original_length, which comes before the factor,")
+        if original < 2:
+            raise ArgumentError(f"original_length is the length of training, at least 2; got {original}")
+
+    def _require_above(self, high: str, low: str) -> None:
+        if not 0 < getattr(self, low) < getattr(self, high):
+            raise ArgumentError(
+                f"{high} must be above {low}, both above 0; got {getattr(self, high):g} and {getattr(self, low):g}"
+            )
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         """Returns the frequencies (..., d/2) for texts that are ``factor`` times longer, from those of training."""
@@ -116,10 +120,7 @@ class YarnScaling(RotaryScaling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.beta_slow < self.beta_fast:
-            raise ArgumentError(
-                f"beta_fast must be above beta_slow, both above 0; got {self.beta_fast:g} and {self.beta_slow:g}"
-            )
+        self._require_above("beta_fast", "beta_slow")
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         pairs = len(frequencies)
@@ -134,9 +135,9 @@ class YarnScaling(RotaryScaling):
         return frequencies / factor * interpolated + frequencies * (1 - interpolated)
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        factor, attention_factor = self._factor(length), self.attention_factor
-        if attention_factor is None:
-            attention_factor = 0.1 * (factor.log() if isinstance(factor, Tensor) else math.log(factor)) + 1.0
+        factor = self._factor(length)
+        own = 0.1 * (factor.log() if isinstance(factor, Tensor) else math.log(factor)) + 1.0
+        attention_factor = own if self.attention_factor is None else self.attention_factor
         return self.formula(frequencies, factor, base), attention_factor
 
 
@@ -156,11 +157,7 @@ class Llama3Scaling(RotaryScaling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.low_frequency_factor < self.high_frequency_factor:
-            raise ArgumentError(
-                "high_frequency_factor must be above low_frequency_factor and both above 0, got "
-                f"{self.high_frequency_factor:g} and {self.low_frequency_factor:g}"
-            )
+        self._require_above("high_frequency_factor", "low_frequency_factor")
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         low, high = self.low_frequency_factor, self.high_frequency_factor

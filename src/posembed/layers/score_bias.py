@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, ScoreMod, require_at_least_one
-from posembed.positions.checks import as_int64, require_whole
+from posembed.layers.base import PositionEncoding, ScoreMod
+from posembed.positions.checks import as_int64, require_at_least_one, require_whole
 from posembed.torch_internals import is_being_recorded
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ class ScoreBias(PositionEncoding):
         k_length = q_length if k_length is None else k_length
         require_whole(q_length, "q_length")
         require_whole(k_length, "k_length")
-        if q_length < 0:
-            raise ArgumentError(f"q_length counts tokens and cannot be negative; got {q_length}")
-        if q_length > k_length:
-            raise ArgumentError(f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}")
+        if not 0 <= q_length <= k_length:
+            raise ArgumentError(f"q_length must be 0 .. k_length, the number of all tokens, {k_length}; got {q_length}")
         positions = torch.arange(k_length, device=self._device() if device is None else device)
         return self.at_scores(positions[k_length - q_length :], positions)
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.layers.base import copy_with
 from posembed.layers.grid import PatchEncoding
-from posembed.layers.parameters import copy_with
 from posembed.tables.fill import sinusoids
 
 

@@ -46,6 +46,20 @@ def require_whole(number: object, name: str) -> None:
         raise ArgumentError(f"{name} must be a whole number; got {number!r}")
 
 
+def require_at_least_one(**sizes: int) -> None:
+    """Raises ArgumentError for a size that is not a whole number from 1, under the name that the user knows."""
+    for name, size in sizes.items():
+        require_whole(size, name)
+        if size < 1:
+            raise ArgumentError(f"{name} must be at least 1; got {size}")
+
+
+def require_probability(dropout: float) -> None:
+    """Raises ArgumentError unless dropout is in [0, 1]."""
+    if not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
+
+
 def no_row(position: int, max_len: int) -> PositionError:
     """Returns the error for a position that a table does not hold."""
     held = f"position {position} has no row: this table holds positions 0 to {max_len - 1} (max_len={max_len})."
@@ -135,19 +149,15 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
     return offset
 
 
-_check_within = _checked(
+check_within = _checked(
     "every position is within its text",
-    lambda excess: (excess < 0).all(),
-    lambda excess: ArgumentError(
-        f"text_length counts all tokens of a text, so it is above every position; got one {int(excess.max()) + 1} "
-        "too small"
+    lambda ids, length: (ids < length).all(),
+    lambda ids, length: ArgumentError(
+        f"text_length counts all tokens of a text, so it is above every position; got {length} for position "
+        f"{int(ids.max())}"
     ),
 )
-
-
-def check_within(position_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Returns position_ids (int64), each checked to be below its text's length, which broadcasts."""
-    return _check_within(position_ids - lengths) + lengths
+"""(position_ids int64 (...), length) -> the same ids, each checked to be below the length of its text."""
 
 
 def _what_is_no_mask(mask: Tensor) -> Exception:
