@@ -1,4 +1,4 @@
-"""Problems of a table, as findings that a user can act on, and the tests of rows that they come from.
+"""Problems of a table, as findings that a user can act on, and the tests of rows (N, D) that they come from.
 
 The thresholds are wide on purpose: a finding should be worth a person's time, and a sound table has none. Those
 from real tables were read off all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked.
@@ -18,8 +18,7 @@ from posembed.tables.layout import TableLayout, table_rows
 from posembed.tables.similarity import neighbour_cosine
 
 WINDOW = 8
-"""The number of rows on either side that a row is compared with: few enough to follow a drift along the table, and
-enough that the marks of a few rows cannot move their median."""
+"""The number of rows on either side that a row is compared with: few enough to follow a drift along the table."""
 
 FEWEST_DIMENSIONS = 32
 """The fewest dimensions for calling a row outlying or never trained: with fewer, chance alone makes rows look alike
@@ -101,26 +100,22 @@ def check_table(
     """
     if token_norm is not None and not token_norm > 0:
         raise ArgumentError(f"token_norm is the mean norm of the token rows, above 0; got {token_norm}")
-    rows = table_rows(table).detach().to("cpu", torch.float64)
-    length = layout.length(len(rows))
+    return tuple(_findings(table_rows(table).detach().to("cpu", torch.float64), layout, token_norm))
+
+
+def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> Iterator[Finding]:
     finite = rows.isfinite().all(dim=1)
-    places = layout.front + finite[layout.front : layout.front + length].nonzero()[:, 0]
-    return (*_not_finite(~finite), *_findings(rows[places], places, token_norm))
-
-
-def _not_finite(broken: Tensor) -> Iterator[Finding]:
-    if broken.any():
+    places = torch.arange(layout.front, layout.front + layout.length(len(rows)))
+    if not finite.all():
         yield Finding(
             "not finite",
-            tuple(broken.nonzero()[:, 0].tolist()),
-            f"NaN or infinity in {int(broken.sum())} of {len(broken)} rows",
+            tuple((~finite).nonzero()[:, 0].tolist()),
+            f"NaN or infinity in {int((~finite).sum())} of {len(rows)} rows",
             "Every sequence that reads one of them becomes NaN.",
             "Go back to a checkpoint from before training diverged, or overwrite these rows.",
         )
-
-
-def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterator[Finding]:
-    """Yields the problems of finite position rows (n, D); places (n,) are their row numbers in the table."""
+    places = places[finite[places]]
+    rows = rows[places]
     dead = dead_rows(rows)
     if dead.any():
         largest = rows[dead].norm(dim=1).max().item()
@@ -181,9 +176,6 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
 def _listed(values: Tensor) -> str:
     shown = ", ".join(f"{value:.2f}" for value in values[:SHOWN].tolist())
     return shown + (" ..." if len(values) > SHOWN else "")
-
-
-# The tests, one a function: rows (N, D) in float64 -> (N,).
 
 
 def dead_rows(rows: Tensor) -> Tensor:

@@ -123,11 +123,7 @@ TableLayout.DEIT = TableLayout(prefix=2)
 
 
 def table_rows(table: Tensor) -> Tensor:
-    """Returns a view of the rows (N, D) of a table (N, D) or (1, N, D) of a floating dtype.
-
-    Raises:
-        ArgumentError: another shape or dtype, or no rows at all.
-    """
+    """Returns a view of the rows (N, D) of a floating table (N, D) or (1, N, D); ArgumentError for anything else."""
     rows = table[0] if table.dim() == 3 and len(table) == 1 else table
     if rows.dim() != 2 or 0 in rows.shape or not rows.is_floating_point():
         raise ArgumentError(
@@ -140,8 +136,7 @@ def table_rows(table: Tensor) -> Tensor:
 def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
     """Returns the rows (N, D) of a table (N, D) or (1, N, D) in float64 on the CPU, detached.
 
-    Raises:
-        ArgumentError: a table that ``table_rows`` rejects, fewer rows than ``at_least``, NaN or infinity.
+    It raises ArgumentError for a table that ``table_rows`` rejects, with too few rows, or with NaN or infinity.
     """
     rows = table_rows(table).detach().to("cpu", torch.float64)
     if len(rows) < at_least:

@@ -121,26 +121,6 @@ def mean_row(rows: Tensor, length: int) -> Tensor:
     return torch.cat([rows[:length], new])
 
 
-TEXT_METHODS: Mapping[str, TextMethod] = {
-    "truncate": truncate,
-    "tile": tile,
-    "linear": partial(interpolate, mode="linear", align_corners=False),
-    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
-    "cubic": partial(interpolate, mode="cubic", align_corners=False),
-    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
-    "stretch": stretch,
-    "hierarchical": hierarchical,
-    "random": random_rows,
-    "mean": mean_row,
-    # The same under common names.
-    "longformer": tile,
-    "long-clip": partial(stretch, keep=20),
-    "bert4keras": partial(hierarchical, alpha=0.4),
-    "open-clip": partial(interpolate, mode="linear", align_corners=False),
-}
-"""The names of ``method=`` for a table of positions in a line."""
-
-
 def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
     """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges (align_corners False).
 
@@ -167,21 +147,35 @@ def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> 
     return resized[0].permute(1, 2, 0)
 
 
-_BICUBIC = partial(interpolate_grid, mode="bicubic", antialias=False)
-_BICUBIC_ANTIALIAS = partial(interpolate_grid, mode="bicubic", antialias=True)
-_BILINEAR = partial(interpolate_grid, mode="bilinear", antialias=False)
-_BILINEAR_ANTIALIAS = partial(interpolate_grid, mode="bilinear", antialias=True)
+TEXT_METHODS: Mapping[str, TextMethod] = {
+    "truncate": truncate,
+    "tile": tile,
+    "linear": partial(interpolate, mode="linear", align_corners=False),
+    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
+    "cubic": partial(interpolate, mode="cubic", align_corners=False),
+    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
+    "stretch": stretch,
+    "hierarchical": hierarchical,
+    "random": random_rows,
+    "mean": mean_row,
+    # The same under common names.
+    "longformer": tile,
+    "long-clip": stretch,
+    "bert4keras": hierarchical,
+    "open-clip": partial(interpolate, mode="linear", align_corners=False),
+}
+"""The names of ``method=`` for a table of positions in a line."""
 
 GRID_METHODS: Mapping[str, GridMethod] = {
-    "bicubic": _BICUBIC,
-    "bicubic-antialias": _BICUBIC_ANTIALIAS,
-    "bilinear": _BILINEAR,
-    "bilinear-antialias": _BILINEAR_ANTIALIAS,
+    "bicubic": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "bicubic-antialias": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
+    "bilinear-antialias": partial(interpolate_grid, mode="bilinear", antialias=True),
     "dinov2": dinov2_grid,
     # The same under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
-    "timm": _BICUBIC_ANTIALIAS,
-    "open-clip": _BICUBIC_ANTIALIAS,
-    "vit": _BICUBIC,
-    "siglip2": _BILINEAR_ANTIALIAS,
+    "timm": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "open-clip": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "vit": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "siglip2": partial(interpolate_grid, mode="bilinear", antialias=True),
 }
 """The names of ``method=`` for a table whose rows are a grid."""
