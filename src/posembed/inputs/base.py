@@ -41,6 +41,7 @@ class Declaration:
             ``projection`` widens narrow token rows.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the result is zero at padding.
+        family: what is known of the models' position table; not an argument.
     """
 
     families: tuple[str, ...] | None
@@ -56,13 +57,12 @@ class Declaration:
     projection: str | None = None
     layout: TableLayout | None = None
     zero_padding: bool = False
+    family: Family = field(init=False)
 
-    @property
-    def family(self) -> Family:
-        """What is known of the models' position table."""
-        if self.layout is not None:
-            return Family(line=self.layout, grid=self.layout)
-        return FAMILIES.get(self.families[0] if self.families else "fairseq", Family())
+    def __post_init__(self) -> None:
+        known = FAMILIES.get(self.families[0] if self.families else "fairseq", Family())
+        family = known if self.layout is None else Family(line=self.layout, grid=self.layout)
+        object.__setattr__(self, "family", family)
 
 
 class InputLayer(nn.Module):

@@ -107,7 +107,7 @@ class TextInput(InputLayer):
                 types=None if types is None else types.weight,
                 type_ids=token_type_ids,
                 scale=self.scale,
-                norm=Norm.of(norm) if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) else None,
+                norm=None if norm is None else Norm.of(norm),
                 dropout=fused,
                 padding_idx=tokens.padding_idx,
                 position_padding_idx=None if row_ids is None else positions.layout.pad_row,
@@ -258,13 +258,7 @@ def _only_computes(module: nn.Module) -> bool:
     )
 
 
-def _fused_dropout(
-    tokens: nn.Embedding,
-    positions: LearnedPositionalEmbedding,
-    types: nn.Embedding | None,
-    norm: nn.Module | None,
-    dropout: nn.Module | None,
-) -> float | None:
+def _fused_dropout(tokens: Any, positions: Any, types: Any, norm: Any, dropout: Any) -> float | None:
     """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
 
     They must if a call has effects that a lookup lacks, if an option writes to a table or changes its gradient, if
@@ -276,10 +270,8 @@ def _fused_dropout(
         return None
     if types is not None and (types.padding_idx is not None or types.sparse):
         return None
-    if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) and (
-        norm.normalized_shape != (tokens.embedding_dim,) or norm.eps is None
-    ):
+    if norm is not None and (norm.normalized_shape != (tokens.embedding_dim,) or norm.eps is None):
         return None
     inner = positions.dropout if positions.training else 0.0
-    outer = dropout.p if isinstance(dropout, nn.Dropout) and dropout.training else 0.0
+    outer = dropout.p if dropout is not None and dropout.training else 0.0
     return None if inner and (outer or norm is not None) else inner or outer

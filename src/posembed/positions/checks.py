@@ -189,16 +189,11 @@ def check_mask(mask: Tensor) -> Tensor:
 
 
 def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
-    first, last = int(bounds[0]), int(bounds[-1])
-    if first != 0:
-        return ArgumentError(f"cu_seqlens must start at 0, where the first sequence starts; got {first}")
-    if last != length:
-        return ArgumentError(f"cu_seqlens must end at the length of the packed input, {length}; got {last}")
-    step = int((bounds.diff() <= 0).nonzero()[0])
-    return ArgumentError(
-        f"cu_seqlens must rise; got {int(bounds[step + 1])} after {int(bounds[step])}. Sequences of no tokens "
-        "are left out: cu_seqlens.unique_consecutive()"
-    )
+    got = f"{int(bounds[0])} to {int(bounds[-1])}"
+    if (int(bounds[0]), int(bounds[-1])) == (0, length):
+        at = int((bounds.diff() <= 0).nonzero()[0])
+        got = f"{int(bounds[at + 1])} after {int(bounds[at])}. Leave empty sequences out: unique_consecutive()"
+    return ArgumentError(f"cu_seqlens must rise from 0 to the length of the packed input, {length}; got {got}")
 
 
 _check_bounds = _checked(
