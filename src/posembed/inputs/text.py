@@ -94,7 +94,13 @@ class TextInput(InputLayer):
             )
         token_ids = token_ids.to(torch.int64)
         if token_type_ids is not None:
-            _require_types(types, token_type_ids, token_ids)
+            if types is None:
+                raise ArgumentError("this layer has no token types: leave token_type_ids out")
+            require_integers(token_type_ids, "token_type_ids")
+            if token_type_ids.shape != token_ids.shape:
+                raise ArgumentError(
+                    f"token_type_ids must be (B, L)={tuple(token_ids.shape)}; got {tuple(token_type_ids.shape)}"
+                )
         position_ids, offset = self._place(token_ids, position_ids, offset, mask)
         fused = None if projection is not None else _fused_dropout(tokens, positions, types, norm, dropout)
         if fused is not None:
@@ -214,17 +220,6 @@ def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_i
             f"leave offset out, or pass mask[:, -{length}:]"
         )
     return check_mask(mask)
-
-
-def _require_types(types: nn.Module | None, token_type_ids: Tensor, token_ids: Tensor) -> None:
-    if types is None:
-        raise ArgumentError("this layer has no token types: leave token_type_ids out")
-    require_integers(token_type_ids, "token_type_ids")
-    if token_type_ids.shape != token_ids.shape:
-        raise ArgumentError(
-            f"token_type_ids must be (B, L)={tuple(token_ids.shape)} as token_ids are; "
-            f"got {tuple(token_type_ids.shape)}"
-        )
 
 
 def _position_rows(

@@ -22,13 +22,9 @@ def read_tensors(
 ) -> dict[str, Tensor]:
     """Reads tensors, named as the layer names them, into memory of their own.
 
-    Args:
-        names: the layer's name -> the keys under which models store that tensor, without the prefix that a model
-            with a head puts before all keys (``bert.``, ``model.``), which is found automatically.
-        optional: the layer's names of tensors that not every model has.
-
-    Raises:
-        CheckpointError: files that cannot be read, a missing tensor, or several models.
+    ``names`` maps the layer's name to the keys under which models store that tensor, without the prefix that a model
+    with a head puts before all keys (``bert.``, ``model.``), which is found automatically. Not every model has those
+    in ``optional``.
     """
     required = {name: keys for name, keys in names.items() if name not in optional}
     wanted = ", ".join(" or ".join(keys) for keys in required.values())
@@ -66,12 +62,8 @@ def read_tensors(
 def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, Any]:
     """Reads the config.json of a model that transformers saved, by its folder or hub name.
 
-    Args:
-        families: the model types (``model_type`` of config.json) that have the requested input layer. Keys do not
-            show the type: RoBERTa's are BERT's, but its rows are read differently.
-
-    Raises:
-        CheckpointError: no such model, a model of another family, or files that cannot be read.
+    It must name one of ``families`` as its ``model_type``. Keys do not show the type: RoBERTa's are BERT's, but its
+    rows are read differently.
     """
     if Path(source).is_file():
         open_checkpoint(source)  # a broken file is refused as such

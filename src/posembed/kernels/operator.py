@@ -154,8 +154,7 @@ def _require_shapes(r: Request) -> None:
             continue
         if table is None:
             raise ArgumentError(f"{name}_ids were given without {name}s, the table that they read")
-        fits = ids.shape[-1] == length and (ids.shape[0] == batch if ids.dim() == 2 else ids.dim() == 1)
-        if not fits or (name == "type" and ids.dim() == 1):
+        if ids.shape != (batch, length) and (name == "type" or ids.shape != (length,)):
             raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
     if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
@@ -184,9 +183,7 @@ def _(*arguments: Any) -> Tensor:
 
 
 @torch.library.custom_op(
-    "posembed::lookup_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad, bool[] wanted, {_ARGUMENTS}) -> ({_FIVE})",
+    "posembed::lookup_backward", mutates_args=(), schema=f"(Tensor grad, bool[] wanted, {_ARGUMENTS}) -> ({_FIVE})"
 )
 def _lookup_backward(grad: Tensor, wanted: Sequence[bool], *arguments: Any) -> tuple[Tensor, ...]:
     request = Request(*arguments)

@@ -150,12 +150,7 @@ class PositionEncoding(nn.Module):
 
 
 class InputEncoding(PositionEncoding):
-    """An encoding that adds rows to the input: the contract "input".
-
-    Args:
-        dim: width D.
-        dropout: applied after the sum in training.
-    """
+    """An encoding that adds rows of width ``dim`` to the input, then applies dropout: the contract "input"."""
 
     rows: Callable[..., Tensor]
     """Position ids (...) -> their rows (..., D)."""

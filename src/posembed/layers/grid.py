@@ -16,8 +16,6 @@ from posembed.tables.fill import initial_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
 
-METHOD = "bicubic-antialias"
-
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
@@ -159,7 +157,7 @@ class LearnedGridEmbedding(PatchEncoding):
             height, width = _resized_side(self.height_weight, grid[0]), _resized_side(self.width_weight, grid[1])
             changed = copy_with(self, height_weight=height, width_weight=width)
         else:
-            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, method=METHOD, layout=self.layout))
+            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, layout=self.layout))
         changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
         return changed
 
@@ -174,6 +172,6 @@ class LearnedGridEmbedding(PatchEncoding):
 
 
 def _resized_side(rows: Tensor, length: int) -> Tensor:
-    """Resizes the rows (N, D) of one side of a grid to (length, D), as ``METHOD`` resizes that side of a grid."""
+    """Resizes the rows (N, D) of one side of a grid to (length, D), as that side of a grid is resized."""
     # A grid one high: PyTorch's antialiasing gives wrong rows for one that comes out one wide (2.13, CPU).
-    return resize_table(rows, grid=(1, length), method=METHOD, layout=TableLayout().on_grid(1, len(rows)))
+    return resize_table(rows, grid=(1, length), layout=TableLayout().on_grid(1, len(rows)))

@@ -31,11 +31,7 @@ def require_integers(values: Tensor, name: str) -> None:
 
 
 def as_int64(values: Tensor, name: str) -> Tensor:
-    """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow.
-
-    Raises:
-        ArgumentError: values are not integers.
-    """
+    """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow."""
     require_integers(values, name)
     return values.to(torch.int64)
 
@@ -106,15 +102,10 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     return run
 
 
-def _which_is_not_held(ids: Tensor, max_len: int, lowest: int) -> Exception:
-    least, greatest = (int(extreme) for extreme in ids.aminmax())
-    return no_row(greatest if greatest >= max_len else least, max_len)
-
-
 _check_positions = _checked(
     "every position has a row",
     lambda ids, max_len, lowest: ((ids >= lowest) & (ids < max_len)).all(),
-    _which_is_not_held,
+    lambda ids, max_len, lowest: no_row(int(ids.max() if ids.max() >= max_len else ids.min()), max_len),
 )
 
 

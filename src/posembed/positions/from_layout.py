@@ -59,11 +59,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
 def given_or_consecutive(
     position_ids: Tensor | None, offset: int | Tensor, *, batch: int, length: int, device: torch.device
 ) -> Tensor:
-    """Returns the given ids, or consecutive ones from ``offset``: (L,), (1, L) or (B, L).
-
-    Raises:
-        ArgumentError: ids or offsets that do not fit the input, or both at once.
-    """
+    """Returns the given ids, or consecutive ones from ``offset``, after ``require_fit``: (L,), (1, L) or (B, L)."""
     require_fit(batch, length, position_ids, offset)
     return consecutive(length, offset, device=device) if position_ids is None else position_ids
 
@@ -78,13 +74,8 @@ def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
 def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
     """Returns the number of tokens in each token's text, int64, broadcasting with position_ids: (), (B, 1) or (B, L).
 
-    Args:
-        position_ids: (L,) or (B, L).
-        text_length: a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence
-            if sequences have their own ids.
-
-    Raises:
-        ArgumentError: a length that is not a whole number, or a shape that does not fit.
+    ``text_length`` is a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence if
+    sequences have their own ids.
     """
     if text_length is None:
         if position_ids.numel() == 0:

@@ -56,6 +56,7 @@ def resize_table(
         raise ArgumentError("pass one of length=... (positions in a line) and grid=(height, width) (images)")
     front, positions, tail = layout.split(rows)
     size: Any
+    shape: tuple[int, ...]
     if grid is None:
         if layout.grid is not None:
             raise ArgumentError(
