@@ -1,14 +1,9 @@
 """The whole input layers of known models: token + position (+ type) (+ norm) (+ dropout), in the model's order.
 
-    BertInput RobertaInput      GPT1Input GPT2Input OPTInput     BartInput WhisperDecoderInput
-    CLIPTextInput               ViTInput DeiTInput               TransformerInput ConvS2SInput
-
-Each is a ``Declaration`` of its parts, its keys in checkpoints and its settings. All text layers are called as
+Each is a ``Declaration`` of its parts and of its keys in checkpoints. All text layers are called as
 ``layer(token_ids, *, position_ids=None, offset=0, mask=None, token_type_ids=None)`` -> (B, L, D), see
-``TextInput.forward``, image layers as ``layer(images)``, and all are loaded by ``from_checkpoint(source)``.
-
-Parameters of text layers have the model's own names, so that a layer put into a model is saved with it as before.
-The state dict holds weights and nothing else.
+``TextInput.forward``, image layers as ``layer(images)``, and all are loaded by ``from_checkpoint(source)``. Parameters
+have the model's own names. The state dict holds weights and nothing else.
 """
 
 from posembed.inputs.base import Declaration as Declaration

@@ -5,7 +5,7 @@ From the hub, only the files that hold them are fetched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,9 @@ def read_tensors(
         def find(prefix: str, keys: tuple[str, ...]) -> str | None:
             return next((prefix + key for key in keys if prefix + key in held), None)
 
-        prefixes = [
-            prefix
-            for prefix in _prefixes(held, next(iter(required.values())))
-            if all(find(prefix, keys) for keys in required.values())
-        ]
+        first = next(iter(required.values()))
+        behind = {key.removesuffix(end) for key in held for end in first if f".{key}".endswith(f".{end}")}
+        prefixes = [prefix for prefix in sorted(behind) if all(find(prefix, keys) for keys in required.values())]
         if not prefixes:
             some = ", ".join(list(held)[:4])
             raise CheckpointError(
@@ -97,9 +95,3 @@ def fairseq_settings(path: str | Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; it is not there")
     return open_checkpoint(path).weights[0].settings
-
-
-def _prefixes(keys: Iterable[str], endings: tuple[str, ...]) -> list[str]:
-    """Returns the prefixes before any of these endings: nothing, or names that end in a dot."""
-    endings_found = ((key, ending) for key in keys for ending in endings if f".{key}".endswith(f".{ending}"))
-    return sorted({key.removesuffix(ending) for key, ending in endings_found})

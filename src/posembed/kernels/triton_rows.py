@@ -225,7 +225,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Ten
 
 def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Computes the gradients of the sum of rows, (B, L, D), weight and bias from that of the result."""
-    compute, device = _compute(request), grad.device
+    compute, device = torch.promote_types(request.dtype, torch.float32), grad.device
     weight, bias = (
         None if vector is None else torch.zeros_like(vector, dtype=compute) for vector in (request.weight, request.bias)
     )
@@ -280,10 +280,6 @@ def _sums_by_id(
 _TRITON = {torch.float32: tl.float32, torch.float64: tl.float64, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
-def _compute(request: Request) -> torch.dtype:
-    return torch.promote_types(request.dtype, torch.float32)
-
-
 def _arguments(r: Request) -> list[Tensor | float | None]:
     """Returns the arguments of both kernels: tables, ids and numbers, all contiguous."""
     tensors = (
@@ -303,7 +299,7 @@ def _constants(r: Request) -> dict[str, object]:
     shared = r.position_ids is not None and r.position_ids.dim() == 1
     scaled = r.tokens.dtype
     typed = scaled if r.types is None else torch.promote_types(scaled, r.types.dtype)
-    dtypes = {"COMPUTE": _compute(r), "SCALED": scaled, "TYPED": typed, "SUM": r.dtype}
+    dtypes = {"COMPUTE": torch.promote_types(r.dtype, torch.float32), "SCALED": scaled, "TYPED": typed, "SUM": r.dtype}
     return dict(
         SHARED=shared,
         NORM=r.norm,

@@ -127,8 +127,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
         rows = wide(projected(project, self.weight)).unflatten(-1, (2, self.heads, -1))
-        by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1])
         with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
-        bias = DistanceBias(by_distance * with_position.unsqueeze(-1))
+        bias = DistanceBias(mean_logits_by_distance(rows[:, 0], rows[:, 1]) * with_position.unsqueeze(-1))
         bias.window = self.window
         return bias

@@ -171,10 +171,9 @@ class LearnedPositionalEmbedding(InputEncoding):
         before = len(errors)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
         loaded = state_dict.get(f"{prefix}weight")  # after the hooks, which may change it
-        if len(errors) == before or not isinstance(loaded, Tensor) or loaded.shape == self.weight.shape:
-            return
-        errors[before:] = [
-            f"{prefix}weight is {tuple(loaded.shape)}, and this layer holds {tuple(self.weight.shape)}: "
-            f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
-            f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
-        ]
+        if len(errors) > before and isinstance(loaded, Tensor) and loaded.shape != self.weight.shape:
+            errors[before:] = [
+                f"{prefix}weight is {tuple(loaded.shape)}, and this layer holds {tuple(self.weight.shape)}: "
+                f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
+                f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
+            ]
