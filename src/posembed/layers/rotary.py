@@ -57,7 +57,10 @@ def _turns_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
     """Returns whether the result has x's shape and every token has its own angles."""
     if cos.shape != sin.shape or cos.shape[-2:] != (x.shape[-2], x.shape[-1] // 2):
         return False
-    return torch.broadcast_shapes(cos.shape[:-2], x.shape[:-2]) == x.shape[:-2]
+    leading, of_x = cos.shape[:-2], x.shape[:-2]
+    return len(leading) <= len(of_x) and all(
+        angles in (1, heads) for angles, heads in zip(reversed(leading), reversed(of_x), strict=False)
+    )
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor | None = None) -> Tensor:
