@@ -137,8 +137,7 @@ class YarnScaling(RotaryScaling):
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         factor = self._factor(length)
         own = 0.1 * (factor.log() if isinstance(factor, Tensor) else math.log(factor)) + 1.0
-        attention_factor = own if self.attention_factor is None else self.attention_factor
-        return self.formula(frequencies, factor, base), attention_factor
+        return self.formula(frequencies, factor, base), own if self.attention_factor is None else self.attention_factor
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,6 @@ class LongRopeScaling(RotaryScaling):
                 f"got {len(self.short_factors)} factors"
             )
         short, long = (frequencies / frequencies.new_tensor(each) for each in (self.short_factors, self.long_factors))
-        attention_factor = self.attention_factor
-        if attention_factor is None:
-            attention_factor = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
+        own = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
+        attention_factor = own if self.attention_factor is None else self.attention_factor
         return torch.where(length.unsqueeze(-1) > self.original_length, long, short), attention_factor
