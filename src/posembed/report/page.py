@@ -7,16 +7,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from matplotlib.figure import Figure
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
 from posembed.files import as_bytes, reason, write_whole
-from posembed.report.drawing import Style, svg_for_page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posembed.report.drawing import Style
 
 LARGEST_PAGE = 1 << 28
 
@@ -115,6 +118,8 @@ class Section:
 
 def picture(figure: Figure, *, name: str, described: str, title: str = "", caption: str = "") -> Picture:
     """Returns a figure for a page. ``name`` is unique on the page; ``described`` is for screen readers."""
+    from posembed.report.drawing import svg_for_page  # imports matplotlib, which the terminal does not need
+
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
 
 

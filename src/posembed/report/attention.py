@@ -13,9 +13,9 @@ from torch import Tensor
 from posembed.lab.model.looking import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import load_attention
-from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
-from posembed.report.learned.tables import first_kept
-from posembed.report.page import Picture, Section, picture
+from posembed.report.drawing import MUTED, SERIES, axes_at, fix_ticks, heading, new_figure
+from posembed.report.learned import first_kept
+from posembed.report.page import Picture, picture
 
 COLUMNS = 3
 HOW_TO_READ = (
@@ -30,16 +30,14 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
     """Draws weights (layers, H, L) on logarithmic axes. Dashed: a head that weighs everything it sees equally."""
     layers, _, length = weights.shape
     wide, tall, between, above = 122, 110, 12, 30
-    down = -(-layers // COLUMNS)
-    height = down * (tall + above) + 48
+    height = -(-layers // COLUMNS) * (tall + above) + 48
     figure = new_figure(height)
     everywhere = looking_everywhere(length, window)
     farthest = min(length, window or length) - 1
     for layer in range(layers):
-        across, line = layer % COLUMNS, layer // COLUMNS
-        left, top = 48 + across * (wide + between), above + line * (tall + above)
-        axes = axes_at(figure, left=left, top=top, width=wide, height=tall)
-        axes.set_title(f"layer {layer + 1}", loc="left", fontsize=TEXT - 1, color=INK, pad=5)
+        down, across = divmod(layer, COLUMNS)
+        left, top = 48 + across * (wide + between), above + down * (tall + above)
+        axes = axes_at(figure, left=left, top=top, width=wide, height=tall, title=f"layer {layer + 1}", grid="y")
         axes.plot(_drawn(everywhere), color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
         for head, curve in enumerate(weights[layer]):
             axes.plot(_drawn(curve), color=SERIES[head % len(SERIES)], linewidth=1.3, alpha=0.9)
@@ -50,13 +48,8 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
         fix_ticks(axes.xaxis, [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest])
         fix_ticks(axes.yaxis, [1e-4, 1e-2, 1])
         axes.yaxis.set_major_formatter(FixedFormatter([".01%", "1%", "100%"] if across == 0 else [""] * 3))
-        axes.grid(axis="y", color=RULE, linewidth=0.5)
-    figure.text(48 / WIDTH, 10 / height, "tokens back (log scale)", fontsize=TEXT, color=INK)
+    heading(figure, "tokens back (log scale)", left=48, top=height - 24)
     return figure
-
-
-def attention_section(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Section:
-    return Section("Where the heads look", tuple(attention_pictures(runs, results)), says=HOW_TO_READ)
 
 
 def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
@@ -77,8 +70,7 @@ def sharpest(weights: Tensor) -> str:
     if weights.size(2) < 2:
         return ""
     layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))
-    where = "the token before" if back == 0 else f"the token {back + 1:,} back"
-    share = weights[layer, head, back + 1].item()
+    share, where = weights[layer, head, back + 1].item(), f"the token {back + 1:,} back"
     return f"The sharpest is head {head + 1} of layer {layer + 1}: {share:.0%} of its attention is on {where}."
 
 
