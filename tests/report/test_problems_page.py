@@ -22,7 +22,7 @@ def summary_of(results: list) -> ProblemSummary:
 def test_the_page_answers_first_and_holds_every_run(tmp_path: Path) -> None:
     page = write_report(save_problems(tmp_path, runs(2)).path).read_text(encoding="utf-8")
     order = [
-        "<h1>Which position encoding solves addition past 10 digits?",
+        f"<h1>{QUESTIONS['addition'].asks}</h1>",
         *map(escape, PAGE.answer(summary_of(runs(2)))),
     ]
     order += ["<svg", ">Exact match in percent", "Single tokens of the answers", "What was trained"]

@@ -61,7 +61,7 @@ def table_of(
     title: str,
     says: str,
     *columns: Column,
-    first: str = "",
+    first: str = "encoding",
     name: Callable[[Any], str] = lambda row: row.name,
 ) -> Table:
     """Returns a table with one line per row, written column by column."""
@@ -140,18 +140,8 @@ def render_page(
         sections: shown in this order; those without parts are left out.
         styles: how figures draw the names of table rows; the page shows that colour beside the name.
     """
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            version=__version__,
-            title=title,
-            about=about,
-            answer=answer,
-            sections=[section for section in sections if section.parts],
-            styles=styles or {},
-        )
-    )
+    parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}
+    page = _environment().get_template("page.html").render(version=__version__, title=title, about=about, **parts)
     # The hash tells a page that nobody changed from one that somebody edited.
     return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
 

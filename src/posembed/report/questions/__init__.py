@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.question import Compared, Question, SummaryT
 from posembed.lab.question import Row as SummaryRow
 from posembed.lab.questions import question_of
@@ -42,8 +42,6 @@ OUTCOMES = {
 class QuestionPage(ABC, Generic[SummaryT]):
     """The page of a question that trains models."""
 
-    first = "encoding"
-    """The head above the names."""
     of_each = "encoding"
     """What the runs are counted by: "3 runs per encoding"."""
     loss_unit = "per token"
@@ -51,9 +49,6 @@ class QuestionPage(ABC, Generic[SummaryT]):
     loss_note = ""
     tables_note = ""
     """A sentence below the heading of the learned tables."""
-
-    @abstractmethod
-    def title(self, summary: SummaryT) -> str: ...
 
     @abstractmethod
     def about(self, spec: Any, summary: SummaryT) -> str:
@@ -98,17 +93,23 @@ class QuestionPage(ABC, Generic[SummaryT]):
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
         """Returns the page about a folder as text, the same for the same results."""
         runs = RunFolder(folder, question.Spec)
-        reading = runs.reading(question.ReadingType)
-        if reference is not None:
-            if not isinstance(reading, Compared):
-                raise no_reference(folder, question)
-            reading = dataclasses.replace(reading, reference=reference)
+        if reference is None:
+            reading = runs.reading(question.ReadingType)
+        elif question.ReadingType is Compared:
+            reading = Compared(reference=reference)  # all that the folder keeps, and it may be damaged
+        elif issubclass(question.ReadingType, Compared):
+            reading = dataclasses.replace(runs.reading(question.ReadingType), reference=reference)
+        else:
+            raise no_reference(folder, question)
         question.check_reading(reading)
         results = runs.results()
+        kept = getattr(reading, "reference", None)
+        if results and kept not in (None, reference, *(result.spec.compared for result in results)):
+            raise RunFolderError(f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference")
         summary = question.summarise(results, reading)
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         return render_page(
-            title=self.title(summary),
+            title=question.asks,
             about=self.about(results[0].spec, summary),
             answer=self.answer(summary),
             sections=[
@@ -187,7 +188,7 @@ def by_size(
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
 
-def trained_table(rows: Sequence[SummaryRow], first: str, *extra: Column) -> Table:
+def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
     """Returns the parameters and the number of runs of each name; ``extra``: more columns."""
 
     def runs(row: SummaryRow) -> Cell:
@@ -201,7 +202,6 @@ def trained_table(rows: Sequence[SummaryRow], first: str, *extra: Column) -> Tab
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),
         *extra,
-        first=first,
     )
 
 

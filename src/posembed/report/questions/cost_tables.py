@@ -185,4 +185,5 @@ def _size_table(result: CostResult) -> Table:
         ("parameters", lambda size: f"{size.table:,}"),
         ("of the embeddings", lambda size: share(size.share_of_embeddings)),
         ("of the model", lambda size: share(size.share_of_model)),
+        first="model",
     )

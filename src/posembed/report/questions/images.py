@@ -23,9 +23,6 @@ class ImagesPage(QuestionPage[ImageSummary]):
     loss_unit = "per image"
     tables_note = "Row 0 belongs to the class token, if there is one; the patches follow row by row."
 
-    def title(self, summary: ImageSummary) -> str:
-        return "Which position encodings suit images, and which still work on another grid?"
-
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
         return (
             f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} images of "
@@ -70,7 +67,6 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 failed="failed",
             ),
             (Cell(f"at {far:,}, minus {summary.reference}", rank=2), minus_reference),
-            first=self.first,
         )
 
     def tables(self, summary: ImageSummary) -> list[Table]:
@@ -91,11 +87,9 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
                 "over images; a difference is green or red if it is significant: if neither contains 0.",
                 *map(minus_reference, summary.test_sizes),
-                first=self.first,
             ),
             trained_table(
                 rows,
-                self.first,
                 (Cell("what it is", kind="words"), lambda row: Cell(ENCODINGS[row.name].line, kind="words")),
                 (Cell("on another grid", kind="words"), lambda row: Cell(ENCODINGS[row.name].regridded, kind="words")),
             ),

@@ -57,13 +57,11 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("neighbours after", "neighbour_cosine_after", cosine, 4),
 )
 """What became of the rows: head, field of the row, format, rank of the column."""
+FIRST = "initial values"
 
 
 class InitsPage(QuestionPage[InitSummary]):
-    first, of_each = "initial values", "table"
-
-    def title(self, summary: InitSummary) -> str:
-        return "Which initial values should a learned table start from?"
+    of_each = "table"
 
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
         return (
@@ -100,7 +98,7 @@ class InitsPage(QuestionPage[InitSummary]):
             f"Held-out loss after {summary.steps:,} steps, nats per token: lower is better",
             f"In windows of the training length of {summary.train_length:,}; differences are paired by seed.",
             *columns,
-            first=self.first,
+            first=FIRST,
         )
 
     def main_tables(self, summary: InitSummary) -> list[Table]:
@@ -121,7 +119,7 @@ class InitsPage(QuestionPage[InitSummary]):
             "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
             "of consecutive rows.",
             *((Cell(head, rank=rank), became(field, write)) for head, field, write, rank in BECAME),
-            first=self.first,
+            first=FIRST,
         )
 
     def tables(self, summary: InitSummary) -> list[Table]:
@@ -133,7 +131,7 @@ class InitsPage(QuestionPage[InitSummary]):
             ("steps", steps_cell),
             (f"times {summary.reference}", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
             ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
-            first=self.first,
+            first=FIRST,
         )
         return [steps, self.what_became(summary), published_table(summary)]
 
@@ -310,7 +308,7 @@ def published_table(summary: InitSummary) -> Table:
         ("their epoch", epoch),
         ("our ratio of steps", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
         (Cell("on the loss", kind="words"), lambda row: Cell(on_the_loss(row), kind="words")),
-        first="initial values",
+        first=FIRST,
     )
 
 

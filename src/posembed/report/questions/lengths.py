@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from posembed.lab.questions.lengths import ByLength, LengthRow, LengthSpec, LengthSummary, base_length
+from posembed.lab.questions.lengths import LengthRow, LengthSpec, LengthSummary, base_length
 from posembed.lab.runs.results import RunResult
 from posembed.report.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import NO_POSITION, QuestionPage, by_size, estimate_cell, trained_table, values_table
+from posembed.report.questions import QuestionPage, by_size, estimate_cell, trained_table, values_table
 from posembed.report.words import (
     called,
     ended_at,
@@ -25,7 +26,7 @@ from posembed.report.words import (
     signed,
     up_to,
 )
-from posembed.statistics import INTERVAL, Estimate
+from posembed.statistics import INTERVAL
 
 HOLDS = 1.02
 """An encoding holds if its same-token perplexity past the training length is never above this many times its own at
@@ -38,9 +39,6 @@ CUT = 4
 
 
 class LengthsPage(QuestionPage[LengthSummary]):
-    def title(self, summary: LengthSummary) -> str:
-        return f"How far does each position encoding carry past {summary.train_length:,} tokens?"
-
     def about(self, spec: LengthSpec, summary: LengthSummary) -> str:
         return (
             f"The same small Transformer ({model_size(spec)}), trained on {spec.data} for {spec.steps:,} steps on "
@@ -84,51 +82,40 @@ class LengthsPage(QuestionPage[LengthSummary]):
             ),
             (Cell("chunked", note=f"by {trained:,}", rank=8), chunked),
             reaches_back(summary, rank=4),
-            first=self.first,
         )
 
     def tables(self, summary: LengthSummary) -> list[Table]:
         trained, longest, base = summary.train_length, max(summary.test_lengths), base_length(summary)
         rows, reference = [row for row in best_first(summary) if row.seeds], summary.reference
 
-        def table(
-            title: str,
-            says: str,
-            values: Callable[[Any], ByLength],
-            *more: Column,
-            among: Sequence[LengthRow] = rows,
-            missing: str = NO_POSITION,
-        ) -> Table:
-            columns = by_size(summary.test_lengths, values, trained=trained, missing=missing)
-            return table_of(among, title, says, *columns, *more, first=self.first)
-
+        columns = partial(by_size, summary.test_lengths, trained=trained)
         return [
-            table(
+            table_of(
+                [] if base is None else rows,
                 f"Compared with its own perplexity at {base or 0:,}",
                 "Ratios of the perplexities above, paired by seed: 1 holds, more is worse.",
-                lambda row: row.ratio,
-                among=[] if base is None else rows,
+                *columns(lambda row: row.ratio),
             ),
-            table(
+            table_of(
+                [row for row in rows if row.name != reference],
                 f"Compared with {reference} at the same length",
                 f"Ratios of the perplexities above, paired by seed: below 1 is better than {reference}. A difference "
                 "is significant if its interval excludes 1.",
-                lambda row: row.versus_reference,
-                among=[row for row in rows if row.name != reference],
-                missing="not in both",
+                *columns(lambda row: row.versus_reference, missing="not in both"),
             ),
-            table(
+            table_of(
+                rows,
                 "Perplexity over whole windows",
                 "The usual figure: all tokens in windows that do not overlap. It is lower with longer windows, since "
                 f"fewer tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
-                lambda row: row.perplexity,
+                *columns(lambda row: row.perplexity),
                 (Cell("chunked", note=f"by {trained:,}"), lambda row: estimate_cell(row.chunked[longest])),
             ),
-            table(
+            table_of(
+                [row for row in rows if any(row.bits_per_byte.values())],  # none if the tokenizer loses text
                 "Bits per byte over whole windows",
                 "The same in bits per byte of text, which compares across tokenizers.",
-                lambda row: row.bits_per_byte,
-                among=[row for row in rows if any(row.bits_per_byte.values())],  # none if the tokenizer loses text
+                *columns(lambda row: row.bits_per_byte),
             ),
             table_of(
                 rows if summary.gaps else [],
@@ -137,11 +124,9 @@ class LengthsPage(QuestionPage[LengthSummary]):
                 f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, the first is out of reach.",
                 reaches_back(summary),
                 *by_size(summary.gaps, lambda row: row.repeat_gain, signed),
-                first=self.first,
             ),
             trained_table(
                 best_first(summary),
-                self.first,
                 ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
             ),
         ]
@@ -196,7 +181,7 @@ def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
     ratio, length = worst
     if ratio <= HOLDS:
         return Cell("holds", kind="holds")
-    by = f"{(ratio - 1) * 100:.0f}%" if ratio < 1.995 else f"{times(ratio)} times"
+    by = f"{(ratio - 1) * 100:.0f}%" if ratio < 1.995 else f"{number(ratio)} times"
     return Cell(f"{by} worse{_unless_longest(length, summary)}", kind="worse")
 
 
@@ -204,16 +189,15 @@ def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
     return ended_at(row, row.same_tokens, summary.train_length)
 
 
-def longer_ratios(row: LengthRow, summary: LengthSummary) -> dict[int, Estimate]:
-    """Returns the ratios to the encoding's own perplexity at ``base_length``, past the training length."""
-    return {n: ratio for n, ratio in row.ratio.items() if ratio is not None and n > summary.train_length}
-
-
 def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
-    """Returns the highest of ``longer_ratios`` and its length. NaN counts as infinite."""
+    """Returns the highest ratio to the encoding's own perplexity at ``base_length``, and its length.
+
+    Of the lengths past that of training. NaN counts as infinite.
+    """
     ratios = [
-        (math.inf if math.isnan(estimate.value) else estimate.value, length)
-        for length, estimate in longer_ratios(row, summary).items()
+        (math.inf if math.isnan(ratio.value) else ratio.value, length)
+        for length, ratio in row.ratio.items()
+        if ratio is not None and length > summary.train_length
     ]
     return max(ratios, default=None)
 
@@ -250,13 +234,6 @@ def best_first(summary: LengthSummary) -> list[LengthRow]:
     return sorted(summary.rows, key=key)
 
 
-def times(ratio: float) -> str:
-    """Formats a ratio for a sentence, large ones without decimals: 1.34, 5.9, 21, 250."""
-    if ratio < 1.995 or ratio >= 999.5:
-        return number(ratio)
-    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
-
-
 def _unless_longest(length: int, summary: LengthSummary) -> str:
     return "" if length == max(summary.test_lengths) else f" (at {length:,})"
 
@@ -276,10 +253,10 @@ def _past_training(summary: LengthSummary) -> list[str]:
             "what happens past it."
         ]
     holding, ending = _rows(summary, "holds"), _rows(summary, "ends")
-    ratios = [f"{number(longer_ratios(row, summary)[longest].value)} with {called(row.name)}" for row in holding]
+    ratios = [f"{number(ratio.value)} with {called(row.name)}" for row in holding if (ratio := row.ratio[longest])]
     worst = sorted((worst_ratio(row, summary) or (math.inf, 0), row.name) for row in _rows(summary, "worse"))
     ratios += [
-        f"{times(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
+        f"{number(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
     ]
     sentences = [
         f"Past the training length of {trained:,} tokens, perplexity holds with {names_of(holding) or 'no encoding'}."

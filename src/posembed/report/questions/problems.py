@@ -18,9 +18,6 @@ from posembed.statistics import INTERVAL
 class ProblemsPage(QuestionPage[ProblemSummary]):
     loss_note = "Over the answers' tokens only."
 
-    def title(self, summary: ProblemSummary) -> str:
-        return f"Which position encoding solves {summary.problem} past {summary.train_size:,} {summary.unit}?"
-
     def about(self, spec: ProblemSpec, summary: ProblemSummary) -> str:
         return (
             f"The same small Transformer decoder ({model_size(spec)}), trained for {spec.steps:,} steps on problems of "
@@ -53,7 +50,6 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
                 trained=summary.train_size,
                 rank=lambda size: 2 if size in ends else 4,
             ),
-            first=self.first,
         )
 
     def tables(self, summary: ProblemSummary) -> list[Table]:
@@ -62,15 +58,9 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
                 [row for row in best_first(summary) if row.seeds],
                 "Single tokens of the answers",
                 "Percent correct, each predicted from the correct tokens before it.",
-                *by_size(
-                    summary.test_sizes,
-                    lambda row: row.token_accuracy,
-                    percent,
-                    trained=summary.train_size,
-                ),
-                first=self.first,
+                *by_size(summary.test_sizes, lambda row: row.token_accuracy, percent, trained=summary.train_size),
             ),
-            trained_table(best_first(summary), self.first, ("solved by seed", lambda row: ", ".join(_by_seed(row)))),
+            trained_table(best_first(summary), ("solved by seed", lambda row: ", ".join(_by_seed(row)))),
         ]
 
     def figures(self, summary: ProblemSummary) -> Iterable[Picture]:

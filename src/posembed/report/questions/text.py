@@ -18,9 +18,6 @@ from posembed.statistics import INTERVAL
 class TextPage(QuestionPage[TextSummary]):
     loss_unit = "per example"
 
-    def title(self, summary: TextSummary) -> str:
-        return "Does the position encoding matter for classifying texts?"
-
     def about(self, spec: TextSpec, summary: TextSummary) -> str:
         return (
             f"A small Transformer encoder ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} texts "
@@ -45,8 +42,8 @@ class TextPage(QuestionPage[TextSummary]):
         return [f"{shares} {guess}" if found else "", " ".join([*sentences, *failures(summary.rows)])]
 
     def main_table(self, summary: TextSummary) -> Table:
-        def share(read: str) -> Any:
-            return lambda row: estimate_cell(getattr(row, read), percent) if row.accuracy else Cell("")
+        def macro_f1(row: TextRow) -> Cell:
+            return estimate_cell(row.macro_f1, percent, missing="")
 
         def over_seeds(row: TextRow) -> Cell:
             return estimate_cell(row.difference.over_seeds, points) if row.difference else Cell("")
@@ -59,15 +56,14 @@ class TextPage(QuestionPage[TextSummary]):
             best_first(summary),
             f"Accuracy in percent, on {summary.examples:,} held-out examples in {len(summary.classes)} classes",
             f"A difference is significant if both of its intervals are known and neither contains 0.{uneven}",
-            (Cell("accuracy, %", rank=1), lambda row: share("accuracy")(row) if row.accuracy else FAILED),
-            *([(Cell("macro F1, %", rank=5), share("macro_f1"))] if summary.uneven else []),
+            (Cell("accuracy, %", rank=1), lambda row: estimate_cell(row.accuracy, percent) if row.accuracy else FAILED),
+            *([(Cell("macro F1, %", rank=5), macro_f1)] if summary.uneven else []),
             (Cell(f"minus {summary.reference}", note="over seeds", rank=2), over_seeds),
             (Cell(INTERVAL, note="over documents", rank=4), over_documents),
             (
                 Cell("significant?", kind="words", rank=3),
                 lambda row: OUTCOMES[outcome(row.difference)] if row.difference else Cell("", kind="words"),
             ),
-            first=self.first,
         )
 
     def tables(self, summary: TextSummary) -> list[Table]:
@@ -80,7 +76,7 @@ class TextPage(QuestionPage[TextSummary]):
             first="class",
             name=lambda item: item[0],
         )
-        return [trained_table(best_first(summary), self.first), classes]
+        return [trained_table(best_first(summary)), classes]
 
     def figures(self, summary: TextSummary) -> Iterable[Picture]:
         differences = {row.name: row.difference for row in summary.rows if row.difference is not None}
