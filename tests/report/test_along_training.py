@@ -10,7 +10,7 @@ from torch import Tensor
 
 from made_up_runs import run, runs, save
 from posembed.lab.runs.snapshots import snapshot_steps
-from posembed.report import attention, learned
+from posembed.report import learned
 from posembed.report.drawing import svg_for_page
 
 
@@ -83,16 +83,16 @@ def test_pictures_of_a_folder(tmp_path: Path) -> None:
         "rolling, during training",
         "The tables in numbers, during training",
     ]
-    looking = attention.attention_pictures(folder, results)
+    looking = learned.attention_pictures(folder, results)
     assert [picture.title for picture in looking] == ["rolling, seed 0", "rope, seed 0"]
     folder.attention(results[1].spec).unlink()
-    titles = [picture.title for picture in attention.attention_pictures(folder, results)]
+    titles = [picture.title for picture in learned.attention_pictures(folder, results)]
     assert titles == ["rope, seed 0", "rolling, seed 1"]
 
 
 @pytest.mark.parametrize(("layers", "length", "window"), [(1, 1, None), (4, 2, None), (5, 300, None), (2, 64, 16)])
 def test_where_the_heads_look(layers: int, length: int, window: int | None) -> None:
-    words = texts(attention.attention_figure(torch.rand(layers, 3, length), window=window))
+    words = texts(learned.attention_figure(torch.rand(layers, 3, length), window=window))
     assert [word for word in words if word.startswith("layer")] == [f"layer {n + 1}" for n in range(layers)]
     assert ("64" in words) == (length == 300)  # a window of 16 ends before
     assert "tokens back (log scale)" in words
@@ -102,8 +102,8 @@ def test_the_sharpest_head() -> None:
     weights = torch.zeros(2, 3, 5)
     weights[:, :, 0] = 0.9
     weights[1, 2, 1] = 0.62
-    said = attention.sharpest(weights)
+    said = learned.sharpest(weights)
     assert said == "The sharpest is head 3 of layer 2: 62% of its attention is on the token 1 back."
     weights[0, 1, 4] = 0.7
-    assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in attention.sharpest(weights)
-    assert attention.sharpest(torch.ones(1, 1, 1)) == ""
+    assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in learned.sharpest(weights)
+    assert learned.sharpest(torch.ones(1, 1, 1)) == ""

@@ -20,6 +20,7 @@ from posembed.report.questions.lengths import (
     last_position,
     reach,
     reach_in_words,
+    times,
     verdict,
 )
 
@@ -46,8 +47,8 @@ def test_verdicts_follow_the_worst_ratio_past_the_training_length() -> None:
     assert verdict_of(4.0, 3.9, 3.8, 3.7) == ("holds", "holds")
     assert verdict_of(4.0, 4.0, 4.07, 4.079) == ("holds", "holds")
     assert verdict_of(4.0, 4.0, 4.0, 4.09) == ("worse", "2% worse")
-    assert verdict_of(4.0, 4.4, 4.0, 3.9) == ("worse", "10% worse (at 128)")
-    assert verdict_of(4.0, 5.0, 6.0, 9.2) == ("worse", "2.30 times worse")
+    assert verdict_of(4.0, 4.4, 4.0, 3.9) == ("worse", "10% worse at 128")
+    assert verdict_of(4.0, 5.0, 6.0, 9.2) == ("worse", "2.3 times worse")
     assert verdict_of(4.0, 5.0, 600.0, 4800.0) == ("worse", "1,200 times worse")
     assert verdict_of(4.0, None, None, None) == ("ends", "ends at 64")
     assert verdict_of(4.0, 4.0, None, None) == ("ends", "ends at 128")
@@ -70,7 +71,7 @@ def test_verdict_of_what_failed() -> None:
         assert verdict(summary.rows[0], summary).text == text
     # One run that succeeded is enough for a verdict.
     summary = summary_of([*results, run("rope", seed=2)])
-    assert verdict(summary.rows[0], summary).text == "5.92 times worse"
+    assert verdict(summary.rows[0], summary).text == "5.9 times worse"
 
 
 def test_nothing_is_claimed_where_nothing_was_compared() -> None:
@@ -99,6 +100,11 @@ def test_best_first_then_those_that_end_then_those_that_failed() -> None:
     results = [run("none", failure=FAILURE), *runs(), run("rope+window", (4.0, math.inf, 9.0, math.inf))]
     order = [row.name for row in best_first(summary_of(results))]
     assert order == ["rolling", "alibi", "rope", "sinusoidal", "rope+window", "learned", "none"]
+
+
+def test_ratios_in_words() -> None:
+    ratios = (1.34, 1.994, 1.996, 9.94, 9.96, 250.4)
+    assert [times(ratio) for ratio in ratios] == ["1.34", "1.99", "2.0", "9.9", "10", "250"]
 
 
 def test_one_seed_claims_no_interval() -> None:
@@ -131,7 +137,7 @@ def test_an_interval_that_contains_1_is_not_significant() -> None:
 def test_nothing_holds() -> None:
     text = said(runs(1, ("learned", "sinusoidal", "rope")))
     assert "holds with no encoding" in text
-    assert "a factor of 5.92 with rope and 7.80 with sinusoidal" in text
+    assert "a factor of 5.9 with rope and 7.8 with sinusoidal" in text
 
 
 def test_those_that_hold_are_named_and_none_is_quoted() -> None:
@@ -141,14 +147,14 @@ def test_those_that_hold_are_named_and_none_is_quoted() -> None:
 
 
 def test_the_worst_length_is_named_where_it_is_not_the_longest() -> None:
-    assert "1.50 with rope (at 128)" in said([run("rope", (4.0, 6.0, 5.0, 4.5))])
+    assert "1.50 with rope at 128" in said([run("rope", (4.0, 6.0, 5.0, 4.5))])
 
 
 def test_failed_runs_are_reported_with_their_reason() -> None:
     assert f"“none” 1 of 1 (seed 0: {FAILURE})." in said([*runs(1), run("none", failure=FAILURE)])
     text = said([*runs(3), run("rope", failure=FAILURE, seed=3)])
     assert f"rope 1 of 4 (seed 3: {FAILURE})." in text
-    assert "5.92 with rope" in text
+    assert "5.9 with rope" in text
 
 
 def test_everything_failed() -> None:
@@ -168,6 +174,10 @@ def test_only_a_table_that_ends() -> None:
 def test_lengths_from_which_nothing_follows() -> None:
     for lengths in ((32, 64), (128, 256)):
         assert "no ratio shows" in said([run("rope", (4.2, 4.0), test_lengths=lengths)])
+    text = said(
+        [run("rope", (4.2, 4.0), test_lengths=(128, 256)), run("learned", (None, None), test_lengths=(128, 256))]
+    )
+    assert "no position past 64 with learned" in text
 
 
 def test_reach_of_those_that_hold_and_otherwise_of_those_that_get_worse() -> None:

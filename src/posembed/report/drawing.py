@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -161,9 +161,7 @@ def tick_heights(axes: Axes) -> None:
     else:
         decades = math.log10(high / low)
         digits = (1, 2, 3, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
-        every = max(1, round(decades / 8))
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        heights = [digit * 10.0**power for power in powers if power % every == 0 for digit in digits]
+        heights = [float(tick) for tick in LogLocator(subs=digits, numticks=9).tick_values(low, high)]
     fix_ticks(axes.yaxis, [height for height in heights if low <= height <= high])
     axes.grid(axis="y", color=RULE, linewidth=0.5)
 

@@ -13,15 +13,13 @@ from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import PAPER, label_line_ends, room_for, sheet, styles, tick_heights
 from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
 
+HOW_TO_READ = "One line per run; each name is at the mean of its last losses. A cross marks a run that failed."
 
-def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str, note: str) -> Section:
-    """Returns the training losses as a figure. ``unit``: what a loss is the mean of; ``note``: a sentence on it."""
-    caption = (
-        f"{note} One line per run; each name is at the mean of its last losses. A cross, if there is one, marks where "
-        "a run failed."
-    )
+
+def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str) -> Section:
+    """Returns the training losses as a figure. ``unit``: what a loss is the mean of."""
     figure, described = training_figure(results, unit=unit), "Training loss by step."
-    return Section("Training", (picture(figure, name="training", described=described, caption=caption.strip()),))
+    return Section("Training", (picture(figure, name="training", described=described, caption=HOW_TO_READ),))
 
 
 def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:

@@ -1,4 +1,4 @@
-"""What a learned table became: its rows before, during and after training, in pictures."""
+"""What a run learned, in pictures: its table before, during and after training, and where its heads look."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
+from posembed.lab.model.looking import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import load_tables
+from posembed.lab.runs.snapshots import load_attention, load_tables
 from posembed.report.drawing import (
     MUTED,
     SERIES,
     WIDTH,
     axes_at,
+    fix_ticks,
     heading,
     heat_map,
     key_above,
@@ -36,6 +39,12 @@ HOW_TO_READ = (
     "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines mean that nearby rows are "
     "alike."
 )
+HOW_HEADS_READ = (
+    "The mean attention weight by distance, on held-out text at the training length: one panel per layer, one line per "
+    "head. Dashed: a head that weighs everything it sees equally."
+)
+LEAST_WEIGHT = 1e-4
+"""Smaller weights are not drawn."""
 FRAMES = 6
 FAR_APART = 20
 """Values with a larger ratio than this get a logarithmic axis."""
@@ -225,3 +234,55 @@ def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
             cosines = cosine_matrix(rows)
             heat_map(figure, cosines, 1.0, left=at, top=top, width=side, height=side, title=title, ticks=0)
     return figure
+
+
+def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
+    """Draws weights (layers, H, L) on logarithmic axes. Dashed: a head that weighs everything it sees equally."""
+    layers, _, length = weights.shape
+    wide, tall, between, above = 122, 110, 12, 30
+    height = -(-layers // 3) * (tall + above) + 48
+    figure = new_figure(height)
+    everywhere = looking_everywhere(length, window)
+    farthest = min(length, window or length) - 1
+    for layer in range(layers):
+        down, across = divmod(layer, 3)
+        left, top = 48 + across * (wide + between), above + down * (tall + above)
+        axes = axes_at(figure, left=left, top=top, width=wide, height=tall, title=f"layer {layer + 1}", grid="y")
+        axes.plot(_drawn(everywhere), color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
+        for head, curve in enumerate(weights[layer]):
+            axes.plot(_drawn(curve), color=SERIES[head % len(SERIES)], linewidth=1.3, alpha=0.9)
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_yscale("log")
+        axes.set_xlim(0, max(farthest, 1))
+        axes.set_ylim(LEAST_WEIGHT, 1)
+        fix_ticks(axes.xaxis, [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest])
+        fix_ticks(axes.yaxis, [1e-4, 1e-2, 1])
+        axes.yaxis.set_major_formatter(FixedFormatter([".01%", "1%", "100%"] if across == 0 else [""] * 3))
+    heading(figure, "tokens back (log scale)", left=48, top=height - 24)
+    return figure
+
+
+def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
+    """Yields one picture per name, of its first successful run."""
+    for name, (result, file) in first_kept(results, runs.attention).items():
+        weights = load_attention(file)
+        yield picture(
+            attention_figure(weights, window=result.window),
+            name=f"{name}-attention",
+            described=f"Mean attention by distance of each head of {name}.",
+            title=f"{name}, seed {result.spec.seed}",
+            caption=sharpest(weights),
+        )
+
+
+def sharpest(weights: Tensor) -> str:
+    """Returns a sentence on the largest weight beyond the token itself, in weights (layers, H, L)."""
+    if weights.size(2) < 2:
+        return ""
+    layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))
+    share, where = weights[layer, head, back + 1].item(), f"the token {back + 1:,} back"
+    return f"The sharpest is head {head + 1} of layer {layer + 1}: {share:.0%} of its attention is on {where}."
+
+
+def _drawn(curve: Tensor) -> list[float]:
+    return curve.double().where(curve >= LEAST_WEIGHT, float("nan")).tolist()

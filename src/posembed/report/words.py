@@ -69,7 +69,7 @@ def called(encoding: str) -> str:
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
 
 
-def listed(things: Iterable[str]) -> str:
+def listed(things: Sequence[str]) -> str:
     """Joins names: "a", "a and b", "a, b and c"; empty for none."""
     *before, last = things or ("",)
     return f"{', '.join(before)} and {last}" if before else last

@@ -18,10 +18,9 @@ from posembed.lab.question import Compared, Question, SummaryT
 from posembed.lab.question import Row as SummaryRow
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.report.attention import HOW_TO_READ, attention_pictures
 from posembed.report.drawing import styles
 from posembed.report.evidence import run_evidence, training_section
-from posembed.report.learned import table_pictures
+from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Row, Section, Table, render_page, table_of, write_page
 from posembed.report.words import certainty, interval, number
 from posembed.statistics import Estimate
@@ -46,7 +45,6 @@ class QuestionPage(ABC, Generic[SummaryT]):
     """What the runs are counted by: "3 runs per encoding"."""
     loss_unit = "per token"
     """What a training loss is the mean of."""
-    loss_note = ""
     tables_note = ""
     """A sentence below the heading of the learned tables."""
 
@@ -105,7 +103,9 @@ class QuestionPage(ABC, Generic[SummaryT]):
         results = runs.results()
         kept = getattr(reading, "reference", None)
         if results and kept not in (None, reference, *(result.spec.compared for result in results)):
-            raise RunFolderError(f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference")
+            raise RunFolderError(
+                f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
+            )
         summary = question.summarise(results, reading)
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         return render_page(
@@ -116,8 +116,8 @@ class QuestionPage(ABC, Generic[SummaryT]):
                 Section("", tuple(self.figures(summary))),
                 Section("The numbers", tuple(tables)),
                 Section("What the tables learned", tuple(self.learned(runs, results)), says=self.tables_note),
-                Section("Where the heads look", tuple(attention_pictures(runs, results)), says=HOW_TO_READ),
-                training_section(results, unit=self.loss_unit, note=self.loss_note),
+                Section("Where the heads look", tuple(attention_pictures(runs, results)), says=HOW_HEADS_READ),
+                training_section(results, unit=self.loss_unit),
                 run_evidence(results, self.values(results)),
             ],
             styles=styles([row.name for row in summary.rows]),

@@ -215,11 +215,9 @@ def growth_figure(result: CostResult, rows: Sequence[CostRow]) -> Figure:
 
 
 def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
-    values = [0.0]
-    for row in rows:
-        for value in (row.alone_share.backward, row.overhead.backward):
-            values += [100 * end for end in (value.value, value.low, value.high) if end is not None]
-    low, high = min(values), max(*values, LINEAR_TO)
+    found = [value for row in rows for value in (row.alone_share.backward, row.overhead.backward)]
+    ends = [100 * end for value in found for end in (value.value, value.low, value.high) if end is not None]
+    low, high = min(0.0, *ends), max(*ends, LINEAR_TO)
     axes.set_xscale("symlog", linthresh=LINEAR_TO, linscale=0.6)
     axes.set_xlim(low * 1.6 if low < -0.2 else -0.3, high * 1.6)
     ticks = [sign * tick for sign in (-1, 1) for tick in (1.0, 10.0, 100.0, 1000.0, 10_000.0)]

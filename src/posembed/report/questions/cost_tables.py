@@ -118,6 +118,10 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
     )
 
 
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
 def _times(times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passes], share: str) -> Iterator[Column]:
     """Yields milliseconds and their share, forward and with backward."""
     yield "forward, ms", lambda row: milliseconds(times(row).forward.value)
@@ -127,9 +131,6 @@ def _times(times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passe
 
 
 def _growth_tables(result: CostResult) -> Iterator[Table]:
-    def exponent(value: float | None) -> str:
-        return "" if value is None else f"{value:.2f}"
-
     def at(length: int) -> Column:
         def cell(row: CostRow) -> Cell:
             growth = row.growth
@@ -146,8 +147,8 @@ def _growth_tables(result: CostResult) -> Iterator[Table]:
         f"The encoding alone, forward, one sequence, width {result.growth_width}, heads {result.growth_heads}. "
         "Exponents are fitted by least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A "
         "length that would not fit in memory or time, predicted from the two before, was not tried.",
-        ("exponent of time", lambda row: exponent(row.growth.time_exponent)),
-        ("of memory", lambda row: exponent(row.growth.memory_exponent)),
+        ("exponent of time", lambda row: _known(row.growth.time_exponent, ".2f")),
+        ("of memory", lambda row: _known(row.growth.memory_exponent, ".2f")),
         ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
         (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
     )
@@ -172,9 +173,6 @@ def _published_table(result: CostResult) -> Table:
 
 
 def _size_table(result: CostResult) -> Table:
-    def share(value: float | None) -> str:
-        return "" if value is None else f"{value:.2%}"
-
     return table_of(
         [yours(result), *KNOWN],
         "Position tables of known models",
@@ -183,7 +181,7 @@ def _size_table(result: CostResult) -> Table:
         ("rows", lambda size: f"{size.rows:,}"),
         ("width", lambda size: f"{size.width:,}"),
         ("parameters", lambda size: f"{size.table:,}"),
-        ("of the embeddings", lambda size: share(size.share_of_embeddings)),
-        ("of the model", lambda size: share(size.share_of_model)),
+        ("of the embeddings", lambda size: _known(size.share_of_embeddings, ".2%")),
+        ("of the model", lambda size: _known(size.share_of_model, ".2%")),
         first="model",
     )

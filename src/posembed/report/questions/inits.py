@@ -263,10 +263,11 @@ def comparable(summary: InitSummary) -> list[InitRow]:
 def disagreements(summary: InitSummary) -> str:
     """Returns where the measured order of losses, or of steps, contradicts the published table."""
     against, unconfirmed = [], []
-    for row in comparable(summary):
-        if row.name == REFERENCE or row.versus_reference is None:
-            continue
-        theirs, loss, steps = PUBLISHED[row.name], row.versus_reference, row.steps_versus_reference
+    rows = [(row, loss) for row in comparable(summary) if (loss := row.versus_reference) is not None]
+    if not rows:
+        return ""
+    for row, loss in rows:
+        theirs, steps = PUBLISHED[row.name], row.steps_versus_reference
         if of_loss(row) in ("not significant", "unknown"):
             unconfirmed.append(row.name)
         elif on_the_loss(row) == "disagrees":
@@ -279,8 +280,6 @@ def disagreements(summary: InitSummary) -> str:
                 f"{row.name} takes {number(steps.value)} times the steps here and {theirs.epoch / BASE.epoch:.2f} "
                 "times the epochs there"
             )
-    if not against and not unconfirmed and not any(row.versus_reference for row in comparable(summary)):
-        return ""
     contradicted = "; ".join(against) or "nowhere"
     sentence = f"Where these runs contradict the table that guides copy from each other: {contradicted}."
     return sentence + (f" They cannot confirm its differences for {listed(unconfirmed)}." if unconfirmed else "")

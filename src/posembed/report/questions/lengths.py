@@ -65,9 +65,6 @@ class LengthsPage(QuestionPage[LengthSummary]):
     def main_table(self, summary: LengthSummary) -> Table:
         trained, longest = summary.train_length, max(summary.test_lengths)
 
-        def chunked(row: LengthRow) -> Cell:
-            return estimate_cell(row.chunked_same_tokens[longest]) if row.seeds else Cell("")
-
         return table_of(
             best_first(summary),
             "Perplexity of the same tokens, by tokens of context: lower is better",
@@ -80,7 +77,10 @@ class LengthsPage(QuestionPage[LengthSummary]):
                 trained=trained,
                 rank=lambda length: 1 if length == longest else 3 if length == trained else 6,
             ),
-            (Cell("chunked", note=f"by {trained:,}", rank=8), chunked),
+            (
+                Cell("chunked", note=f"by {trained:,}", rank=8),
+                lambda row: estimate_cell(row.chunked_same_tokens[longest]) if row.seeds else Cell(""),
+            ),
             reaches_back(summary, rank=4),
         )
 
@@ -181,7 +181,7 @@ def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
     ratio, length = worst
     if ratio <= HOLDS:
         return Cell("holds", kind="holds")
-    by = f"{(ratio - 1) * 100:.0f}%" if ratio < 1.995 else f"{number(ratio)} times"
+    by = f"{(ratio - 1) * 100:.0f}%" if ratio < 1.995 else f"{times(ratio)} times"
     return Cell(f"{by} worse{_unless_longest(length, summary)}", kind="worse")
 
 
@@ -234,8 +234,15 @@ def best_first(summary: LengthSummary) -> list[LengthRow]:
     return sorted(summary.rows, key=key)
 
 
+def times(ratio: float) -> str:
+    """Formats a ratio for a sentence, large ones without decimals: 1.34, 5.9, 21, 250."""
+    if ratio < 1.995 or ratio >= 999.5:
+        return number(ratio)
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
+
+
 def _unless_longest(length: int, summary: LengthSummary) -> str:
-    return "" if length == max(summary.test_lengths) else f" (at {length:,})"
+    return "" if length == max(summary.test_lengths) else f" at {length:,}"
 
 
 def _rows(summary: LengthSummary, kind: str) -> list[LengthRow]:
@@ -247,21 +254,20 @@ def _past_training(summary: LengthSummary) -> list[str]:
     trained, longest, base = summary.train_length, max(summary.test_lengths), base_length(summary)
     if not any(row.seeds for row in summary.rows):
         return []
-    if base is None or longest <= trained:
-        return [
-            f"The test lengths are not on both sides of the training length of {trained:,} tokens, so no ratio shows "
-            "what happens past it."
-        ]
     holding, ending = _rows(summary, "holds"), _rows(summary, "ends")
     ratios = [f"{number(ratio.value)} with {called(row.name)}" for row in holding if (ratio := row.ratio[longest])]
     worst = sorted((worst_ratio(row, summary) or (math.inf, 0), row.name) for row in _rows(summary, "worse"))
     ratios += [
-        f"{number(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
+        f"{times(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
     ]
-    sentences = [
-        f"Past the training length of {trained:,} tokens, perplexity holds with {names_of(holding) or 'no encoding'}."
-    ]
-    if ratios:
+    names = names_of(holding) or "no encoding"
+    sentences = [f"Past the training length of {trained:,} tokens, perplexity holds with {names}."]
+    if base is None or longest <= trained:
+        sentences = [
+            f"The test lengths are not on both sides of the training length of {trained:,} tokens, so no ratio shows "
+            "what happens past it."
+        ]
+    elif ratios:
         sentences.append(
             f"From {base:,} to {longest:,} tokens of context, the perplexity of the same tokens changes by a factor of "
             f"{listed(ratios)}."

@@ -16,7 +16,7 @@ from posembed.statistics import INTERVAL
 
 
 class ProblemsPage(QuestionPage[ProblemSummary]):
-    loss_note = "Over the answers' tokens only."
+    loss_unit = "per token of the answers"
 
     def about(self, spec: ProblemSpec, summary: ProblemSummary) -> str:
         return (
@@ -140,8 +140,8 @@ def _past_training(summary: ProblemSummary) -> list[str]:
 
 def _largest(row: ProblemRow, summary: ProblemSummary) -> str:
     share = None if row.solves is None else row.exact_match[row.solves]
-    known = f", {interval(share, percent)}" if interval(share, percent) else ""
-    exact = "" if share is None else f" (exact match {percent(share.value)}%{known})"
+    known = interval(share, percent)
+    exact = "" if share is None else f" (exact match {percent(share.value)}%{f', {known}' if known else ''})"
     return f"{solves_in_words(row, summary)} with {called(row.name)}{exact}"
 
 
