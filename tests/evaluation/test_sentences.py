@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_encoder
-from posembed.evaluation.sentences import (
+from posembed.evaluation.counts import (
     FITS,
     PASSAGES,
     embed_texts,

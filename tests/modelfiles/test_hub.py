@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.checkpoint import weights_path
-from posembed.modelfiles.hub import not_needed
-from posembed.modelfiles.names import WEIGHTS
+from posembed.modelfiles.folders import WEIGHTS, not_needed, weights_path
 
 MODULES = [Path("2_Dense"), Path("0_Transformer"), Path("[a]")]
 FOLDERS = ("", *(f"{folder}/" for folder in MODULES))

@@ -100,7 +100,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "modules outside": (
         lambda folder: (folder / "modules.json").write_text('[{"path": "../elsewhere"}]'),
-        "outside its own",
+        "inside its own",
     ),
 }
 

@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.checkpoints.found import ConfigField, FieldValue, Found, FoundTable, PositionTable, Size
-from posembed.checkpoints.layouts import pair
+from posembed.checkpoints.found import ConfigField, FieldValue, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
@@ -20,31 +19,28 @@ MOST_POSITIONS = 10_000_000
 
 
 @dataclass(frozen=True)
-class NewSize:
-    """What one table becomes: its new layout and the number of positions that it then holds."""
-
-    table: PositionTable
-    layout: TableLayout
-    length: int
-
-
-@dataclass(frozen=True)
 class Target:
     """What the tables of one config field become.
 
-    table: the named table, or the first of them. field: the config field that says their length; None if none does.
-    changes: the new size of each table. length: what a person may feed, before and after.
+    changes: the new size of each table; that of the named table, or of the first, comes first.
+    length: what a person may feed, before and after.
     value: the field's new value; None if there is no field, or its value says nothing about the rows.
     image_size: in pixels before and after, for grids. note: what the user must know.
     """
 
-    table: PositionTable
-    field: ConfigField | None
-    changes: tuple[NewSize, ...]
+    changes: tuple[TableSize, ...]
     length: tuple[int, int]
     value: FieldValue | None
     image_size: tuple[Size, Size] | None = None
     note: str = ""
+
+    @property
+    def table(self) -> PositionTable:
+        return self.changes[0].table
+
+    @property
+    def field(self) -> ConfigField | None:
+        return self.table.field
 
     @property
     def is_text(self) -> bool:
@@ -63,7 +59,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     if length == old:
         raise ArgumentError(f"{first.key} already holds {old} positions; pass another length")
     # Tables of one field grow by the same number of rows, even if one of them reserves fewer.
-    changes = tuple(NewSize(table, table.layout, table.length + length - old) for table in tables)
+    changes = tuple(TableSize(table, table.layout, table.length + length - old) for table in tables)
     value = first.field.value + length - old if first.field and isinstance(first.field.value, int) else None
     note = ""
     if first.found_by == "name" and first.layout == TableLayout():
@@ -71,7 +67,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
             f"{first.key}: nothing says how its rows are read; it is assumed that no row is reserved "
             "(RoBERTa and BART reserve two). If that is wrong, give the model's folder, with its config"
         )
-    return Target(first, first.field, changes, (old, length), value, note=note)
+    return Target(changes, (old, length), value, note=note)
 
 
 def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
@@ -98,8 +94,8 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         value = height if height == width and isinstance(field_value, int) else (height, width)
         unseen = max(height % patch[0], width % patch[1])
         note = f"{height} x {width} pixels are no whole patches: the last {unseen} are not seen" if unseen else ""
-    changes = tuple(NewSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
-    return Target(first, first.field, changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
+    changes = tuple(TableSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
+    return Target(changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
 
 
 def two_sides(option: str, value: Any) -> Size | None:
@@ -170,6 +166,6 @@ def why_none(found: Found) -> str:
     """Returns what was established where no table was found."""
     if found.blocked:
         return "; ".join(dict.fromkeys(found.blocked.values()))
-    if found.built is None:
+    if found.model is None:
         return "no tensor has the name and shape of one"
     return "no length or image size in config.json changes the shape of a tensor, and none has the name of a table"

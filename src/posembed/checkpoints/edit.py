@@ -13,27 +13,24 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from posembed.checkpoints.buffers import buffers_by_length, resized_buffer
-from posembed.checkpoints.choose import NewSize, Target, grid_target, line_target
-from posembed.checkpoints.find import UNKNOWN_FORMULA, find_tables, key_in_files
-from posembed.checkpoints.found import Built, Config, Found, PositionTable, Size, Tensors
+from posembed.checkpoints.choose import Target, grid_target, line_target
+from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, key_in_files
+from posembed.checkpoints.found import Config, Found, Size, TableSize, Tensors
+from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, with_field
-from posembed.checkpoints.sinusoids import recomputed
-from posembed.checkpoints.small import NotTried, models_around, takes_text
-from posembed.checkpoints.trial import Image, Reading, contradiction
+from posembed.checkpoints.trial import refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
-from posembed.tables.layout import TableLayout
 from posembed.tables.resize import DEFAULT_GRID_METHOD, DEFAULT_TEXT_METHOD, leading_rows_kept, resize_table
 
 BOTH = frozenset({"encoder", "decoder"})
 SAME_PATTERN = "the same pattern, longer or shorter"
-RECOMPUTED = "taken out: the model recomputes it"
+RECOMPUTED = "removed, because the model recomputes it"
 
 
 @dataclass(frozen=True, eq=False)
 class TensorChange:
-    """A tensor before and after; ``after`` is None if it is taken out. how: the method, in words."""
+    """A tensor before and after; ``after`` is None if it is removed. how: the method, in words."""
 
     key: str
     before: Tensor
@@ -93,7 +90,7 @@ def plan_edit(
     refuse_second_copies(tensors, found, target)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, change, method) for change in target.changes)
-    if found.built is None or new_config is None:
+    if found.model is None or new_config is None:
         return Edit(target, tables, tuple(buffers_without_model(tensors, found, target)), new_config)
     try:
         new_model = build_on_meta(config_object(new_config))
@@ -104,27 +101,24 @@ def plan_edit(
             f"{target.table.key}: its model cannot be built for {target.value[0]} x {target.value[1]} pixels, "
             f"perhaps only for square images ({error})"
         ) from error
-    buffers = tuple(changed_buffers(tensors, found.built, target, new_model, tables))
-    refuse_misread(found.built, target, new_model)
+    buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
+    refuse_misread(found.model, new_model, target)
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
-    stale = [key for key in found.built.stale if tensors[key].shape[-1] in sizes]
-    taken_out = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
+    stale = [key for key in found.stale if tensors[key].shape[-1] in sizes]
+    removed = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, (*buffers, *taken_out), new_config, sides)
+    return Edit(target, tables, (*buffers, *removed), new_config, sides)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
     """Refuses a table that the files hold under a second key, which would stay as it is."""
     changed = {change.table.key for change in target.changes}
-    prefix = f"{getattr(found.built.model, 'base_model_prefix', '')}." if found.built else "."
     for key in changed:
-        # A model with a head puts its base model's name in front of every key, and loads keys without it too.
-        names = {prefix + key, key.removeprefix(prefix)} if prefix != "." else set()
         for other in tensors.keys() - changed:
-            if other in names or share_memory(tensors[key], tensors[other]):
+            if other in aliases(key, found.model) or share_memory(tensors[key], tensors[other]):
                 raise CheckpointError(
                     f"{key}: the files hold this table a second time, as {other}, which would stay as it is; save "
                     "the model again with one of the two"
@@ -137,7 +131,7 @@ def share_memory(one: AnyTensor, other: AnyTensor) -> bool:
     return one.shape == other.shape and one.data_ptr() == other.data_ptr() != 0
 
 
-def changed_table(tensors: Tensors, change: NewSize, method: str | None) -> TableChange:
+def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> TableChange:
     table, layout, length = change.table, change.layout, change.length
     old = values_of(tensors[table.key])
     if table.kind == "sinusoidal":
@@ -179,18 +173,19 @@ def changed_config(config: Config, found: Found, target: Target) -> dict[str, An
             "cannot be kept in step; give the weights file alone, and change the config of its model by hand"
         )
     value = list(target.value) if isinstance(target.value, tuple) else target.value
-    return with_field(config, found.built.config if found.built else None, target.field.path, value)
+    return with_field(config, found.config, target.field.path, value)
 
 
 def changed_buffers(
-    tensors: Tensors, built: Built, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
+    tensors: Tensors, found: Found, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
 ) -> Iterator[TensorChange]:
     """Yields the buffers of the same field, in the shapes of the rebuilt model, which must agree with the tables."""
-    old_shapes = shapes_of(built.model)
+    assert found.model is not None
+    old_shapes = shapes_of(found.model)
     changed = {
         key: shape
         for name, shape in shapes_of(new_model).items()
-        if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, built.keys)) is not None
+        if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, found.keys)) is not None
     }
     for table in tables:
         shape = changed.pop(table.key, tuple(table.before.shape))
@@ -199,7 +194,7 @@ def changed_buffers(
                 f"{table.key}: the new table has the shape {tuple(table.after.shape)}, but a model with "
                 f"{target.field}={target.value} wants {shape}; not resized"
             )
-    known = built.buffers.get(target.field, ()) if target.field else ()
+    known = found.buffers.get(target.field, ()) if target.field else ()
     for key, shape in changed.items():
         old = values_of(tensors[key])
         new = resized_buffer(old, shape) if key in known else None
@@ -215,35 +210,3 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}
     for found_buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
         yield TensorChange(*found_buffer, SAME_PATTERN)
-
-
-def refuse_misread(built: Built, target: Target, new_model: nn.Module) -> None:
-    """Refuses tables that the model reads otherwise than planned, and those where a run cannot show it.
-
-    Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
-    whose model could not be run at its own size, where the names of field and inputs must do.
-    """
-    old_size, new_size = target.image_size or (None, None)
-    for change in target.changes:
-        table = change.table
-        if table.kind == "sinusoidal" and change.layout.grid is None:
-            continue
-        old_image = image_of(old_size, table, table.layout)
-        new_image = image_of(new_size, table, change.layout)
-        before = Reading(built.model, table.parameter, table.layout, table.length, old_image)
-        after = Reading(new_model, table.parameter, change.layout, change.length, new_image)
-        try:
-            problem = contradiction(before, after)
-        except NotTried as reason:
-            models = map(built.model.get_submodule, models_around(built.model, table.parameter))
-            if change.layout.grid is None and target.is_text and any(map(takes_text, models)):
-                continue
-            problem = f"no small copy of its model could be run to see how its rows are read ({reason})"
-        if problem:
-            raise CheckpointError(f"{table.key}: not resized: {problem}")
-
-
-def image_of(size: Size | None, table: PositionTable, layout: TableLayout) -> Image | None:
-    if size is None or layout.grid is None or table.patch is None:
-        return None
-    return Image(size, table.patch, layout.grid)

@@ -137,9 +137,9 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:
     else:
         values = values_of(tensors[table.key])
     dependents = [other.key for other in companions(found, table)]
-    if found.built is not None and table.field is not None:
-        dependents += found.built.buffers.get(table.field, ())
-        dependents += [key for key in found.built.stale if tensors[key].shape[-1] in (table.rows, length)]
+    if table.field is not None:
+        dependents += found.buffers.get(table.field, ())
+        dependents += [key for key in found.stale if tensors[key].shape[-1] in (table.rows, length)]
     shares = size / max(model, 1), size / max(embeddings, size)
     return TableReport(table, values, size, *shares, tuple(dependents), learned, findings)
 

@@ -18,8 +18,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from posembed.checkpoints.found import ConfigField
-from posembed.checkpoints.layouts import pair
+from posembed.checkpoints.found import ConfigField, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 

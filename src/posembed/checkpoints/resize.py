@@ -92,7 +92,7 @@ def resize_checkpoint(
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
     """Plans all that changes, with nothing written. arguments: as for ``plan_edit``."""
-    others = other_files(checkpoint).left_out  # first: it refuses links before anything behind them is read
+    _, others = other_files(checkpoint)  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = changed_settings(checkpoint, edit)
     pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)

@@ -11,8 +11,7 @@ from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.found import Size, section
-from posembed.checkpoints.layouts import pair
+from posembed.checkpoints.found import Size, pair, section
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.json_files import LargeJson

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from posembed.checkpoints.found import Size
+from posembed.checkpoints.choose import Target
+from posembed.checkpoints.found import Size, TableSize
 from posembed.checkpoints.rebuild import first_line, quiet
 from posembed.checkpoints.small import (
     NotTried,
@@ -25,9 +26,10 @@ from posembed.checkpoints.small import (
     image_inputs,
     models_around,
     small_copy,
+    takes_text,
     text_inputs,
 )
-from posembed.tables.layout import TableLayout
+from posembed.errors import CheckpointError
 
 LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # some models want a multiple of something
@@ -37,33 +39,42 @@ LOUDER = 10  # times the usual initial weights
 
 
 @dataclass(frozen=True)
-class Image:
-    """The size of an image and of its patches in pixels, and the grid of patches."""
-
-    size: Size
-    patch: Size
-    grid: Size
-
-
-@dataclass(frozen=True)
 class Reading:
-    """A claim about how a model reads a table.
-
-    model: on meta. name: the table's parameter in it. length: how many positions the table holds.
-    image: None if the positions are those of a text.
-    """
+    """A claim: ``model``, on meta, reads a table as ``size`` says. image: (height, width) in pixels; None for text."""
 
     model: nn.Module
-    name: str
-    layout: TableLayout
-    length: int
-    image: Image | None = None
+    size: TableSize
+    image: Size | None
+
+
+def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
+    """Refuses tables that the model reads otherwise than planned, and those where a run cannot show it.
+
+    Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
+    whose model could not be run at its own size, where the names of field and inputs must do.
+    """
+    old_image, new_image = target.image_size or (None, None)
+    for change in target.changes:
+        table, in_line = change.table, change.layout.grid is None
+        if table.kind == "sinusoidal" and in_line:
+            continue
+        before = Reading(old_model, TableSize(table, table.layout, table.length), old_image)
+        after = Reading(new_model, change, new_image)
+        try:
+            problem = contradiction(before, after)
+        except NotTried as reason:
+            models = map(old_model.get_submodule, models_around(old_model, table.parameter))
+            if in_line and target.is_text and any(map(takes_text, models)):
+                continue
+            problem = f"no small copy of its model could be run to see how its rows are read ({reason})"
+        if problem:
+            raise CheckpointError(f"{table.key}: not resized: {problem}")
 
 
 def contradiction(before: Reading, after: Reading) -> str:
     """Returns what speaks against a resize in runs of small copies, "" for nothing. Raises NotTried if none ran."""
     reasons = []
-    for path in models_around(before.model, before.name):
+    for path in models_around(before.model, before.size.table.parameter):
         for narrow in (True, False):
             try:
                 found = misreading(before, path, narrow=narrow)
@@ -94,11 +105,11 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
     with undisturbed():
         try:
             small = small_copy(model, narrow=narrow)
-            table = small.get_parameter(reading.name.removeprefix(f"{path}."))
+            table = small.get_parameter(reading.size.table.parameter.removeprefix(f"{path}."))
             table.requires_grad = True  # fixed sinusoids have none
             if reading.image is None:
-                return wrong_line(small, table, reading)
-            return wrong_grid(small, table, reading.layout, reading.image)
+                return wrong_line(small, table, reading.size)
+            return wrong_grid(small, table, reading.size, reading.image)
         except TooLarge:
             raise
         except Exception as error:  # each model has errors of its own
@@ -119,7 +130,7 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
             for name, parameter in old.named_parameters():
                 shared = tuple(map(slice, map(min, parameter.shape, held[name].shape)))
                 held[name][shared] = parameter[shared]
-        shortest = min(before.length, after.length)
+        shortest = min(before.size.length, after.size.length)
         for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
             try:
                 inputs = text_inputs(old, tokens)
@@ -140,13 +151,13 @@ def answer(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
     return [output.detach() for output in floats_in(model(**inputs))]
 
 
-def wrong_line(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
+def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
     """Checks that token i reads the row of position i, in a text of full length and in a short one."""
-    full = min(reading.length, LONGEST_TEXT)
+    full = min(size.length, LONGEST_TEXT)
     failure = None
     for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
-            if wrong := wrong_rows(model, table, reading.layout.front, tokens):
+            if wrong := wrong_rows(model, table, size.layout.front, tokens):
                 return wrong
         except Exception as error:  # a shorter text may still show what the rows are
             failure = error if tokens == full else failure
@@ -170,15 +181,15 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
     return ""
 
 
-def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Image) -> str:
+def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Size) -> str:
     """Checks that each patch reads the row of its own cell.
 
     A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W (nearly so with
     a norm in between). Each row's gradient must be most like that of its own patch.
     """
-    (height, width), (lines, columns) = image.patch, image.grid
-    pixels, rows = image_gradients(model, table, image.size)
-    rows = layout.split(rows)[1]
+    (height, width), (lines, columns) = size.table.patch or (1, 1), size.layout.grid or (1, 1)
+    pixels, rows = image_gradients(model, table, image)
+    rows = size.layout.split(rows)[1]
     if not rows.any(dim=1).all():
         return "the model does not read a row for each patch"
     patches = pixels[:, : lines * height, : columns * width].unfold(1, height, height).unfold(2, width, width)

@@ -14,11 +14,18 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from posembed.evaluation.results_file import Counts
+from posembed.evaluation.counts import (
+    FITS,
+    PASSAGES,
+    Counts,
+    Tick,
+    causal_counts,
+    encoder,
+    masked_counts,
+    retrieval_ranks,
+)
 from posembed.evaluation.runnable import Kind, Runnable
-from posembed.evaluation.sentences import FITS, PASSAGES, encoder, retrieval_ranks
 from posembed.evaluation.texts import Sample
-from posembed.evaluation.tokens import Tick, causal_counts, masked_counts
 from posembed.statistics import Estimate, estimate, shares
 
 VERSION = 3
@@ -46,7 +53,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A hash that identifies the counts."""
+        """Identifies the counts by a hash of everything that they depend on."""
         parts = [VERSION, self.runnable.sha256, self.sample.sha256, self.setting, self.length, self.chunk, self.fit]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -57,12 +64,12 @@ class Job:
 
     @property
     def limit(self) -> int:
-        """How many tokens of the text are fed at once."""
+        """The number of tokens of the text that are fed at once."""
         return self.chunk - self.sample.specials
 
     @property
     def tokens(self) -> int:
-        """How many tokens the job feeds to the model, without special tokens."""
+        """The number of tokens that the job feeds to the model, without special tokens."""
         queries = len(PASSAGES) * self.setting if self.runnable.kind == "sentences" else 0
         return len(self.ids) * (queries + sum(ids.shape[1] for ids in FITS[self.fit](self.ids, self.limit)))
 
@@ -79,12 +86,12 @@ class Measure:
     perplexity: bool = False
 
     def estimate(self, values: Sequence[float]) -> Estimate:
-        """The mean of values by text, or of paired differences, on the scale of the measure."""
+        """Estimates the mean of values by text, or of paired differences, on the scale of the measure."""
         found = estimate(values)
         return found.exp() if self.perplexity else found
 
     def verdict(self, versus: Estimate | None) -> Verdict:
-        """What a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
+        """Returns what a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
         if versus is None:
             return ""
         neutral = 1.0 if self.perplexity else 0.0
@@ -117,7 +124,7 @@ class Measurement:
 
 
 def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
-    """The sum of one count over the sum of another, as values by text with its mean and spread."""
+    """Returns a measure: the sum of one count over the sum of another, as values by text with its mean and spread."""
 
     def by_text(counted: Counts) -> ByText:
         known = [total for total in counted[totals] if total is not None]
@@ -126,18 +133,18 @@ def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
     return by_text
 
 
-def recall(*passages: str) -> Callable[[Counts], ByText]:
-    return mean_score(lambda rank: float(rank == 1), *passages)
-
-
 def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
-    """The mean of a score of ranks over the passages of each text, which count as one value."""
+    """Returns a measure: the mean score of the ranks of each text's passages, which count as one value."""
 
     def by_text(ranks: Counts) -> ByText:
         scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]
         return tuple(sum(of_text) / len(of_text) for of_text in zip(*scores, strict=True))
 
     return by_text
+
+
+def is_first(rank: float) -> float:
+    return float(rank == 1)
 
 
 def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
@@ -173,9 +180,9 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         setting=lambda shortest, seed: min(48, shortest // 4),
         note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(
-            Measure("recall at 1", recall(*PASSAGES)),
+            Measure("recall at 1", mean_score(is_first, *PASSAGES)),
             Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),
-            *(Measure(f"recall at 1, passages from the {place}", recall(place)) for place in PASSAGES),
+            *(Measure(f"recall at 1, passages from the {place}", mean_score(is_first, place)) for place in PASSAGES),
         ),
         baselines={"truncated": "truncated", "chunked": "chunked"},
         fewest_texts=10,  # among fewer texts the correct one is found by chance too often

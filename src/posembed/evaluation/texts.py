@@ -45,7 +45,7 @@ class Sample:
 
 
 def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
-    """The documents of one path or several, in order.
+    """Reads the documents of one path or several, in order.
 
     A file with WikiText titles is split at them, any other file at its blank lines. In a folder, each file at any
     depth is one document unless it has such titles.
@@ -83,7 +83,7 @@ def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
 def draw_sample(
     tokenizer: Any, documents: Iterable[str], *, length: int, most: int, fewest: int, one_each: bool
 ) -> Sample:
-    """The first texts of ``length`` tokens, including special tokens, that the documents hold.
+    """Takes the first texts of ``length`` tokens, including special tokens, that the documents hold.
 
     one_each: take only the beginning of each document, instead of all its non-overlapping windows.
 
@@ -119,7 +119,7 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens that the tokenizer adds before and after a text."""
+    """Returns the tokens that the tokenizer adds before and after a text."""
     text = "a text"
     bare, whole = encode(tokenizer, text), list(tokenizer(text)["input_ids"])
     for start in range(len(whole) - len(bare) + 1):

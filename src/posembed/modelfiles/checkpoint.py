@@ -6,7 +6,6 @@ weights. Only headers are read here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.hub import Wanted, download, download_file, looks_like_a_hub_name, read_weight_map
+from posembed.modelfiles.folders import PICKLES, read_modules, read_weight_map, weights_path
+from posembed.modelfiles.hub import Wanted, download, download_file, looks_like_a_hub_name
 from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.names import PICKLES, WEIGHTS, is_plain_name
 from posembed.modelfiles.pickles import read_pickle
 from posembed.modelfiles.raw_files import FileState, file_state, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
-
-PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,11 @@ class Checkpoint:
         return {key: tensor for file in self.weights for key, tensor in file.tensors.items()}
 
     @cached_property
+    def weights_paths(self) -> list[Path]:
+        """The files of weights and their index."""
+        return [file.path for file in self.weights] + ([self.index] if self.index else [])
+
+    @cached_property
     def config(self) -> dict[str, Any] | None:
         """The config that belongs to the weights, open_clip's or config.json; None if there is none."""
         return self.settings(self.config_name)
@@ -94,7 +96,7 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
     path = download(str(source), wanted=wanted) if path is None else path
     with reading(path):
         if path.is_dir():
-            folder = transformer_folder(path)
+            folder = model_folder(path)
             weights = weights_path(folder)
             if weights.name.endswith(".index.json"):
                 return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
@@ -111,8 +113,14 @@ def find_settings(source: str | Path, name: str) -> Path | None:
     if root is None:
         return download_file(str(source), name)
     with reading(root):
-        path = transformer_folder(root) / name
+        path = model_folder(root) / name
         return path if path.exists() else None
+
+
+def model_folder(root: Path) -> Path:
+    """Returns the folder of the config and the weights: ``root``, or that of a sentence encoder's first module."""
+    modules = read_modules(root)
+    return root / modules[0][1] if modules else root
 
 
 def path_here(source: str | Path) -> Path | None:
@@ -124,35 +132,6 @@ def path_here(source: str | Path) -> Path | None:
     if looks_like_a_hub_name(str(source)):
         return None
     raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
-
-
-def transformer_folder(root: Path) -> Path:
-    """Returns ``root``, or the folder that sentence-transformers' modules.json names for its first module."""
-    if not (root / "modules.json").exists():
-        return root
-    modules = read_json(root / "modules.json", expected=list)
-    first = modules[0] if modules and isinstance(modules[0], dict) else {}
-    name = first.get("path", "")
-    if not isinstance(name, str) or (name and not is_plain_name(name)):
-        raise CheckpointError(f"{root / 'modules.json'}: names the folder {name!r}, outside its own; not followed")
-    return root / name
-
-
-def weights_path(folder: Path) -> Path:
-    """Returns the weights file or the index that a loader would take, or else the only safetensors file."""
-    for name in WEIGHTS:
-        if (folder / name).exists():
-            return folder / name
-    found = sorted(path.name for path in folder.iterdir() if path.suffix == ".safetensors")
-    if parts := [name for name in found if PART_OF_A_MODEL.match(name)]:
-        raise CheckpointError(
-            f"{folder}: holds {parts[0]}, only a part of a model; expected model.safetensors or the index of all "
-            "shards; fetch the rest of the model, or merge the adapter into it"
-        )
-    if len(found) == 1:
-        return folder / found[0]
-    reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
-    raise CheckpointError(f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin")
 
 
 def open_weights(path: Path) -> WeightFile:

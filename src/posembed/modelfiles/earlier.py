@@ -27,8 +27,7 @@ BLOCK, BLOCKS = 1 << 16, 1 << 10
 
 def hashes_of(place: Path) -> dict[str, str]:
     """Returns the hash of every file of a folder except its record."""
-    paths = (path for path in files_of(place) if path != place / RECORD)
-    return {str(path.relative_to(place)): fingerprint(path) for path in paths}
+    return {str(path.relative_to(place)): fingerprint(path) for path in files_of(place) if path != place / RECORD}
 
 
 def stamp(place: Path) -> None:
@@ -40,7 +39,6 @@ def stamp(place: Path) -> None:
 
 
 def files_of(place: Path) -> list[Path]:
-    """Returns the files of a folder, or the one file."""
     inside = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
     return inside if place.is_dir() else [place]
 
@@ -88,17 +86,13 @@ def foreign_entries(root: Path) -> list[str]:
     with suppress(KeyError, IndexError, TypeError, CheckpointError):
         hashes, seconds = {**read_json(record)["files"]}, last_resize(root)["time"]
     found = []
-    for folder, subfolders, names in os.walk(root, onerror=raise_error):
-        paths = [Path(folder, name) for name in (*subfolders, *names)]
-        if not paths and Path(folder) != root:
-            found.append(f"{Path(folder).relative_to(root)}/")
-        for path in paths:
-            if path.is_dir() and not path.is_symlink():
-                continue
-            name = str(path.relative_to(root))
-            is_own = path == record or name in hashes
-            if not is_own or not has_time(path, seconds) or (path != record and fingerprint(path) != hashes[name]):
-                found.append(name)
+    for path in (root, *root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_dir() and not path.is_symlink():
+            if not os.listdir(path) and path != root:  # raises OSError for an unreadable folder, which rglob skips
+                found.append(f"{name}/")
+        elif not has_time(path, seconds) or (path != record and hashes.get(name) != fingerprint(path)):
+            found.append(name)
     return sorted(found)
 
 
@@ -118,7 +112,3 @@ def is_unchanged_file(path: Path) -> bool:
 def has_time(path: Path, seconds: Any) -> bool:
     state = path.lstat()
     return stat.S_ISREG(state.st_mode) and type(seconds) is int and state.st_mtime_ns == seconds * 10**9
-
-
-def raise_error(error: OSError) -> None:
-    raise error

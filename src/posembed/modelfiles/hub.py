@@ -9,8 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.names import PICKLES, WEIGHTS, is_export, is_plain_name, is_weights
+from posembed.modelfiles.folders import PICKLES, WEIGHTS, not_needed, read_modules, read_weight_map
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 SECONDS_TO_ANSWER = 10
@@ -71,7 +70,8 @@ def download(name: str, *, wanted: Wanted | None = None) -> Path:
             files = [sibling.rfilename for sibling in siblings]
             if wanted is None:
                 path = download_file(name, "modules.json") if "modules.json" in files else None
-                ignored = not_needed(files, module_folders(path.parent) if path else [])
+                modules = [folder for _, folder in read_modules(path.parent) if folder.parts] if path else []
+                ignored = not_needed(files, modules)
             else:
                 chosen = next((file for file in WEIGHTS if file in files), "")
                 needed = {"config.json", chosen}
@@ -86,42 +86,3 @@ def download(name: str, *, wanted: Wanted | None = None) -> Path:
             with suppress(Exception):
                 return Path(snapshot_download(name, local_files_only=True))
             raise
-
-
-def read_weight_map(index: Path) -> dict[str, str]:
-    """Returns the names of tensors -> names of shards, as an index gives them."""
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names")
-    for name in weight_map.values():
-        if not is_plain_name(name) or Path(name).suffix not in (".safetensors", *PICKLES):
-            raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
-    return weight_map
-
-
-def module_folders(root: Path) -> list[Path]:
-    """Returns the folders that sentence-transformers' modules.json names, relative to ``root``, without itself."""
-    if not (root / "modules.json").exists():
-        return []
-    modules = read_json(root / "modules.json", expected=list)
-    paths = [Path(str(module.get("path"))) for module in modules if isinstance(module, dict)]
-    return [path for path in paths if path.parts]
-
-
-def not_needed(files: list[str], modules: list[Path]) -> list[str]:
-    """Returns the weights that a resized copy leaves out: for other programs, of other models, second copies.
-
-    A pickle is a second copy if a loader takes the weights of the same folder from safetensors. An
-    ``adapter_model.safetensors`` or safetensors in other folders do not make it one. modules: folders of the model.
-    """
-    paths = [Path(file) for file in files]
-
-    def is_needed(path: Path) -> bool:
-        if not is_weights(path.name):
-            return True
-        beside = {other.name for other in paths if other.parent == path.parent}
-        chosen = next((name for name in WEIGHTS if name in beside), "")
-        in_model = path.parent == Path() or not set(modules).isdisjoint(path.parents)
-        return in_model and not is_export(path.name) and not (path.suffix in PICKLES and ".safetensors" in chosen)
-
-    return [file for file, path in zip(files, paths, strict=True) if not is_needed(path)]

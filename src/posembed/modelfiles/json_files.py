@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from posembed.modelfiles.raw_files import read_bytes
 
 LARGEST_SETTINGS = 32_000_000
 LARGEST_VOCABULARY = 1_000_000_000
-BLANK = " \t\n\r"
+BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 def read_json(path: Path, *, expected: type = dict) -> Any:
@@ -30,7 +31,6 @@ def read_json(path: Path, *, expected: type = dict) -> Any:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the pairs as a dict. Raises ValueError for a repeated name."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         raise ValueError("a name is repeated")
@@ -71,56 +71,54 @@ class LargeJson:
     def get(self, *names: str) -> Any:
         """Returns the value under these names, from the outermost in; None if there is none."""
         span = self._span(names)
-        return None if span is None else json.loads(self.text[slice(*span)])
+        return None if span is None else json.loads(self.text[span])
 
     def replace(self, *names: str, value: Any) -> None:
         """Replaces the value under these names. Raises KeyError if there is none."""
         span = self._span(names)
         if span is None:
             raise KeyError(names)
-        self.text = self.text[: span[0]] + json_text(value, one_line=True) + self.text[span[1] :]
+        self.text = self.text[: span.start] + json_text(value, one_line=True) + self.text[span.stop :]
 
-    def _span(self, names: tuple[str, ...]) -> tuple[int, int] | None:
-        start = stop = 0
+    def _span(self, names: tuple[str, ...]) -> slice | None:
+        span: slice | None = slice(0, len(self.text))
         try:
             for name in names:
-                found = next((span for key, *span in members(self.text, start) if key == name), None)
-                if found is None:
-                    return None
-                start, stop = found
+                span = span and dict(members_until(self.text, span.start, name)).get(name)
         except (ValueError, RecursionError) as error:
             raise not_json(self.path, error) from error
-        return start, stop
+        return span
 
 
-def members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Yields each name of the object that begins at ``start``, with the start and stop of its value.
+def members_until(text: str, start: int, last: str) -> Iterator[tuple[str, slice]]:
+    """Yields each name of the object that begins at ``start``, and where its value is, up to the name ``last``.
 
     Yields nothing for a value that is not an object. Raises ValueError if the text is not JSON.
     """
     decoder = json.JSONDecoder()
-    place = after_blanks(text, start)
+
+    def after(place: int) -> int:
+        found = BLANKS.match(text, place)
+        return place if found is None else found.end()
+
+    place = after(start)
     if text[place : place + 1] != "{":
         if start == 0:
             raise ValueError("expected an object")
         return
-    place = after_blanks(text, place + 1)
+    place = after(place + 1)
     while text[place : place + 1] == '"':
         name, stop = decoder.raw_decode(text, place)
-        place = after_blanks(text, stop)
+        place = after(stop)
         if text[place : place + 1] != ":":
             raise ValueError(f"expected ':' at character {place}")
-        begin = after_blanks(text, place + 1)
+        begin = after(place + 1)
         _, stop = decoder.raw_decode(text, begin)
-        yield name, begin, stop
-        place = after_blanks(text, stop)
+        yield name, slice(begin, stop)
+        if name == last:
+            return
+        place = after(stop)
         if text[place : place + 1] == ",":
-            place = after_blanks(text, place + 1)
+            place = after(place + 1)
     if text[place : place + 1] != "}":
         raise ValueError(f"expected a name or '}}' at character {place}")
-
-
-def after_blanks(text: str, place: int) -> int:
-    while text[place : place + 1] in BLANK and place < len(text):
-        place += 1
-    return place

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
-from posembed.modelfiles.hub import module_folders
-from posembed.modelfiles.names import is_weights
+from posembed.modelfiles.folders import is_weights, read_modules
 from posembed.modelfiles.raw_files import reading
 
 # Files that mislead without the weights they describe: a loader takes the model that adapter_config.json names.
@@ -30,39 +28,30 @@ VERSION_CONTROL = (".git", ".hg", ".svn", ".bzr", ".jj", ".dvc")
 SAMPLE = 1 << 16
 
 
-@dataclass(frozen=True)
-class OtherFiles:
-    """kept: path inside the checkpoint -> file to copy. left_out: names. size: bytes to copy."""
+def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Returns the paths that a copy keeps besides the weights, and the names of what it leaves out.
 
-    kept: dict[Path, Path] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    size: int = 0
-
-
-def other_files(checkpoint: Checkpoint) -> OtherFiles:
-    """Returns what a copy keeps besides the weights. Refuses links out of the checkpoint."""
+    Raises CheckpointError for links out of the checkpoint.
+    """
     if checkpoint.folder is None:
-        return OtherFiles()
+        return (), ()
     root = checkpoint.root
     with reading(root):
-        own = [file.path for file in checkpoint.weights] + ([checkpoint.index] if checkpoint.index else [])
-        for path in own:
+        for path in checkpoint.weights_paths:
             refuse_link_outside(root, path)
-        modules = {root / name for name in module_folders(root)} - {checkpoint.folder}
-        entries = [path for path in walk(root, root, ()) if path not in own]
+        modules = {root / folder for _, folder in read_modules(root)} - {root, checkpoint.folder}
+        entries = [path for path in walk(root, root, ()) if path not in checkpoint.weights_paths]
         weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
         # Settings in the folder of another model's weights (onnx/config.json) belong to that model.
         other_models = {path.parent for path in weights} - {root, checkpoint.folder}
-        kept: dict[Path, Path] = {}
-        left_out = []
+        kept, left_out = [], []
         for path in entries:
-            relative = path.relative_to(root)
             if path in weights or path.parent in other_models or is_left_out(path, modules):
-                left_out.append(f"{relative}/" if path.is_dir() else str(relative))
+                left_out.append(f"{path.relative_to(root)}{'/' if path.is_dir() else ''}")
             else:
                 refuse_link_outside(root, path)
-                kept[relative] = path
-        return OtherFiles(kept, tuple(left_out), sum(path.stat().st_size for path in kept.values()))
+                kept.append(path)
+        return tuple(kept), tuple(left_out)
 
 
 def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
@@ -81,13 +70,12 @@ def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
 
 def is_left_out(path: Path, modules: set[Path]) -> bool:
     """Whether a file that is not known as weights is left out all the same."""
-    if DESCRIPTION.fullmatch(path.name) and modules.isdisjoint(path.parents):
-        return True
-    if path.name in VERSION_CONTROL:
+    in_module = not modules.isdisjoint(path.parents)
+    if path.name in VERSION_CONTROL or (DESCRIPTION.fullmatch(path.name) and not in_module):
         return True
     if not path.is_file():
         return path.exists()  # a hidden folder, a pipe; a link that leads nowhere is refused later
-    if path.suffix.lower() in HARMLESS or not modules.isdisjoint(path.parents):
+    if path.suffix.lower() in HARMLESS or in_module:
         return False
     with path.open("rb") as file:
         return b"\0" in file.read(SAMPLE)

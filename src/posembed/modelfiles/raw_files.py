@@ -52,7 +52,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def create(path: Path) -> FileIO:
-    """Creates a file that only its owner can read, until ``copy_mode`` gives it the permissions it should have."""
+    """Creates a file that only its owner can read until ``copy_mode``."""
     return FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 

@@ -119,16 +119,11 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             f"{path}: not a whole safetensors file ({str(error)[:120]}); fetch or save it again"
         ) from error
     metadata: dict[str, str] = header.pop("__metadata__", None) or {}
-    tensors = [
-        (
-            key,
-            StoredTensor(
-                entry["dtype"], tuple(entry["shape"]), path, *(8 + length + at for at in entry["data_offsets"])
-            ),
-        )
-        for key, entry in header.items()
-    ]
-    return dict(sorted(tensors, key=lambda item: (item[1].start, item[1].stop))), metadata
+    tensors = {}
+    for key, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        start, stop = (8 + length + at for at in entry["data_offsets"])
+        tensors[key] = StoredTensor(entry["dtype"], tuple(entry["shape"]), path, start, stop)
+    return tensors, metadata
 
 
 def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
@@ -147,8 +142,7 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(
-            "a tensor's name or the metadata holds half a character (a lone surrogate), which safetensors cannot "
-            "store; rename it"
+            f"safetensors cannot store half a character in a tensor's name ({error}); rename it"
         ) from error
     text += b" " * (-len(text) % 8)
 
