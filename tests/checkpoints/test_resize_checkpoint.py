@@ -149,7 +149,7 @@ def test_the_record_and_the_model_card(bert: Path, tmp_path: Path) -> None:
     card = (tmp_path / "second" / "README.md").read_text()
     assert card.startswith("# A model\n\nWords.\n\n## Position table resized from 40 to 64")
     assert card.count("## Position table resized") == 2
-    assert "by hierarchical; its first 64 rows are unchanged." in card
+    assert "by hierarchical. Unchanged rows at the start: 64." in card
 
 
 def test_the_same_call_twice_writes_the_same_bytes(bert: Path, tmp_path: Path) -> None:

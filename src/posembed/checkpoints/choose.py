@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.checkpoints.found import ConfigField, FieldValue, Found, FoundTable, PositionTable, Size, TableSize, pair
+from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
@@ -24,13 +24,13 @@ class Target:
 
     changes: the new size of each table; that of the named table, or of the first, comes first.
     length: what a person may feed, before and after.
-    value: the field's new value; None if there is no field, or its value says nothing about the rows.
+    value: the field's new value, as JSON; None if there is no field, or its value says nothing about the rows.
     image_size: in pixels before and after, for grids. note: what the user must know.
     """
 
     changes: tuple[TableSize, ...]
     length: tuple[int, int]
-    value: FieldValue | None
+    value: int | list[int] | None
     image_size: tuple[Size, Size] | None = None
     note: str = ""
 
@@ -80,18 +80,17 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         if patch is None or image_size is None:
             raise ArgumentError(f"nothing says how many pixels a patch of {first.key} has; pass --grid (grid=...)")
         grid = image_size[0] // patch[0], image_size[1] // patch[1]
-    if not 1 <= min(grid) * max(grid) <= MOST_POSITIONS:
+    if not 1 <= math.prod(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
     if grid == old_grid:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
-    value: FieldValue | None = None
-    note, sizes = "", None
+    value, note, sizes = None, "", None
     if patch is not None:
         field_value = None if first.field is None else first.field.value
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
         height, width = image_size or (grid[0] * patch[0], grid[1] * patch[1])
         sizes = old_size, (height, width)
-        value = height if height == width and isinstance(field_value, int) else (height, width)
+        value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
         note = f"{height} x {width} pixels are no whole patches: the last {unseen} are not seen" if unseen else ""
     changes = tuple(TableSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
@@ -114,14 +113,11 @@ def two_sides(option: str, value: Any) -> Size | None:
 def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
     """Returns the named table, or the only candidate, and the others of its config field."""
     kind = "a grid of patches" if grid else "positions in a line"
-    tables: list[FoundTable] = []
-    if key is None:
-        tables += only_candidates(found, kind, grid=grid)
-    elif (named := next((table for table in found.tables if table.key == key), None)) is not None:
-        tables = [named, *companions(found, named)]
-    else:
+    named = [table for table in found.tables if table.key == key]
+    if key is not None and not named:
         raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
-    chosen: list[PositionTable] = []
+    tables = [*named, *companions(found, named[0])] if named else only_candidates(found, kind, grid=grid)
+    chosen = []
     for table in tables:
         if not isinstance(table, PositionTable) or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
@@ -132,7 +128,7 @@ def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
     return chosen
 
 
-def only_candidates(found: Found, kind: str, *, grid: bool) -> list[PositionTable]:
+def only_candidates(found: Found, kind: str, *, grid: bool) -> list[FoundTable]:
     candidates = [
         table for table in found.understood if (table.layout.grid is not None) == grid and table.found_by != "name"
     ]
@@ -151,9 +147,7 @@ def only_candidates(found: Found, kind: str, *, grid: bool) -> list[PositionTabl
 
 def companions(found: Found, table: FoundTable) -> list[FoundTable]:
     """Returns the other tables whose length is the same config field."""
-    if table.field is None:
-        return []
-    return [other for other in found.tables if other.field == table.field and other.key != table.key]
+    return [other for other in found.tables if table.field and other.field == table.field and other.key != table.key]
 
 
 def listing(found: Found) -> str:

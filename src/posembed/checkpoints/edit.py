@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target, grid_target, line_target
@@ -95,7 +96,7 @@ def plan_edit(
     try:
         new_model = build_on_meta(config_object(new_config))
     except CheckpointError as error:
-        if not isinstance(target.value, tuple):
+        if not isinstance(target.value, list):
             raise
         raise CheckpointError(
             f"{target.table.key}: its model cannot be built for {target.value[0]} x {target.value[1]} pixels, "
@@ -117,18 +118,20 @@ def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None
     """Refuses a table that the files hold under a second key, which would stay as it is."""
     changed = {change.table.key for change in target.changes}
     for key in changed:
+        address = address_of(tensors[key])
         for other in tensors.keys() - changed:
-            if other in aliases(key, found.model) or share_memory(tensors[key], tensors[other]):
+            if other in aliases(key, found.model) or (address and address == address_of(tensors[other])):
                 raise CheckpointError(
                     f"{key}: the files hold this table a second time, as {other}, which would stay as it is; save "
                     "the model again with one of the two"
                 )
 
 
-def share_memory(one: AnyTensor, other: AnyTensor) -> bool:
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.is_meta:
-        return False
-    return one.shape == other.shape and one.data_ptr() == other.data_ptr() != 0
+def address_of(tensor: AnyTensor) -> tuple[int, torch.Size] | None:
+    """Returns where a tensor is in memory, and its shape; None for one in a file, on meta or without values."""
+    if not isinstance(tensor, Tensor) or tensor.data_ptr() == 0:
+        return None
+    return tensor.data_ptr(), tensor.shape
 
 
 def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> TableChange:
@@ -142,28 +145,20 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
             raise CheckpointError(f"{table.key}: not resized: {UNKNOWN_FORMULA}")
         new = sinusoid[0].reshape(*old.shape[:-2], *sinusoid[0].shape)
         return TableChange(table.key, old, new, sinusoid[1], kept=leading_rows_kept(old, new))
-    in_line = layout.grid is None
+    grid = layout.grid
     try:
-        new = resize_table(
-            old, length=length if in_line else None, grid=layout.grid, method=method, layout=table.layout
-        )
+        new = resize_table(old, length=None if grid else length, grid=grid, method=method, layout=table.layout)
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
-    refuse_spread(table.key, old, new)
-    how = method or (DEFAULT_TEXT_METHOD if in_line else DEFAULT_GRID_METHOD)
-    if method is None and in_line and length < table.length:
-        how = "truncate"  # what the default does there
-    return TableChange(table.key, old, new, how, kept=leading_rows_kept(old, new))
-
-
-def refuse_spread(key: str, old: Tensor, new: Tensor) -> None:
-    """Refuses new rows that are not finite. ``posembed inspect`` reports old ones, which may stay."""
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
-    if after > before:
+    if after > before:  # old ones may stay; ``posembed inspect`` reports them
         raise CheckpointError(
-            f"{key}: {before} of its rows hold NaN or infinity, and {after} would after the resize; mend the "
+            f"{table.key}: {before} of its rows hold NaN or infinity, and {after} would after the resize; mend the "
             "table, or pass another --method (method=...)"
         )
+    # Cutting a line off is what its default method does there.
+    default = DEFAULT_GRID_METHOD if grid else "truncate" if length < table.length else DEFAULT_TEXT_METHOD
+    return TableChange(table.key, old, new, method or default, kept=leading_rows_kept(old, new))
 
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
@@ -172,8 +167,7 @@ def changed_config(config: Config, found: Found, target: Target) -> dict[str, An
             f"config.json: no field, or more than one, says the {target.table.rows} rows of {target.table.key}, so it "
             "cannot be kept in step; give the weights file alone, and change the config of its model by hand"
         )
-    value = list(target.value) if isinstance(target.value, tuple) else target.value
-    return with_field(config, found.config, target.field.path, value)
+    return with_field(config, found.config, target.field.path, target.value)
 
 
 def changed_buffers(
@@ -188,13 +182,13 @@ def changed_buffers(
         if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, found.keys)) is not None
     }
     for table in tables:
-        shape = changed.pop(table.key, tuple(table.before.shape))
-        if shape != tuple(table.after.shape):
+        planned = tuple(table.after.shape)
+        if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
             raise CheckpointError(
-                f"{table.key}: the new table has the shape {tuple(table.after.shape)}, but a model with "
-                f"{target.field}={target.value} wants {shape}; not resized"
+                f"{table.key}: not resized: a model with {target.field}={target.value} wants the shape {shape}, not "
+                f"{planned}"
             )
-    known = found.buffers.get(target.field, ()) if target.field else ()
+    known = [key for field, keys in found.buffers.items() for key in keys if field == target.field]
     for key, shape in changed.items():
         old = values_of(tensors[key])
         new = resized_buffer(old, shape) if key in known else None
@@ -208,5 +202,5 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
     lengths: dict[int, int] = {}  # rows and usable lengths -> their new values
     for change in target.changes:
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}
-    for found_buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
-        yield TensorChange(*found_buffer, SAME_PATTERN)
+    for buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
+        yield TensorChange(*buffer, SAME_PATTERN)

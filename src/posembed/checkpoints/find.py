@@ -16,8 +16,7 @@ from torch import nn
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.layouts import found_tensor, guessed_tables, is_table_name, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
-from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, responses
-from posembed.checkpoints.small import models_around, takes_text
+from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, models_around, responses, takes_text
 from posembed.errors import CheckpointError
 
 UNCHANGED = "no length or image size in config.json changes its shape"

@@ -59,11 +59,11 @@ def resize_model_(
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    section, field, value = model.config, edit.target.field, edit.target.value  # no module may hold this section
+    section, field = model.config, edit.target.field  # no module may hold this section
     for name in field.path[:-1] if field else ():
         section = getattr(section, name)
     if field:
-        setattr(section, field.path[-1], list(value) if isinstance(value, tuple) else value)
+        setattr(section, field.path[-1], edit.target.value)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides
     if writes and generation is not None and generation.max_length == edit.target.length[0]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from posembed.checkpoints.rebuild import first_line
+from posembed.checkpoints.rebuild import last_line
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.measures import MEASUREMENTS, Job
@@ -131,7 +131,7 @@ def device_named(name: str | torch.device | None) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ArgumentError(
-            f"device: expected one that can be used here, such as 'cpu', or None; got {name!r} ({first_line(error)})"
+            f"device: expected one that can be used here, such as 'cpu', or None; got {name!r} ({last_line(error)})"
         ) from error
 
 
@@ -218,7 +218,7 @@ def run_job(model: nn.Module, job: Job, tick: Tick) -> Counts:
             counts = MEASUREMENTS[job.runnable.kind].count(model, job, tick)
     except (RuntimeError, IndexError) as error:
         raise CheckpointError(
-            f"{job.runnable.name}: cannot be run on {job.chunk} tokens at a time ({first_line(error)}); leave out "
+            f"{job.runnable.name}: cannot be run on {job.chunk} tokens at a time ({last_line(error)}); leave out "
             "that length"
         ) from error
     return {

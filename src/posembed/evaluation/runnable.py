@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.rebuild import first_line, quiet
+from posembed.checkpoints.rebuild import last_line, quiet
 from posembed.checkpoints.settings import SENTENCE_SETTINGS
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import POOL
@@ -103,7 +103,7 @@ class Runnable:
                 return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         except Exception as error:  # each tokenizer class has its own errors
             raise CheckpointError(
-                f"{self.name}: transformers cannot load its tokenizer ({first_line(error)})"
+                f"{self.name}: transformers cannot load its tokenizer ({last_line(error)})"
             ) from error
 
     def model(self, device: str | torch.device) -> nn.Module:
@@ -118,7 +118,7 @@ class Runnable:
             with quiet():
                 model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
         except Exception as error:
-            raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
+            raise CheckpointError(f"{self.name}: transformers cannot load it ({last_line(error)})") from error
         # A sentence encoder is pooled from the states before the pooler.
         missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
         if missing:
@@ -158,9 +158,9 @@ def least(*numbers: int | None) -> int | None:
 
 def fed_length(checkpoint: Checkpoint) -> int | None:
     """Returns sentence-transformers' max_seq_length. Version 6 does not save it and uses the tokenizer's limit."""
-    stated = [(checkpoint.settings(name) or {}).get("max_seq_length") for name in SENTENCE_SETTINGS]
+    stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
     limits = [fed for fed in stated if type(fed) is int and fed > 0]
-    tokenizer = (checkpoint.settings("tokenizer_config.json") or {}).get("model_max_length")
+    tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
     return least(*limits) if limits or type(tokenizer) is not int or tokenizer < 1 else tokenizer
 
 

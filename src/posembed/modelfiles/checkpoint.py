@@ -64,7 +64,8 @@ class Checkpoint:
     @cached_property
     def config(self) -> dict[str, Any] | None:
         """The config that belongs to the weights, open_clip's or config.json; None if there is none."""
-        return self.settings(self.config_name)
+        exists = self.folder is not None and (self.folder / self.config_name).exists()
+        return self.settings(self.config_name) if exists else None
 
     @property
     def config_name(self) -> str:
@@ -75,10 +76,10 @@ class Checkpoint:
         of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
         return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
-    def settings(self, name: str) -> dict[str, Any] | None:
-        """Reads a JSON object in the folder of the weights; None if there is none."""
+    def settings(self, name: str) -> dict[str, Any]:
+        """Reads a JSON object in the folder of the weights; {} if there is none."""
         path = None if self.folder is None else self.folder / name
-        return dict(read_json(path)) if path is not None and path.exists() else None
+        return dict(read_json(path)) if path is not None and path.exists() else {}
 
 
 def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
@@ -98,13 +99,12 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
         if path.is_dir():
             folder = model_folder(path)
             weights = weights_path(folder)
-            if weights.name.endswith(".index.json"):
+            if weights.suffix == ".json":
                 return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
             return Checkpoint(path, folder, (open_weights(weights),))
-        if path.suffix != ".safetensors" and path.suffix not in PICKLES:
-            known = ", ".join((".safetensors", *PICKLES))
-            raise CheckpointError(f"{path}: expected a folder or a weights file ({known})")
-        return Checkpoint(root=path, folder=None, weights=(open_weights(path),))
+        if path.suffix not in (known := (".safetensors", *PICKLES)):
+            raise CheckpointError(f"{path}: expected a folder or a weights file ({', '.join(known)})")
+        return Checkpoint(path, None, (open_weights(path),))
 
 
 def find_settings(source: str | Path, name: str) -> Path | None:
@@ -124,7 +124,6 @@ def model_folder(root: Path) -> Path:
 
 
 def path_here(source: str | Path) -> Path | None:
-    """Returns the path of a file or folder on this machine; None for a hub name."""
     path = Path(source)
     with reading(path):
         if path.exists():
@@ -143,7 +142,7 @@ def open_weights(path: Path) -> WeightFile:
 
 
 def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
-    """Opens the shards that an index names. Each must hold exactly the keys that the index says."""
+    """Opens the shards that an index names. Each must hold all keys, and only keys, that the index says."""
     weight_map = read_weight_map(index)
     needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []

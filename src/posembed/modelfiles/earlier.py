@@ -17,7 +17,7 @@ from typing import Any
 from posembed.errors import CheckpointError
 from posembed.modelfiles.json_files import read_json
 from posembed.modelfiles.raw_files import open_file
-from posembed.modelfiles.safetensors import read_header, tensor_bytes
+from posembed.modelfiles.safetensors import read_header, tensor_sha256
 
 RECORD = "posembed.json"
 MOST_NAMED = 5
@@ -102,7 +102,7 @@ def is_unchanged_file(path: Path) -> bool:
     with suppress(KeyError, IndexError, TypeError, ValueError):
         last = last_resize(path)
         return has_time(path, last["time"]) and all(
-            change["sha256"][1] == hashlib.sha256(tensor_bytes(tensors[change["key"]].read())).hexdigest()
+            change["sha256"][1] == tensor_sha256(tensors[change["key"]].read())
             for change in last["tensors"]
             if change["sha256"][1] is not None
         )

@@ -6,6 +6,7 @@ each tensor's dtype, shape and byte range, then the tensors' bytes, end to end. 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -100,6 +101,10 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
     """Returns the values as a file holds them (little-endian, row by row)."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+
+
+def tensor_sha256(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
 
 
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
