@@ -75,7 +75,7 @@ def test_names_are_ignored_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
     import huggingface_hub
     from huggingface_hub.utils import filter_repo_objects
 
-    from posembed.modelfiles.hub import download
+    from posembed.modelfiles.checkpoint import download
 
     listing = ["modules.json", "model.safetensors", "[ab].bin", "2_Dense/a.bin", "3_Not/pytorch_model.bin"]
     (tmp_path / "modules.json").write_text('[{"path": ""}, {"path": "2_Dense"}]')

@@ -12,7 +12,7 @@ import torch
 import posembed
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
-from posembed.modelfiles.other_files import other_files
+from posembed.modelfiles.folders import other_files
 from tiny_models import TEXT, saved, tiny_model
 
 BINARY = os.urandom(4096) + b"\0"

@@ -51,9 +51,7 @@ class Target:
 def line_target(found: Found, length: int, key: str | None) -> Target:
     """Returns the target for a new usable length of the tables in a line."""
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
-        raise ArgumentError(
-            f"--length (length=...) counts positions, at least 1, at most {MOST_POSITIONS:,}; got {length!r}"
-        )
+        raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     tables = choose(found, key, grid=False)
     first, old = tables[0], min(table.length for table in tables)
     if length == old:

@@ -98,10 +98,8 @@ def plan_edit(
     except CheckpointError as error:
         if not isinstance(target.value, list):
             raise
-        raise CheckpointError(
-            f"{target.table.key}: its model cannot be built for {target.value[0]} x {target.value[1]} pixels, "
-            f"perhaps only for square images ({error})"
-        ) from error
+        pixels = "x".join(map(str, target.value))
+        raise CheckpointError(f"{target.table.key}: its model cannot be built for {pixels} pixels ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
     refuse_misread(found.model, new_model, target)
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
@@ -122,8 +120,7 @@ def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None
         for other in tensors.keys() - changed:
             if other in aliases(key, found.model) or (address and address == address_of(tensors[other])):
                 raise CheckpointError(
-                    f"{key}: the files hold this table a second time, as {other}, which would stay as it is; save "
-                    "the model again with one of the two"
+                    f"{key}: the files hold this table again as {other}; save the model with only one"
                 )
 
 
@@ -184,10 +181,8 @@ def changed_buffers(
     for table in tables:
         planned = tuple(table.after.shape)
         if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
-            raise CheckpointError(
-                f"{table.key}: not resized: a model with {target.field}={target.value} wants the shape {shape}, not "
-                f"{planned}"
-            )
+            changed = f"{target.field}={target.value}"
+            raise CheckpointError(f"{table.key}: not resized to {planned}: with {changed} the model has {shape}")
     known = [key for field, keys in found.buffers.items() for key in keys if field == target.field]
     for key, shape in changed.items():
         old = values_of(tensors[key])

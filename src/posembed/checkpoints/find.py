@@ -62,10 +62,8 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
                 continue
             shape = tuple(tensors[key].shape)
             if shape != shapes[0]:
-                raise CheckpointError(
-                    f"config.json: {field}={field.value} means that {key} has the shape {shapes[0]}, but it has "
-                    f"{shape}; give the weights with the config that they belong to"
-                )
+                given = f"{field}={field.value} means that {key} has the shape {shapes[0]}, but it has {shape}"
+                raise CheckpointError(f"config.json: {given}; give the weights with the config that they belong to")
             if name not in parameters:
                 buffers[field] = (*buffers.get(field, ()), key)
                 continue

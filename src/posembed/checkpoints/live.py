@@ -90,9 +90,7 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
             continue
         live = model.get_buffer(name)
         if name not in before or not torch.equal(live.cpu(), before[name].to(live.dtype)):
-            raise CheckpointError(
-                f"{name}: depends on the length too, and is not what the model starts with; not resized"
-            )
+            raise CheckpointError(f"{name}: not resized: depends on the length too, and differs from a new model's")
         yield name, buffer.to(live.device, live.dtype)
 
 

@@ -46,9 +46,7 @@ def buffers_by_length(
         if new is not None:
             yield key, old, new
         elif named:
-            raise CheckpointError(
-                f"{key}: has the length of the table, {shape[-1]}, and is neither ids nor a mask; not resized"
-            )
+            raise CheckpointError(f"{key}: not resized: has the table's length, and is neither ids nor a mask")
 
 
 def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
@@ -58,27 +56,20 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     """
     if old.numel() == 0 or old.dim() != len(shape):
         return None
-    for pattern in (constant, counting, triangle) if old.dim() > 1 else (constant, counting):
-        if torch.equal(pattern(old, tuple(old.shape)), old):
-            return pattern(old, shape)
+    first, last = old.flatten()[0], old[..., -1:].flatten()[0]  # of the first row
+
+    def counting(shape: tuple[int, ...]) -> Tensor:
+        line = torch.arange(shape[-1], dtype=torch.float64, device=old.device) + first.item()
+        return line.to(old.dtype).expand(shape)
+
+    def triangle(shape: tuple[int, ...]) -> Tensor:
+        below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
+        return torch.where(below, first, last).expand(shape)
+
+    for pattern in (first.expand, counting, *([triangle] if old.dim() > 1 else [])):
+        if torch.equal(pattern(old.shape), old):
+            return pattern(shape).clone()
     return None
-
-
-def constant(old: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return old.flatten()[:1].expand(shape).clone()
-
-
-def counting(old: Tensor, shape: tuple[int, ...]) -> Tensor:
-    first = old.flatten()[0].item()
-    line = torch.arange(shape[-1], dtype=torch.float64, device=old.device) + first
-    return line.to(old.dtype).expand(shape).clone()
-
-
-def triangle(old: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Row i holds the first value up to column i, and the value of the upper corner after it."""
-    kept, masked = old.flatten()[0], old[..., :1, -1:].flatten()[0]
-    below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
-    return torch.where(below, kept, masked).expand(shape).clone()
 
 
 # --- fixed sines and cosines ------------------------------------------------------------------------------------------
@@ -108,10 +99,7 @@ def looks_sinusoidal(table: Tensor) -> bool:
 
 
 def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length: int) -> tuple[Tensor, str] | None:
-    """Recomputes a fixed sinusoid (N, D) at another length or grid: its rows (M, D) and the name of its formula.
-
-    Returns None if the formula is unknown.
-    """
+    """Recomputes a fixed sinusoid (N, D) at another size: (M, D) and the formula's name; None if that is unknown."""
     if layout.grid is not None and new_layout.grid is not None:
         front, cells, tail = layout.split(old)
         if cells.shape[1] % 4 or not is_close(grid_sinusoid(layout.grid, cells.shape[1]), cells):

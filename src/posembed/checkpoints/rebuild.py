@@ -64,9 +64,7 @@ def refuse_depth(config: Mapping[str, Any]) -> None:
         elif LAYERS.search(str(name)):
             counts = value if isinstance(value, list) else [value]
             if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
-                raise CheckpointError(
-                    f"config.json: {name}={value}; models of at most {MOST_LAYERS:,} layers are built"
-                )
+                raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
 
 
 def with_floats(value: Any) -> Any:
@@ -93,9 +91,8 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
         with quiet(), torch.device("cpu" if buffers else "meta"), sketched():
             return kind(copy.deepcopy(config))
     except Exception as error:
-        raise CheckpointError(
-            f"config.json: transformers cannot build {kind.__name__} from it ({last_line(error)})"
-        ) from error
+        why = f"transformers cannot build {kind.__name__} from it ({last_line(error)})"
+        raise CheckpointError(f"config.json: {why}") from error
 
 
 @contextmanager
@@ -128,7 +125,7 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
     """Doubles each length-like field of a config (``known``: its object) in turn; returns those that change shapes."""
     before = shapes_of(model)
-    found = []
+    found: list[tuple[ConfigField, Changes]] = []
     for field in length_like_fields(known.to_dict()):
         double = 2 * field.value if isinstance(field.value, int) else [2 * side for side in field.value]
         try:

@@ -17,8 +17,8 @@ from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, 
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import whole_copy
 from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
-from posembed.modelfiles.other_files import other_files
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
 

@@ -113,10 +113,8 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
             continue
         for field, size in sizes.items():
             if size * new % old:
-                raise CheckpointError(
-                    f"{name}: {field}={size} is for {old} positions, and is no whole number for {new}; pass a "
-                    f"multiple of {old // math.gcd(old, *sizes.values())} positions"
-                )
+                given = f"{field}={size} is for {old} positions, and is no whole number for {new}"
+                raise CheckpointError(f"{name}: {given}; pass a multiple of {old // math.gcd(old, *sizes.values())}")
             yield Setting(name, (*above, field), size, size * new // old)
 
 

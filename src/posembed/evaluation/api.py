@@ -130,9 +130,8 @@ def device_named(name: str | torch.device | None) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ArgumentError(
-            f"device: expected one that can be used here, such as 'cpu', or None; got {name!r} ({last_line(error)})"
-        ) from error
+        expected = "device: expected one that can be used here, such as 'cpu', or None"
+        raise ArgumentError(f"{expected}; got {name!r} ({last_line(error)})") from error
 
 
 def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
@@ -145,10 +144,8 @@ def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
     first = runnables[0]
     for other in runnables[1:]:
         if other.kind != first.kind:
-            raise ArgumentError(
-                f"expected models of one kind; {first.name} is {KINDS[first.kind]}, {other.name} is "
-                f"{KINDS[other.kind]}; evaluate each kind in its own call"
-            )
+            kinds = f"{first.name} is {KINDS[first.kind]}, {other.name} is {KINDS[other.kind]}"
+            raise ArgumentError(f"expected models of one kind; {kinds}; evaluate each kind in its own call")
     return runnables
 
 
@@ -217,10 +214,8 @@ def run_job(model: nn.Module, job: Job, tick: Tick) -> Counts:
         with torch.inference_mode():
             counts = MEASUREMENTS[job.runnable.kind].count(model, job, tick)
     except (RuntimeError, IndexError) as error:
-        raise CheckpointError(
-            f"{job.runnable.name}: cannot be run on {job.chunk} tokens at a time ({last_line(error)}); leave out "
-            "that length"
-        ) from error
+        why = f"cannot be run on {job.chunk} tokens at a time ({last_line(error)})"
+        raise CheckpointError(f"{job.runnable.name}: {why}; leave out that length") from error
     return {
         name: [number if math.isfinite(number) else None for number in numbers.tolist()]
         for name, numbers in counts.items()

@@ -101,8 +101,7 @@ def masked_counts(
     """
     if sample.mask is None:
         raise CheckpointError(
-            "the tokenizer has no mask token, and a masked language model needs one; save the model's own tokenizer "
-            "next to it"
+            "the tokenizer has no mask token; save the masked language model's own tokenizer next to it"
         )
     masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)

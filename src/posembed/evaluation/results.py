@@ -136,9 +136,7 @@ class ResultsFile(dict[str, Counts]):
                 self[entry["key"]] = dict(entry["values"])
             except (ValueError, KeyError, TypeError) as error:
                 remedy = "delete that line to measure it again" if self else "name another file"
-                raise DataError(
-                    f"{self.path}: expected a results file; line {number} is not a result ({error}); {remedy}"
-                ) from error
+                raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error
 
     def add(self, key: str, counts: Counts, **about: Any) -> None:
         """Keeps counts. about: extra fields of the line for a person who reads the file."""

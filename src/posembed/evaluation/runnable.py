@@ -94,17 +94,14 @@ class Runnable:
 
         # Without these files, transformers returns an empty tokenizer of the family.
         if not any(path.name in TOKENIZERS or path.suffix == ".model" for path in self.folder.iterdir()):
-            raise CheckpointError(
-                f"{self.name}: expected a tokenizer next to the weights ({', '.join(TOKENIZERS)}); save the "
-                "model's own tokenizer into that folder"
-            )
+            expected = f"expected a tokenizer next to the weights ({', '.join(TOKENIZERS)})"
+            raise CheckpointError(f"{self.name}: {expected}; save the model's own tokenizer into that folder")
         try:
             with quiet():
                 return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         except Exception as error:  # each tokenizer class has its own errors
-            raise CheckpointError(
-                f"{self.name}: transformers cannot load its tokenizer ({last_line(error)})"
-            ) from error
+            why = f"transformers cannot load its tokenizer ({last_line(error)})"
+            raise CheckpointError(f"{self.name}: {why}") from error
 
     def model(self, device: str | torch.device) -> nn.Module:
         """Loads the model in evaluation mode. Raises CheckpointError if weights are missing or cannot be loaded."""
@@ -122,10 +119,8 @@ class Runnable:
         # A sentence encoder is pooled from the states before the pooler.
         missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
         if missing:
-            raise CheckpointError(
-                f"{self.name}: its files lack {', '.join(sorted(missing)[:3])}, which would be random; evaluate a "
-                "checkpoint that has all of the model's weights"
-            )
+            lacks = f"its files lack {', '.join(sorted(missing)[:3])}, which would be random"
+            raise CheckpointError(f"{self.name}: {lacks}; evaluate a checkpoint with all of the model's weights")
         return model.eval().to(device)
 
 
@@ -138,10 +133,8 @@ def open_runnable(source: str | Path) -> Runnable:
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
-        raise CheckpointError(
-            f"{source}: expected a folder in the format of transformers or sentence-transformers, with config.json and "
-            "a tokenizer; weights alone cannot be run"
-        )
+        expected = "a folder of transformers or sentence-transformers, with config.json and a tokenizer"
+        raise CheckpointError(f"{source}: expected {expected}; weights alone cannot be run")
     sentences = (checkpoint.root / "modules.json").exists()
     kind: Kind = "sentences" if sentences else language_model(source, config)
     fed, pooling = (fed_length(checkpoint), pooling_of(checkpoint)) if sentences else (None, None)
@@ -183,10 +176,10 @@ def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
             return "masked"
         if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
             return "causal"
-    raise CheckpointError(
-        f"{source}: expected {', '.join(KINDS.values())} (a folder with modules.json), but config.json names "
-        f"{architecture}; evaluate the checkpoint that has the model's head"
+    expected = (
+        f"expected {', '.join(KINDS.values())} (a folder with modules.json), but config.json names {architecture}"
     )
+    raise CheckpointError(f"{source}: {expected}; evaluate the checkpoint that has the model's head")
 
 
 def length_before(checkpoint: Checkpoint) -> int | None:

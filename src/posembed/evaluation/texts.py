@@ -125,7 +125,5 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(whole) - len(bare) + 1):
         if bare and whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-    raise CheckpointError(
-        f"the tokenizer encodes {text!r} as {whole}; expected {bare} with special tokens only before and after; such a "
-        "tokenizer cannot be evaluated"
-    )
+    expected = f"expected {bare} with special tokens only before and after, which evaluation needs"
+    raise CheckpointError(f"the tokenizer encodes {text!r} as {whole}; {expected}")

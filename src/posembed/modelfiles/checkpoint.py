@@ -1,24 +1,31 @@
 """Opens a model on disk: which files hold its weights, and which settings belong to them.
 
-The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name, or one file of
-weights. Only headers are read here.
+The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name (fetched into
+huggingface_hub's cache), or one file of weights. Only headers are read here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import glob
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.folders import PICKLES, read_modules, read_weight_map, weights_path
-from posembed.modelfiles.hub import Wanted, download, download_file, looks_like_a_hub_name
+from posembed.modelfiles.folders import PICKLES, WEIGHTS, not_needed, read_modules, read_weight_map, weights_path
 from posembed.modelfiles.json_files import read_json
 from posembed.modelfiles.pickles import read_pickle
 from posembed.modelfiles.raw_files import FileState, file_state, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+SECONDS_TO_ANSWER = 10
+
+Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses, among a model's tensors, those that are read
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ def path_here(source: str | Path) -> Path | None:
     with reading(path):
         if path.exists():
             return path
-    if looks_like_a_hub_name(str(source)):
+    if HUB_NAME.fullmatch(str(source)) and not str(source).endswith((".safetensors", *PICKLES)):
         return None
     raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
 
@@ -160,3 +167,69 @@ def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
         if name in needed and seen.get(key) != name:
             raise CheckpointError(f"{index}: says that {name} holds {key!r}; it does not")
     return tuple(shards)
+
+
+# --- the Hugging Face Hub --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def hub_errors(name: str) -> Iterator[None]:
+    """Turns the errors of huggingface_hub inside the block into a CheckpointError that says what to do."""
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except GatedRepoError as error:
+        raise CheckpointError(f"{name}: accept this model's terms on the Hub first, and set a token") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise CheckpointError(f"{name}: not a file or folder here, nor a model that the Hub shows you") from error
+    except Exception as error:  # no network: each HTTP client of huggingface_hub has errors of its own
+        why = f"not a file or folder here, and the Hugging Face Hub cannot be reached ({str(error)[:80]})"
+        raise CheckpointError(f"{name}: {why}; give the folder of a model on this machine") from error
+
+
+def download_file(name: str, file: str) -> Path | None:
+    """Returns the path of one file of a model; None if the model has no such file. Errors as for ``download``."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    with hub_errors(name):
+        try:
+            return Path(hf_hub_download(name, file))
+        except EntryNotFoundError:  # also without a network, if the file is not in the cache
+            return None
+
+
+def download(name: str, *, wanted: Wanted | None = None) -> Path:
+    """Returns the folder in huggingface_hub's cache, after fetching what is missing there.
+
+    With ``wanted`` it fetches only config.json and the weights files that hold these tensors. Raises CheckpointError
+    if there is no such model, no access to it, or no network and nothing fetched before.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    with hub_errors(name):
+        try:
+            siblings = HfApi().model_info(name, timeout=SECONDS_TO_ANSWER).siblings or []
+            files = [sibling.rfilename for sibling in siblings]
+            if wanted is None:
+                path = download_file(name, "modules.json") if "modules.json" in files else None
+                modules = [folder for _, folder in read_modules(path.parent) if folder.parts] if path else []
+                ignored = not_needed(files, modules)
+            else:
+                chosen = next((file for file in WEIGHTS if file in files), "")
+                needed = {"config.json", chosen}
+                if chosen.endswith(".index.json") and (index := download_file(name, chosen)) is not None:
+                    weight_map = read_weight_map(index)
+                    needed |= {weight_map[key] for key in wanted(weight_map)}
+                ignored = [file for file in files if file not in needed]
+            return Path(snapshot_download(name, ignore_patterns=[glob.escape(file) for file in ignored]))
+        except (CheckpointError, RepositoryNotFoundError, HFValidationError):  # the Hub has answered
+            raise
+        except Exception:
+            with suppress(Exception):
+                return Path(snapshot_download(name, local_files_only=True))
+            raise

@@ -15,9 +15,8 @@ from posembed.errors import CheckpointError
 from posembed.files import reason, whole_or_absent
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.earlier import RECORD, hashes_of, stamp, why_not_replaced
-from posembed.modelfiles.folders import PICKLES
+from posembed.modelfiles.folders import PICKLES, other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.modelfiles.other_files import other_files
 from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, write_text
 from posembed.modelfiles.safetensors import AnyTensor, byte_count, write_tensors
 

@@ -67,10 +67,8 @@ def load_without_running(path: Path) -> Any:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error
-        raise CheckpointError(
-            f"{path}: this pickle wants more than tensors ({refused[1]}) and could run code, so it was "
-            "not loaded; save its state_dict alone, best as safetensors"
-        ) from error
+        why = f"this pickle wants more than tensors ({refused[1]}) and could run code, so it was not loaded"
+        raise CheckpointError(f"{path}: {why}; save its state_dict alone, best as safetensors") from error
 
 
 def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:

@@ -120,9 +120,8 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             with safe_open(path, framework="np"):  # checks every entry against the others and the file's size
                 header = json.loads(file.read(length))
     except (SafetensorError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(
-            f"{path}: not a whole safetensors file ({str(error)[:120]}); fetch or save it again"
-        ) from error
+        why = f"not a whole safetensors file ({str(error)[:120]})"
+        raise CheckpointError(f"{path}: {why}; fetch or save it again") from error
     metadata: dict[str, str] = header.pop("__metadata__", None) or {}
     tensors = {}
     for key, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -146,9 +145,7 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
     try:
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(
-            f"safetensors cannot store half a character in a tensor's name ({error}); rename it"
-        ) from error
+        raise CheckpointError(f"a tensor's name is not valid Unicode, as safetensors needs ({error})") from error
     text += b" " * (-len(text) % 8)
 
     with create(path) as file:
