@@ -49,7 +49,6 @@ class Target:
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
-    """Returns the target for a new usable length of the tables in a line."""
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     tables = choose(found, key, grid=False)
@@ -144,7 +143,6 @@ def only_candidates(found: Found, kind: str, *, grid: bool) -> list[FoundTable]:
 
 
 def companions(found: Found, table: FoundTable) -> list[FoundTable]:
-    """Returns the other tables whose length is the same config field."""
     return [other for other in found.tables if table.field and other.field == table.field and other.key != table.key]
 
 

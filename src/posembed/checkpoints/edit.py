@@ -181,8 +181,8 @@ def changed_buffers(
     for table in tables:
         planned = tuple(table.after.shape)
         if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
-            changed = f"{target.field}={target.value}"
-            raise CheckpointError(f"{table.key}: not resized to {planned}: with {changed} the model has {shape}")
+            built = f"the model with {target.field}={target.value} has {shape}"
+            raise CheckpointError(f"{table.key}: not resized to {planned}: {built}")
     known = [key for field, keys in found.buffers.items() for key in keys if field == target.field]
     for key, shape in changed.items():
         old = values_of(tensors[key])

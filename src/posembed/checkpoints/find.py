@@ -100,9 +100,6 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
 
 
-# --- keys of the files ------------------------------------------------------------------------------------------
-
-
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     """Returns names in the built model -> the keys that transformers renames to them when it loads the files."""
     try:
@@ -131,14 +128,11 @@ def aliases(key: str, model: nn.Module | None) -> set[str]:
 def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
     """Returns the key of a model's tensor in the files; None if none or several fit.
 
-    Beyond what transformers renames (``loaded``), a model with a head puts its base model's name in front of every
-    key, and composites have been renamed over the years. So it is the only key that shares the longest end with the
-    name.
+    Beyond what transformers renames (``loaded``), heads and composites put other names in front over the years. So it
+    is the only key that shares the longest end with the name.
     """
-    if name in keys:
-        return name
-    if name in loaded:
-        return loaded[name]
+    if name in keys or name in loaded:
+        return name if name in keys else loaded[name]
     parts = name.split(".")
     for start in range(1, len(parts)):
         if len(parts) - start < 2 and len(parts) > 2:
@@ -149,9 +143,6 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
             return found[0] if len(found) == 1 else None
     prefixed = [key for key in keys if key.endswith("." + name)]
     return prefixed[0] if len(prefixed) == 1 else None
-
-
-# --- what a layout alone does not show ---------------------------------------------------------------------------
 
 
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
@@ -168,12 +159,9 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
         path = next(models_around(found.model, table.parameter))
         if not takes_text(found.model.get_submodule(path)):
             return table.doubted("the model around it takes no text, so the meaning of its rows is not known")
-    distances = (
-        key
-        for key, tensor in tensors.items()
-        if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
-    )
-    if relative := relative or next(distances, ""):
+    distances = (key for key in tensors if "distance_embedding" in key)
+    same_length = (key for key in distances if tuple(tensors[key].shape[:1]) == (2 * table.rows - 1,))
+    if relative := relative or next(same_length, ""):
         return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
 

@@ -28,7 +28,6 @@ def pair(value: Any) -> Size | None:
 
 
 def section(config: Config, path: FieldPath) -> Config:
-    """Returns the part of a config under a path, or an empty one."""
     for name in path:
         inner = config.get(name)
         config = inner if isinstance(inner, Mapping) else {}
@@ -74,7 +73,6 @@ class FoundTable:
         return self.shape[-1]
 
     def read_by(self, layout: TableLayout, *, patch: Size | None = None, doubt: str = "") -> PositionTable:
-        """Returns a found tensor, understood."""
         return PositionTable(**vars(self) | {"doubt": doubt}, layout=layout, patch=patch)
 
     def doubted(self, doubt: str) -> FoundTable:
@@ -100,7 +98,6 @@ class PositionTable(FoundTable):
         return self.layout.length(self.rows)
 
     def values(self, tensors: Tensors) -> Tensor:
-        """Returns its rows (N, D)."""
         return values_of(tensors[self.key]).reshape(self.rows, self.width)
 
 

@@ -69,12 +69,11 @@ class TableReport:
         """Returns plain values, for JSON."""
         table = self.table
         names = ("key", "kind", "found_by", "doubt", "rows", "length", "width", "dtype")
+        own = ("parameters", "share_of_model", "share_of_embeddings")
         return {
             **{name: getattr(table, name, None) for name in names},
             "layout": asdict(table.layout) if isinstance(table, PositionTable) else None,
-            "parameters": self.parameters,
-            "share_of_model": self.share_of_model,
-            "share_of_embeddings": self.share_of_embeddings,
+            **{name: getattr(self, name) for name in own},
             "config_field": None if table.field is None else str(table.field),
             "config_value": None if table.field is None else table.field.value,
             "dependents": list(self.dependents),

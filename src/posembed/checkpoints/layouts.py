@@ -14,16 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import (
-    Config,
-    ConfigField,
-    FoundTable,
-    PositionTable,
-    Size,
-    Tensors,
-    pair,
-    section,
-)
+from posembed.checkpoints.found import Config, ConfigField, FoundTable, PositionTable, Size, Tensors, pair, section
 from posembed.checkpoints.rebuild import Shape, length_like_fields
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
@@ -31,9 +22,7 @@ from posembed.tables.layout import TableLayout
 
 # Neither the largest image nor that of an earlier training, whose table a model may tile or interpolate.
 IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
-LINE_LENGTH = re.compile(
-    r"position_embeddings|n_positions|seq|max_len|max_text|context|(target|source)_positions|block"
-)
+LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\bwpe\b")
 NOT_A_TABLE = re.compile(r"rel(ative)?_|_rel|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
@@ -56,10 +45,8 @@ def read_by_model(
         return table.doubted(f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows")
     rows = before[-2], after[-2]
     patch = pair(around.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
-    if patch is None:
-        layout = line_layout(model, name, rows, field, around)
-    else:
-        layout = grid_layout(model, name, rows, field, around, patch)
+    about = model, name, rows, field, around
+    layout = line_layout(*about) if patch is None else grid_layout(*about, patch)
     return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout, patch=patch)
 
 
@@ -68,8 +55,7 @@ def line_layout(
 ) -> TableLayout | str:
     """Returns the layout of positions in a line, or why nothing explains the rows.
 
-    rows: before and after the field was doubled. around: the part of the config, all defaults filled in, that the
-    field is in.
+    rows: before and after the field was doubled. around: the part of the config, with all defaults, that has the field.
     """
     before, after = rows
     if not isinstance(field.value, int):
@@ -126,9 +112,6 @@ def class_tokens(model: nn.Module, name: str) -> int:
     return 0
 
 
-# --- without a built model ------------------------------------------------------------------------------------------
-
-
 def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields the tables that the row of this model's family names, as far as its config says their length."""
     for known in family_of(config).tables:
@@ -164,22 +147,19 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
     rows = layout.front + length + layout.tail
     if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
         return table.read_by(layout, patch=patch)
-    given = f"{table.field}={table.field.value}" if table.field else ""
-    patches = "" if layout.grid is None else f" ({layout.grid[0]} x {layout.grid[1]} patches, and their tokens)"
-    doubt = f"its shape {table.shape} is not the one row a position of {given}{patches}"
+    value = table.field and table.field.value
+    doubt = f"its shape is {table.shape}, but {table.field}={value} means {rows} rows"
     return replace(table, found_by="name").doubted(doubt)
 
 
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables by shape and name alone. Each says in its doubt that it is a guess."""
     for key, tensor in tensors.items():
-        lead, shape = tensor.shape[:-2], tensor.shape[-2:]
-        if not is_table_name(key) or len(shape) != 2 or any(size != 1 for size in lead) or len(lead) > 1:
-            continue
-        if min(shape) < 2 or not dtype_name(tensor).startswith(("F", "BF")):
-            continue
-        table = found_tensor(tensors, key)
-        yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+        lead, shape = tuple(tensor.shape[:-2]), tensor.shape[-2:]
+        is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
+        if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
+            table = found_tensor(tensors, key)
+            yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
 
 
 def guessed_line(table: FoundTable, config: Config) -> PositionTable:

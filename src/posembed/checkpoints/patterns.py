@@ -58,6 +58,9 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         return None
     first, last = old.flatten()[0], old[..., -1:].flatten()[0]  # of the first row
 
+    def constant(shape: tuple[int, ...]) -> Tensor:
+        return first.expand(shape)
+
     def counting(shape: tuple[int, ...]) -> Tensor:
         line = torch.arange(shape[-1], dtype=torch.float64, device=old.device) + first.item()
         return line.to(old.dtype).expand(shape)
@@ -66,13 +69,10 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
         return torch.where(below, first, last).expand(shape)
 
-    for pattern in (first.expand, counting, *([triangle] if old.dim() > 1 else [])):
-        if torch.equal(pattern(old.shape), old):
+    for pattern in (constant, counting, triangle) if old.dim() > 1 else (constant, counting):
+        if torch.equal(pattern(tuple(old.shape)), old):
             return pattern(shape).clone()
     return None
-
-
-# --- fixed sines and cosines ------------------------------------------------------------------------------------------
 
 
 def halves(length: int, dim: int) -> Tensor:

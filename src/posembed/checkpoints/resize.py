@@ -87,7 +87,6 @@ def resize_checkpoint(
 
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
-    """Plans all that changes, with nothing written. arguments: as for ``plan_edit``."""
     _, others = other_files(checkpoint)  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = changed_settings(checkpoint, edit)
@@ -96,7 +95,6 @@ def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
 
 
 def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
-    """Returns every text file that changes, whole, by its path inside the checkpoint."""
     if checkpoint.folder is None:
         return {}
     inside = checkpoint.folder.relative_to(checkpoint.root)
@@ -168,7 +166,6 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
 
 
 def card_paragraph(resize: Resize) -> str:
-    """Returns the paragraph at the end of the model card."""
     before, after = resize.edit.target.length
     lines = [f"## Position table resized from {before} to {after} positions", ""]
     for change in resize.edit.tables:

@@ -66,8 +66,7 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
     if config is None or field is None:
         return
     name, path = checkpoint.config_name, field.path
-    before = section(config, path[:-1]).get(path[-1])
-    yield Setting(name, path, before, target.value)
+    yield Setting(name, path, section(config, path[:-1]).get(path[-1]), target.value)
     if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
     if target.image_size is None:
@@ -130,7 +129,6 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[in
 
 
 def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
-    """Yields (file, path, section) of each processor: the whole file, and its section ``inner``."""
     for name in PROCESSORS:
         settings = checkpoint.settings(name)
         yield name, (), settings

@@ -237,9 +237,6 @@ def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> 
     return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
 
 
-# --- small copies and their inputs ----------------------------------------------------------------------------------
-
-
 def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
     """Builds a model of the same class on the CPU with few layers and tokens and, if ``narrow``, few heads."""
     config: Any = copy.deepcopy(model.config)
@@ -324,7 +321,6 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
 
 
 def floats_in(outputs: Any) -> Iterator[Tensor]:
-    """Yields the tensors of a model's output through which a gradient can flow."""
     if isinstance(outputs, Tensor) and outputs.is_floating_point() and outputs.requires_grad:
         yield outputs
     elif isinstance(outputs, Mapping | list | tuple):

@@ -68,18 +68,14 @@ def evaluate_checkpoints(
         evaluation.rows[1].estimate("perplexity", 2048)  # mean, low, high, and the values by text
     """
     lengths = checked_lengths(lengths)
-    check(
-        is_path(text) or is_list(text, is_path), "text", "the path of a text file or a folder, or a list of them", text
-    )
+    check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)
     check(type(texts) is int and texts > 0, "texts", "a whole number of at least 1", texts)
     check(type(seed) is int and -(2**63) <= seed < 2**64, "seed", "a whole number that PyTorch takes as a seed", seed)
     check(results is None or is_path(results), "results", "the path of a file, or None", results)
     check(callable(progress), "progress", "a function of a name, the tokens done and their total", progress)
-    where = device_named(device)
-    kept = ResultsFile(results)
+    where, kept = device_named(device), ResultsFile(results)
     runnables = checked_runnables(sources)
-    kind = runnables[0].kind
-    measurement = MEASUREMENTS[kind]
+    kind, measurement = runnables[0].kind, MEASUREMENTS[runnables[0].kind]
     fewest = measurement.fewest_texts
     check(texts >= fewest, "texts", f"at least {fewest} to evaluate {KINDS[kind]}", texts)
     documents = read_documents(text)
@@ -116,7 +112,6 @@ def is_list(value: object, of: Callable[[Any], bool]) -> bool:
 
 
 def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    """Returns the lengths in ascending order, each once."""
     expected = f"a list of whole numbers of tokens, each at least {SHORTEST}, such as [256, 512]"
     valid = is_list(lengths, lambda length: type(length) is int and length >= SHORTEST)
     check(valid and len(lengths) > 0, "lengths", expected, lengths)
@@ -135,7 +130,6 @@ def device_named(name: str | torch.device | None) -> torch.device:
 
 
 def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
-    """Opens checkpoints that can be compared."""
     expected = "a list of folders or hub names, at least one, such as ['my-model']"
     check(is_list(sources, is_path) and len(sources) > 0, "sources", expected, sources)
     if len(set(map(str, sources))) < len(sources):
@@ -155,7 +149,7 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
 
 
 class PlannedRow(NamedTuple):
-    """A row before it is measured. baseline: as in ``Row``. jobs: None at lengths that the checkpoint does not take."""
+    """A row before it is measured. jobs: None at lengths that the checkpoint does not take."""
 
     runnable: Runnable
     baseline: str
@@ -189,7 +183,6 @@ def planned_rows(
 
 
 def run_missing(plan: Sequence[PlannedRow], results: ResultsFile, *, device: torch.device, progress: Progress) -> None:
-    """Runs every job whose counts are not in the results, and adds them one by one."""
     jobs = [job for row in plan for job in row.jobs.values() if job is not None]
     missing = {job.key: job for job in jobs if job.key not in results}
     total, done = sum(job.tokens for job in missing.values()), 0

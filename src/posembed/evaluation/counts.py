@@ -118,16 +118,15 @@ def masked_counts(
     return {"masked": masked.sum(dim=1), "correct": correct.sum(dim=1), "loss": losses.sum(dim=1)}
 
 
-def retrieval_ranks(encode: Encode, texts: Tensor, *, fit: str, limit: int, passage: int) -> dict[str, Tensor]:
+def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
     """Returns the rank of each text's own vector among those of all texts, for a passage from each place, (N,) each.
 
     Args:
-        encode: the encoder.
-        texts: (N, W) ids without special tokens. Passages are taken from all of a text, whatever ``fit`` is.
-        fit: the key in ``FITS`` that says which chunks are embedded. limit: tokens per chunk.
+        texts: (N, W) ids without special tokens; passages are taken from all of a text.
+        chunks: the ids that are embedded, such as ``FITS["chunked"](texts, limit)``.
         passage: tokens per query.
     """
-    answers = embed_texts(encode, FITS[fit](texts, limit))
+    answers = embed_texts(encode, chunks)
     return {
         place: ranks_of_own(F.normalize(encode(passages(texts, share, passage)), dim=1), answers)
         for place, share in PASSAGES.items()

@@ -63,15 +63,15 @@ class Job:
         return self.sample.ids[:, : self.length - self.sample.specials]
 
     @property
-    def limit(self) -> int:
-        """The number of tokens of the text that are fed at once."""
-        return self.chunk - self.sample.specials
+    def chunks(self) -> Sequence[Tensor]:
+        """The ids that are fed at once, (N, at most chunk) each, without special tokens."""
+        return FITS[self.fit](self.ids, self.chunk - self.sample.specials)
 
     @property
     def tokens(self) -> int:
         """The number of tokens that the job feeds to the model, without special tokens."""
         queries = len(PASSAGES) * self.setting if self.runnable.kind == "sentences" else 0
-        return len(self.ids) * (queries + sum(ids.shape[1] for ids in FITS[self.fit](self.ids, self.limit)))
+        return len(self.ids) * (queries + sum(ids.shape[1] for ids in self.chunks))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def is_first(rank: float) -> float:
 def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
     assert job.runnable.pooling is not None
     encode = encoder(model, job.sample, job.runnable.pooling, tick=tick)
-    return retrieval_ranks(encode, job.ids, fit=job.fit, limit=job.limit, passage=job.setting)
+    return retrieval_ranks(encode, job.ids, job.chunks, passage=job.setting)
 
 
 MEASUREMENTS: dict[Kind, Measurement] = {

@@ -84,34 +84,21 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON: each value and its difference from the reference, with their intervals."""
-        return {
-            "kind": self.kind,
-            "measures": list(self.measures),
-            "lengths": list(self.lengths),
-            "texts": self.texts,
-            "reference": self.reference.name,
-            "rows": [
-                {
-                    "checkpoint": row.checkpoint,
-                    "baseline": row.baseline,
-                    "length": row.length,
-                    "values": {
-                        measure: {length: self.value(row, measure, length) for length in self.lengths}
-                        for measure in self.measures
-                    },
-                }
-                for row in self.rows
-            ],
-            "notes": list(self.notes),
-        }
+        rows = [
+            {
+                **{name: getattr(row, name) for name in ("checkpoint", "baseline", "length")},
+                "values": {m: {length: self.value(row, m, length) for length in self.lengths} for m in self.measures},
+            }
+            for row in self.rows
+        ]
+        return {**vars(self), "reference": self.reference.name, "rows": rows}
 
     def value(self, row: Row, measure: str, length: int) -> dict[str, Any] | None:
+        def ends(found: Estimate) -> dict[str, float | None]:
+            return {"value": found.value, "low": found.low, "high": found.high}
+
         found, versus = row.estimate(measure, length), row.versus(self.reference, measure, length)
         return None if found is None else {**ends(found), "versus_reference": versus and ends(versus)}
-
-
-def ends(found: Estimate) -> dict[str, float | None]:
-    return {"value": found.value, "low": found.low, "high": found.high}
 
 
 class ResultsFile(dict[str, Counts]):

@@ -125,11 +125,7 @@ class Runnable:
 
 
 def open_runnable(source: str | Path) -> Runnable:
-    """Describes a checkpoint from its settings and headers.
-
-    Raises:
-        CheckpointError: the source is not a folder of a causal or masked language model or of a sentence encoder.
-    """
+    """Describes a checkpoint from its settings and headers. Raises CheckpointError for a model of no known kind."""
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
@@ -160,8 +156,8 @@ def fed_length(checkpoint: Checkpoint) -> int | None:
 def window_of(config: dict[str, Any]) -> int | None:
     """Returns the largest attention window of a model such as Longformer, whose layers may differ."""
     windows = config.get("attention_window")
-    sizes = [size for size in (windows if isinstance(windows, list) else [windows]) if type(size) is int]
-    return max((size for size in sizes if size > 0), default=None)
+    windows = windows if isinstance(windows, list) else [windows]
+    return max((size for size in windows if type(size) is int and size > 0), default=None)
 
 
 def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
@@ -192,7 +188,6 @@ def length_before(checkpoint: Checkpoint) -> int | None:
 
 
 def pooling_of(checkpoint: Checkpoint) -> str:
-    """Returns how a sentence encoder turns many vectors into one: a key of ``POOL``."""
     pooling: Any = "mean"
     for kind, folder in read_modules(checkpoint.root):
         if kind not in MODULES:

@@ -72,11 +72,9 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
 
 def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
     titles = [match.start() for match in WIKITEXT_TITLE.finditer(text)]
-    if titles:
-        bounds = [0, *titles, len(text)]
-        parts = [text[start:stop] for start, stop in pairwise(bounds)]
-    else:
-        parts = BLANK_LINES.split(text) if at_blank_lines else [text]
+    parts = [text[start:stop] for start, stop in pairwise([0, *titles, len(text)])]
+    if not titles and at_blank_lines:
+        parts = BLANK_LINES.split(text)
     return [part.strip() for part in parts if part.strip()]
 
 
@@ -102,11 +100,9 @@ def draw_sample(
         if len(rows) >= most:
             break
     if len(rows) < fewest:
-        raise DataError(
-            f"expected at least {fewest} texts of {length:,} tokens; found {len(rows)}, and the longest of {seen} "
-            f"documents has {longest:,}; give more or longer text, or smaller lengths (a file is split into documents "
-            "at its blank lines; in a folder, each file is one document)"
-        )
+        found = f"found {len(rows)}, and the longest of {seen} documents has {longest:,}"
+        remedy = "give smaller lengths or more text (documents are files of a folder, or separated by blank lines)"
+        raise DataError(f"expected at least {fewest} texts of {length:,} tokens; {found}; {remedy}")
     sampled = torch.tensor(rows[:most])
     unknown = tokenizer.unk_token_id
     if unknown is not None and (sampled == unknown).float().mean() > MOST_UNKNOWN:
@@ -119,7 +115,6 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the tokens that the tokenizer adds before and after a text."""
     text = "a text"
     bare, whole = encode(tokenizer, text), list(tokenizer(text)["input_ids"])
     for start in range(len(whole) - len(bare) + 1):

@@ -169,9 +169,6 @@ def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
     return tuple(shards)
 
 
-# --- the Hugging Face Hub --------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def hub_errors(name: str) -> Iterator[None]:
     """Turns the errors of huggingface_hub inside the block into a CheckpointError that says what to do."""

@@ -92,14 +92,12 @@ class Copy:
             write_text(target, text)
 
     def place_of(self, path: Path) -> Path:
-        """Returns the place of a file's copy."""
         if self.checkpoint.folder is None:
             return self.place
         name = safetensors_name(path.name) if path in self.checkpoint.weights_paths else path.name
         return (self.place / path.relative_to(self.checkpoint.root)).with_name(name)
 
     def copy_modes(self) -> None:
-        """Gives each file and folder of the copy the permissions of its original."""
         root, place = self.checkpoint.root, self.place
         if self.checkpoint.folder is not None:
             originals = {self.place_of(path): path for path in self.checkpoint.weights_paths}

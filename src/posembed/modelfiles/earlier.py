@@ -26,7 +26,6 @@ BLOCK, BLOCKS = 1 << 16, 1 << 10
 
 
 def hashes_of(place: Path) -> dict[str, str]:
-    """Returns the hash of every file of a folder except its record."""
     return {str(path.relative_to(place)): fingerprint(path) for path in files_of(place) if path != place / RECORD}
 
 
@@ -45,9 +44,8 @@ def files_of(place: Path) -> list[Path]:
 
 def last_resize(place: Path) -> dict[str, Any]:
     """Returns the newest entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
-    text = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
-    last: dict[str, Any] = text["resizes"][-1]
-    return last
+    record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
+    return dict(record["resizes"][-1])
 
 
 def fingerprint(path: Path) -> str:
@@ -64,19 +62,14 @@ def fingerprint(path: Path) -> str:
 def why_not_replaced(place: Path) -> str | None:
     """Returns why a resize may not replace ``place``; None for an earlier resize, unchanged."""
     try:
-        if place.is_dir():
-            others = foreign_entries(place)
-        else:
-            others = [] if is_unchanged_file(place) else ["a file that no resize wrote, or that was changed since"]
+        others = foreign_entries(place) if place.is_dir() else changes_of_file(place)
     except (OSError, CheckpointError):
         others = ["files that cannot be read"]
     if not others:
         return None
     more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-    return (
-        "it is replaced only if it holds nothing but an earlier resize; "
-        f"found {', '.join(others[:MOST_NAMED])}{more}; choose another name, or remove it yourself"
-    )
+    found = f"{', '.join(others[:MOST_NAMED])}{more}"
+    return f"it is not an unchanged earlier resize; found {found}; choose another name, or remove it yourself"
 
 
 def foreign_entries(root: Path) -> list[str]:
@@ -96,17 +89,15 @@ def foreign_entries(root: Path) -> list[str]:
     return sorted(found)
 
 
-def is_unchanged_file(path: Path) -> bool:
-    """Whether a file of weights has the time and the tables of the resize in its metadata."""
+def changes_of_file(path: Path) -> list[str]:
+    """Returns what differs from the resize in a file's metadata: its time, or the hashes of its tables."""
     tensors, _ = read_header(path)
     with suppress(KeyError, IndexError, TypeError, ValueError):
         last = last_resize(path)
-        return has_time(path, last["time"]) and all(
-            change["sha256"][1] == tensor_sha256(tensors[change["key"]].read())
-            for change in last["tensors"]
-            if change["sha256"][1] is not None
-        )
-    return False
+        hashes = {change["key"]: change["sha256"][1] for change in last["tensors"] if change["sha256"][1] is not None}
+        if has_time(path, last["time"]) and all(tensor_sha256(tensors[key].read()) == hashes[key] for key in hashes):
+            return []
+    return ["a file that no resize wrote, or that was changed since"]
 
 
 def has_time(path: Path, seconds: Any) -> bool:

@@ -51,7 +51,6 @@ SAMPLE = 1 << 16
 
 
 def is_export(name: str) -> bool:
-    """Whether a file holds weights for a program other than PyTorch."""
     return any(map(EXPORT.fullmatch, name.lower().split(".")[1:]))
 
 
@@ -76,7 +75,6 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
 
 
 def read_weight_map(index: Path) -> dict[str, str]:
-    """Returns the names of tensors -> names of shards, as an index gives them."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names")

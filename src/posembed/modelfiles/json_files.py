@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,10 @@ from posembed.modelfiles.raw_files import read_bytes
 
 LARGEST_SETTINGS = 32_000_000
 LARGEST_VOCABULARY = 1_000_000_000
-BLANKS = re.compile(r"[ \t\n\r]*")
+BLANKS = r"[ \t\n\r]*"
+OPENED = re.compile(rf"{BLANKS}\{{{BLANKS}")
+MEMBER = re.compile(rf'("(?:[^"\\]|\\.)*"){BLANKS}:{BLANKS}', re.DOTALL)
+COMMA = re.compile(rf"{BLANKS},?{BLANKS}")
 
 
 def read_json(path: Path, *, expected: type = dict) -> Any:
@@ -49,7 +51,6 @@ def json_text(value: Any, *, one_line: bool = False) -> str:
 
 
 def encodable(text: str) -> str:
-    r"""Returns the text with each lone surrogate as ``\udXXX``."""
     return as_bytes(text).decode()
 
 
@@ -62,9 +63,8 @@ class LargeJson:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        text = read_bytes(path, most=LARGEST_VOCABULARY)
         try:
-            self.text = text.decode("utf-8")
+            self.text = read_bytes(path, most=LARGEST_VOCABULARY).decode("utf-8")
         except UnicodeDecodeError as error:
             raise not_json(path, error) from error
 
@@ -84,41 +84,29 @@ class LargeJson:
         span: slice | None = slice(0, len(self.text))
         try:
             for name in names:
-                span = span and dict(members_until(self.text, span.start, name)).get(name)
+                span = span and find_value(self.text, span.start, name)
         except (ValueError, RecursionError) as error:
             raise not_json(self.path, error) from error
         return span
 
 
-def members_until(text: str, start: int, last: str) -> Iterator[tuple[str, slice]]:
-    """Yields each name of the object that begins at ``start``, and where its value is, up to the name ``last``.
+def find_value(text: str, start: int, name: str) -> slice | None:
+    """Returns where a value is in the object that begins at ``start``; None if that is no object or lacks the name.
 
-    Yields nothing for a value that is not an object. Raises ValueError if the text is not JSON.
+    Raises ValueError if the text, as far as it is read, is not JSON.
     """
-    decoder = json.JSONDecoder()
-
-    def after(place: int) -> int:
-        found = BLANKS.match(text, place)
-        return place if found is None else found.end()
-
-    place = after(start)
-    if text[place : place + 1] != "{":
+    opened = OPENED.match(text, start)
+    if opened is None:
         if start == 0:
             raise ValueError("expected an object")
-        return
-    place = after(place + 1)
-    while text[place : place + 1] == '"':
-        name, stop = decoder.raw_decode(text, place)
-        place = after(stop)
-        if text[place : place + 1] != ":":
-            raise ValueError(f"expected ':' at character {place}")
-        begin = after(place + 1)
-        _, stop = decoder.raw_decode(text, begin)
-        yield name, slice(begin, stop)
-        if name == last:
-            return
-        place = after(stop)
-        if text[place : place + 1] == ",":
-            place = after(place + 1)
+        return None
+    place = opened.end()
+    while (member := MEMBER.match(text, place)) is not None:
+        _, stop = json.JSONDecoder().raw_decode(text, member.end())
+        if json.loads(member[1]) == name:
+            return slice(member.end(), stop)
+        comma = COMMA.match(text, stop)
+        place = stop if comma is None else comma.end()
     if text[place : place + 1] != "}":
         raise ValueError(f"expected a name or '}}' at character {place}")
+    return None

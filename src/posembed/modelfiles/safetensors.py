@@ -71,17 +71,16 @@ AnyTensor = StoredTensor | Tensor
 
 
 def values_of(tensor: AnyTensor) -> Tensor:
-    """Returns the values, read from the file if they are in one."""
     return tensor.read() if isinstance(tensor, StoredTensor) else tensor
 
 
 def first_rows(tensor: AnyTensor, number: int) -> Tensor:
     """Returns the first rows of a (N, D) tensor without reading the others."""
-    number = min(number, tensor.shape[0])
     if not isinstance(tensor, StoredTensor):
         return tensor[:number]
-    stop = tensor.start + number * (tensor.stop - tensor.start) // max(tensor.shape[0], 1)
-    return replace(tensor, shape=(number, tensor.shape[1]), stop=stop).read()
+    rows = min(number, tensor.shape[0])
+    stop = tensor.start + rows * (tensor.stop - tensor.start) // max(tensor.shape[0], 1)
+    return replace(tensor, shape=(rows, tensor.shape[1]), stop=stop).read()
 
 
 def dtype_name(tensor: AnyTensor) -> str:
