@@ -51,7 +51,13 @@ def resize_model_(
     buffers = dict(changed_buffers(model, old, new))
     # All refusals are above; from here on, only assignments.
     for change in edit.tables:
-        replace_parameter(model, model.get_parameter(change.key), change.after)
+        old_table = model.get_parameter(change.key)
+        values = change.after.to(old_table.device, old_table.dtype)
+        new_table = nn.Parameter(values, requires_grad=old_table.requires_grad)
+        for module in model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is old_table:  # in every module, so that shared tables stay shared
+                    module._parameters[name] = new_table
     for name, buffer in buffers.items():
         path, _, own_name = name.rpartition(".")
         model.get_submodule(path)._buffers[own_name] = buffer
@@ -69,14 +75,6 @@ def resize_model_(
     if writes and generation is not None and generation.max_length == edit.target.length[0]:
         generation.max_length = edit.target.length[1]
     return edit
-
-
-def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
-    new = nn.Parameter(values.to(old.device, old.dtype), requires_grad=old.requires_grad)
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is old:  # in every module, so that shared tables stay shared
-                module._parameters[name] = new
 
 
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -15,8 +15,7 @@ from posembed.checkpoints.edit import Edit, TableChange, plan_edit
 from posembed.checkpoints.found import Size
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import whole_copy
-from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.copies import RECORD, whole_copy
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file

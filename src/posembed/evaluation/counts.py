@@ -118,6 +118,13 @@ def masked_counts(
     return {"masked": masked.sum(dim=1), "correct": correct.sum(dim=1), "loss": losses.sum(dim=1)}
 
 
+def sentence_counts(
+    model: nn.Module, sample: Sample, texts: Tensor, chunks: Sequence[Tensor], *, pooling: str, passage: int, tick: Tick
+) -> dict[str, Tensor]:
+    """Returns the ranks of ``retrieval_ranks`` for a model that pools as ``encoder`` does."""
+    return retrieval_ranks(encoder(model, sample, pooling, tick=tick), texts, chunks, passage=passage)
+
+
 def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
     """Returns the rank of each text's own vector among those of all texts, for a passage from each place, (N,) each.
 

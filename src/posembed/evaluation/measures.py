@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 
-from posembed.evaluation.counts import (
-    FITS,
-    PASSAGES,
-    Counts,
-    Tick,
-    causal_counts,
-    encoder,
-    masked_counts,
-    retrieval_ranks,
-)
+from posembed.evaluation.counts import FITS, PASSAGES, Counts, Tick, causal_counts, masked_counts, sentence_counts
 from posembed.evaluation.runnable import Kind, Runnable
 from posembed.evaluation.texts import Sample
 from posembed.statistics import Estimate, estimate, shares
@@ -143,15 +136,7 @@ def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Cou
     return by_text
 
 
-def is_first(rank: float) -> float:
-    return float(rank == 1)
-
-
-def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
-    assert job.runnable.pooling is not None
-    encode = encoder(model, job.sample, job.runnable.pooling, tick=tick)
-    return retrieval_ranks(encode, job.ids, job.chunks, passage=job.setting)
-
+is_first = partial(operator.eq, 1)
 
 MEASUREMENTS: dict[Kind, Measurement] = {
     "causal": Measurement(
@@ -176,7 +161,9 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         baselines={"chunked": "chunked"},
     ),
     "sentences": Measurement(
-        count=ranks_of_job,
+        count=lambda model, job, tick: sentence_counts(
+            model, job.sample, job.ids, job.chunks, pooling=str(job.runnable.pooling), passage=job.setting, tick=tick
+        ),
         setting=lambda shortest, seed: min(48, shortest // 4),
         note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(

@@ -19,7 +19,7 @@ from posembed.checkpoints.settings import SENTENCE_SETTINGS
 from posembed.errors import CheckpointError
 from posembed.evaluation.counts import POOL
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
 
