@@ -252,7 +252,7 @@ def test_a_model_type_that_nobody_knows_needs_the_tables_name(tmp_path: Path) ->
     posembed.resize_checkpoint(source, tmp_path / "out", length=64, table="encoder.pos_emb.weight")
     assert read(tmp_path / "out" / "config.json")["max_length_of_text"] == 64
     write(source / "config.json", model_type="of-my-own", rows=40)
-    with pytest.raises(CheckpointError, match="cannot be kept in step"):
+    with pytest.raises(CheckpointError, match="no single field"):
         posembed.resize_checkpoint(source, tmp_path / "not", length=64, table="encoder.pos_emb.weight")
 
 
@@ -302,7 +302,7 @@ def test_arguments_that_cannot_be_used(arguments: dict[str, Any], reason: str, b
 @pytest.mark.parametrize("arguments", [{"image_size": 32}, {"grid": (4, 4)}, {"image_size": 3}, {"grid": (0, 4)}])
 def test_grids_that_cannot_be_used(arguments: dict[str, Any], tmp_path: Path) -> None:
     source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
-    with pytest.raises(ArgumentError, match=r"already holds|at least 1|a grid of 1 to"):
+    with pytest.raises(ArgumentError, match=r"already holds|at least 1|takes 1 to|a grid of 1 to"):
         posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
 
 
@@ -440,7 +440,7 @@ def test_sound_is_cut_as_the_encoder_wants_it(new: int, tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="already holds 30"):
             posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
     elif new % 15:
-        with pytest.raises(CheckpointError, match="pass a multiple of 15 positions"):
+        with pytest.raises(CheckpointError, match="pass a multiple of 15"):
             posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
     else:
         posembed.resize_checkpoint(source, tmp_path / "out", **arguments)
@@ -457,7 +457,7 @@ def test_a_table_under_two_keys_that_load_into_one_is_refused(prefixed: str, tmp
     twins = {f"bert.{key}": value.clone() for key, value in weights.items() if prefixed != "the table" or key == table}
     kept = {table: weights[table]} if prefixed == "everything but the table" else weights
     save_file({**kept, **twins}, source / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(posembed.CheckpointError, match="a second time"):
+    with pytest.raises(posembed.CheckpointError, match="again as"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
     assert not (tmp_path / "out").exists()
 
@@ -467,7 +467,7 @@ def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_p
     rows = torch.randn(40, 32)
     keys = [f"{part}.position_embeddings.weight" for part in ("encoder", "decoder")]
     torch.save({**dict.fromkeys(keys, rows), "token.weight": torch.randn(50, 32)}, tmp_path / "tied.bin")
-    with pytest.raises(posembed.CheckpointError, match="a second time"):
+    with pytest.raises(posembed.CheckpointError, match="again as"):
         posembed.resize_checkpoint(
             tmp_path / "tied.bin",
             tmp_path / "o.safetensors",
@@ -479,7 +479,7 @@ def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_p
 
 @pytest.mark.parametrize("length", [0, -1, 10**13, 10**21, True, 64.0, "64"])
 def test_a_length_that_no_table_can_have_is_refused(length: Any, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="counts positions"):
+    with pytest.raises(ArgumentError, match="takes 1 to"):
         posembed.resize_checkpoint(bert, tmp_path / "out", length=length)
     assert not (tmp_path / "out").exists()
 

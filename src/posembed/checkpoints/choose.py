@@ -44,7 +44,7 @@ class Target:
 
     @property
     def is_text(self) -> bool:
-        """Whether the positions are those of text, by the words of the config field (Whisper's encoder hears)."""
+        """Whether the positions are those of text, judged by the config field's name. Whisper's encoder reads sound."""
         return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
 
 
@@ -157,5 +157,5 @@ def why_none(found: Found) -> str:
     if found.blocked:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:
-        return "no tensor has the name and shape of one"
+        return "no tensor has the name and shape of a position table"
     return "no length or image size in config.json changes the shape of a tensor, and none has the name of a table"

@@ -99,7 +99,8 @@ def plan_edit(
         if not isinstance(target.value, list):
             raise
         pixels = "x".join(map(str, target.value))
-        raise CheckpointError(f"{target.table.key}: its model cannot be built for {pixels} pixels ({error})") from error
+        unbuilt = f"its model cannot be built for {pixels} pixels, perhaps only for square images"
+        raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
     refuse_misread(found.model, new_model, target)
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
@@ -119,16 +120,12 @@ def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None
         address = address_of(tensors[key])
         for other in tensors.keys() - changed:
             if other in aliases(key, found.model) or (address and address == address_of(tensors[other])):
-                raise CheckpointError(
-                    f"{key}: the files hold this table again as {other}; save the model with only one"
-                )
+                raise CheckpointError(f"{key}: the files hold this table again as {other}; save only one of them")
 
 
 def address_of(tensor: AnyTensor) -> tuple[int, torch.Size] | None:
-    """Returns where a tensor is in memory, and its shape; None for one in a file, on meta or without values."""
-    if not isinstance(tensor, Tensor) or tensor.data_ptr() == 0:
-        return None
-    return tensor.data_ptr(), tensor.shape
+    """Returns a tensor's address in memory and its shape; None if it is in a file, on meta or empty."""
+    return (tensor.data_ptr(), tensor.shape) if isinstance(tensor, Tensor) and tensor.data_ptr() else None
 
 
 def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> TableChange:
@@ -149,21 +146,17 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
         raise ArgumentError(f"{table.key}: {error}") from error
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
     if after > before:  # old ones may stay; ``posembed inspect`` reports them
-        raise CheckpointError(
-            f"{table.key}: {before} of its rows hold NaN or infinity, and {after} would after the resize; mend the "
-            "table, or pass another --method (method=...)"
-        )
-    # Cutting a line off is what its default method does there.
+        damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
+        raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
+    # The default method truncates a line that becomes shorter.
     default = DEFAULT_GRID_METHOD if grid else "truncate" if length < table.length else DEFAULT_TEXT_METHOD
     return TableChange(table.key, old, new, method or default, kept=leading_rows_kept(old, new))
 
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
     if target.field is None or target.value is None:
-        raise CheckpointError(
-            f"config.json: no field, or more than one, says the {target.table.rows} rows of {target.table.key}, so it "
-            "cannot be kept in step; give the weights file alone, and change the config of its model by hand"
-        )
+        unknown = f"config.json: no single field says the {target.table.rows} rows of {target.table.key}"
+        raise CheckpointError(f"{unknown}; give the weights file alone, and change the config of its model by hand")
     return with_field(config, found.config, target.field.path, target.value)
 
 

@@ -78,7 +78,7 @@ def resize_model_(
 
 
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yields the live model's buffers that differ between two builds of it, as the new one has them.
+    """Yields the live model's buffers that differ between two builds of it, with their new values.
 
     A mask's pattern alone does not show how it continues: GPT-Neo's is a window once the length exceeds it.
     """

@@ -11,7 +11,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from inspect import signature
 from itertools import count
 from typing import Any
@@ -42,10 +41,12 @@ def config_object(config: Mapping[str, Any]) -> Any:
     Code that comes with a model is never run. Raises CheckpointError for values that transformers refuses.
     """
     model_type = config.get("model_type")
-    if not isinstance(model_type, str) or find_spec("transformers") is None:
+    if not isinstance(model_type, str):
         return None
-    from transformers import CONFIG_MAPPING
-
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        return None
     if model_type not in CONFIG_MAPPING:
         return None
     refuse_depth(config)

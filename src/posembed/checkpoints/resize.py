@@ -124,7 +124,7 @@ def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
     """Returns the checkpoint's record of earlier resizes with this one: of posembed.json, or of a file's metadata."""
     record: Any = {}
     if checkpoint.folder is None:
-        with suppress(ValueError):  # somebody else's metadata
+        with suppress(ValueError):  # metadata of another program
             record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
     elif (path := checkpoint.root / RECORD).exists():
         record = read_json(path)

@@ -38,7 +38,7 @@ Changes = Mapping[str, Tensor | None]  # the tensors that differ from the origin
 
 @contextmanager
 def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) -> Iterator[Copy]:
-    """Gives a copy to ``write`` inside the block. It takes the name ``out`` at the end, and vanishes after an error.
+    """Yields a copy to ``write``. It takes the name ``out`` at the end of the block, and vanishes after an error.
 
     Raises CheckpointError, with the disk as it was, if ``out`` exists (without ``overwrite``) or cannot be written, or
     if a file of the checkpoint changed during the block.
@@ -70,7 +70,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` that grows at ``place``. kept: the files besides the weights that it copies."""
+    """A copy of ``checkpoint`` at ``place``. kept: the files, other than weights, that it copies."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
@@ -87,7 +87,7 @@ class Copy:
             (file,) = self.checkpoint.weights
             write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
             return
-        self.place.mkdir(mode=0o700)  # nobody else can read along before every file has its own permissions
+        self.place.mkdir(mode=0o700)  # private until every file has its own permissions
         for file in self.checkpoint.weights:
             target = self.place_of(file.path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +105,6 @@ class Copy:
             write_text(target, text)
 
     def place_of(self, path: Path) -> Path:
-        if self.checkpoint.folder is None:
-            return self.place
         name = safetensors_name(path.name) if path in self.checkpoint.weights_paths else path.name
         return (self.place / path.relative_to(self.checkpoint.root)).with_name(name)
 

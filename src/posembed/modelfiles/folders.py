@@ -119,7 +119,7 @@ def not_needed(files: list[str], modules: list[Path]) -> list[str]:
 
 
 def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Returns the paths that a copy keeps besides the weights, and the names of what it leaves out.
+    """Returns the paths of the other files that a copy keeps, and the names of what it leaves out.
 
     Raises CheckpointError for links out of the checkpoint.
     """
