@@ -15,7 +15,6 @@ from posembed.tables.layout import TableLayout
 Config = Mapping[str, Any]  # the content of config.json
 Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
 Size = tuple[int, int]  # (height, width), in pixels or patches
-FieldValue = int | Size
 
 
 def pair(value: Any) -> Size | None:
@@ -39,7 +38,7 @@ class ConfigField:
     """A field of a config that says a length or an image size."""
 
     path: FieldPath
-    value: FieldValue
+    value: int | Size
 
     def __str__(self) -> str:
         return ".".join(self.path)
