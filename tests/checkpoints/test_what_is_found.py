@@ -207,7 +207,7 @@ def test_a_config_of_too_many_layers_costs_nothing(family: str, layers: int, tmp
     (tmp_path / "config.json").write_text(json.dumps(config))
     rebuild.config_object({"model_type": family})  # imports transformers
     start = time.process_time()
-    with pytest.raises(CheckpointError, match=rf"=\D*.*{layers}\D*; models of at most"):
+    with pytest.raises(CheckpointError, match=rf"expected at most .* layers; got .*{layers}"):
         posembed.inspect_checkpoint(tmp_path)
     assert time.process_time() - start < 1
 
