@@ -44,6 +44,10 @@ class Study:
     def row(self, encoding: str | None) -> Measured | None:
         return next((row for row in self.rows if row.encoding == encoding), None)
 
+    def perplexity(self, encoding: str | None, length: int) -> Estimate | None:
+        row = self.row(encoding)
+        return None if row is None else row.by_length.get(length)
+
 
 def published_studies() -> list[Study]:
     """Returns the studies of the documentation; those with the most seeds come first."""

@@ -29,6 +29,11 @@ class Existing:
     findings: tuple[str, ...] = ()
     """Problems that an inspection found in the table."""
 
+    @property
+    def reach(self) -> str:
+        """The size of its table, in words."""
+        return shown(self.grid) if self.grid is not None else f"{self.length:,}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
@@ -69,28 +74,25 @@ class Needs:
             if self.longest_grid is not None:
                 raise ArgumentError("a longest grid needs the grid of training; give both, or a sequence")
             if held is not None and held.grid is not None:
-                raise ArgumentError(f"the checkpoint's positions are a grid of {shown(held.grid)}; give your own grid")
+                raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
             return
         longest = self.longest_grid or self.grid
-        if min(*self.grid, *longest) < 1 or math.prod(self.grid) != self.length:
-            raise ArgumentError(
-                f"a grid of {shown(self.grid)} has {math.prod(self.grid):,} patches, and the training length is "
-                f"{self.length:,}; do not count special tokens"
-            )
+        for grid, name, length in (
+            (self.grid, "training length", self.length),
+            (longest, "longest length", self.longest),
+        ):
+            if min(grid) < 1 or math.prod(grid) != length:
+                raise ArgumentError(
+                    f"a grid of {shown(grid)} has {math.prod(grid):,} patches, and the {name} is "
+                    f"{'without limit' if length is None else f'{length:,}'}; do not count special tokens"
+                )
         if longest[0] < self.grid[0] or longest[1] < self.grid[1]:
             raise ArgumentError(
                 f"the longest grid, {shown(longest)}, is smaller in one direction than the grid of training, "
                 f"{shown(self.grid)}"
             )
-        if self.longest != math.prod(longest):
-            raise ArgumentError(
-                f"the longest length must be that of the longest grid, {shown(longest)}: {math.prod(longest):,} "
-                f"patches; got {'no limit' if self.longest is None else f'{self.longest:,}'}"
-            )
         if held is not None and held.length is not None and held.grid is None:
-            raise ArgumentError(
-                f"the checkpoint's table is a sequence of {held.length:,} positions; leave out the grid"
-            )
+            raise ArgumentError(f"the checkpoint's table is a sequence of {held.reach} positions; leave out the grid")
 
     @property
     def fixed(self) -> bool:
@@ -98,14 +100,31 @@ class Needs:
         return self.longest == self.length if self.grid is None else self.longest_grid in (None, self.grid)
 
     @property
-    def largest_grid(self) -> Grid | None:
-        return self.longest_grid or self.grid
+    def has_table(self) -> bool:
+        """Whether there is a checkpoint with a learned table."""
+        return self.checkpoint is not None and self.checkpoint.length is not None
+
+    @property
+    def inside_table(self) -> bool:
+        """Whether the checkpoint's table has a row for every position."""
+        held, largest = self.checkpoint, self.longest_grid or self.grid
+        if held is None or held.length is None:
+            return False
+        if held.grid is not None and largest is not None:
+            return largest[0] <= held.grid[0] and largest[1] <= held.grid[1]
+        return self.longest is not None and self.longest <= held.length
+
+    @property
+    def stretch(self) -> float:
+        """The longest length as a multiple of the checkpoint's table; 0 without a limit or a table."""
+        held = None if self.checkpoint is None else self.checkpoint.length
+        return self.longest / held if self.longest and held else 0.0
 
     @property
     def reach(self) -> str:
         """The longest grid or length, in words."""
-        if self.largest_grid is not None:
-            return shown(self.largest_grid)
+        if self.grid is not None:
+            return shown(self.longest_grid or self.grid)
         return "any length" if self.longest is None else f"{self.longest:,} tokens"
 
     @property
