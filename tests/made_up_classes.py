@@ -13,8 +13,7 @@ from posembed.lab.questions.images import ImageSpec
 from posembed.lab.questions.text import DEFAULTS as TEXT_DEFAULTS
 from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.images import Recognised
-from posembed.lab.tasks.text import Classified
+from posembed.lab.tasks.classification import Classified, Recognised
 
 DOCUMENTS, PIECES = 60, 10
 TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}

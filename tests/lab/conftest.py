@@ -13,9 +13,8 @@ from posembed.lab.questions.lengths import PRESETS, LengthSpec
 from posembed.lab.questions.text import PRESETS as TEXT_PRESETS
 from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.images import ImageClassification
+from posembed.lab.tasks.classification import ImageClassification, TextClassification
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.lab.tasks.text import TextClassification
 
 
 @pytest.fixture(scope="session")

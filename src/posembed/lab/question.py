@@ -137,7 +137,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
-        from posembed.lab.encodings import split_name
+        from posembed.nn.encodings import split_name
 
         split_name(name, self.use)
 

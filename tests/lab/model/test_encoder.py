@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
-from posembed.lab.encodings import names_for, split_name
-from posembed.lab.model.encoder import ImageClassifier, TextClassifier
+from posembed.lab.model import ImageClassifier, TextClassifier
 from posembed.lab.questions.text import TextSpec
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.tasks.classification import TextClassification
+from posembed.nn.encodings import names_for, split_name
 
 
 def classifier(task: TextClassification, spec: TextSpec, **others: object) -> TextClassifier:

@@ -17,7 +17,7 @@ from posembed.lab.questions.inits import Inits, InitSpec
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
-from posembed.lab.tasks.initial_values import InitialValues, initial_table, measurements
+from posembed.lab.tasks.language import InitialValues, initial_table, measurements
 
 
 @pytest.fixture

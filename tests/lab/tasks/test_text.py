@@ -23,7 +23,7 @@ from posembed.lab.questions.text import DEFAULTS, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.tasks.classification import TextClassification
 
 
 def test_batches_are_texts_cut_and_padded(text_task: TextClassification, text_spec: TextSpec) -> None:
@@ -32,7 +32,7 @@ def test_batches_are_texts_cut_and_padded(text_task: TextClassification, text_sp
     assert ids.shape == (8, int(lengths.max()))
     for row, length, label in zip(ids, lengths.tolist(), labels.tolist(), strict=True):
         text = bytes(row[:length].tolist()).decode().rstrip(".")
-        assert text_task.labels[label] == ("up" if list(text) == sorted(text) else "down")
+        assert text_task.classes[label] == ("up" if list(text) == sorted(text) else "down")
         assert not row[length:].any()
     short = dataclasses.replace(text_spec, train_length=4)
     assert text_task.draw(short, model, 3)[0].shape == (8, 3)

@@ -12,7 +12,7 @@ from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.tasks.images import ImageClassification
+    from posembed.lab.tasks.classification import ImageClassification
 
 
 # Minutes on two cores with five seeds.
@@ -106,7 +106,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
 
     def load(self, chosen: dict[str, Any]) -> tuple[ImageClassification, dict[str, Any]]:
         from posembed.lab.data.images import load_images
-        from posembed.lab.tasks.images import ImageClassification
+        from posembed.lab.tasks.classification import ImageClassification
 
         images = load_images(chosen["data"])
         chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], images.size}))

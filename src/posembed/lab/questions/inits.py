@@ -18,7 +18,7 @@ from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
 
 if TYPE_CHECKING:
-    from posembed.lab.tasks.initial_values import InitialValues
+    from posembed.lab.tasks.language import InitialValues
 
 ValueT = TypeVar("ValueT")
 
@@ -121,7 +121,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.tasks.initial_values import initial_table
+        from posembed.lab.tasks.language import initial_table
 
         initial_table(name, 1, 2)
 
@@ -131,7 +131,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
 
     def load(self, chosen: dict[str, Any]) -> tuple[InitialValues, dict[str, Any]]:
         from posembed.lab.data.text import load_corpus
-        from posembed.lab.tasks.initial_values import InitialValues
+        from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)
         corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])

@@ -13,7 +13,7 @@ from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.tasks.text import TextClassification
+    from posembed.lab.tasks.classification import TextClassification
 
 UNEVEN = 1.5
 """Classes are uneven if the largest has more than this many times the examples of the smallest."""
@@ -118,7 +118,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
 
     def load(self, chosen: dict[str, Any]) -> tuple[TextClassification, dict[str, Any]]:
         from posembed.lab.data.readers import load_labelled
-        from posembed.lab.tasks.text import TextClassification
+        from posembed.lab.tasks.classification import TextClassification
 
         if chosen["train_length"] < 2:
             raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")

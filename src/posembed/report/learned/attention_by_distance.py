@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter
 from torch import Tensor
 
-from posembed.lab.model.looking import looking_everywhere
+from posembed.lab.attention import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import load_attention
 from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure

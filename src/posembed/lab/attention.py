@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model import PositionedModel
 from posembed.nn import Attention
 
 SEQUENCES = 32
@@ -18,7 +18,7 @@ WEIGHTS_AT_ONCE = 2**24
 
 
 @torch.no_grad()
-def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
+def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
     """Returns the mean weight of the token at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
 
     Entry d is the mean over all tokens with a token d back, in all sequences. A token beyond a window weighs 0.
@@ -40,7 +40,7 @@ def diagonal_sums(weights: Tensor) -> Tensor:
 
 
 def looking_everywhere(length: int, window: int | None) -> Tensor:
-    """Returns ``attention_by_distance`` of a head that weighs all tokens it sees alike: (L,) float64."""
+    """Returns ``by_distance`` of a head that weighs all tokens it sees alike: (L,) float64."""
     seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
     farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
     return farthest_first.where(torch.arange(length) < (window or length), 0)

@@ -1,4 +1,4 @@
-"""The lab's classifiers of texts and of images: ``posembed.nn``'s encoder and a head, with any PositionEncoding."""
+"""The lab's models, with any PositionEncoding: a language model, and classifiers of texts and of images."""
 
 from __future__ import annotations
 
@@ -11,15 +11,54 @@ from torch.nn import functional as F
 
 from posembed import nn as positioned
 from posembed.errors import ArgumentError
-from posembed.lab.model.decoder import PositionedModel
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import require_fitting
 
 Pooling = Literal["cls", "mean"]
 
 
-class Encoder(PositionedModel):
-    """Embedded tokens (B, L, D) -> logits (B, C). Subclasses embed.
+class PositionedModel(nn.Module):
+    """A model with one encoding, which belongs to the model itself and not to its layers.
+
+    Models register the encoding last: runs draw weights and sum gradients in the order of the parameters.
+    """
+
+    encoding: PositionEncoding
+
+    def sizes(self) -> tuple[int, int]:
+        """Returns the number of its parameters, and of those of its encoding."""
+        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.encoding.parameters())
+
+
+class Decoder(PositionedModel):
+    """Token ids (B, L) -> logits (B, L, V): token rows, ``posembed.nn``'s decoder, a tied head, GPT-2's first weights.
+
+    Args:
+        vocabulary: V.
+        dim: width D, a multiple of heads.
+        layers, heads: how many.
+        encoding: one for the whole model, shared by its layers.
+        dropout: after each sublayer.
+    """
+
+    def __init__(
+        self, vocabulary: int, dim: int, *, layers: int, heads: int, encoding: PositionEncoding, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, dim)
+        self.body = positioned.Decoder(dim, heads, layers=layers, dropout=dropout)
+        positioned.gpt2_init_(self)
+        self.encoding = encoding
+
+    def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Reads ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        x = self.tokens(ids)
+        positions = positioned.Positions(self.encoding, x, position_ids)
+        return F.linear(self.body(positions.at_input(x), positions=positions), self.tokens.weight)
+
+
+class Classifier(PositionedModel):
+    """Embedded tokens (B, L, D) -> logits (B, C), by ``posembed.nn``'s encoder and a head. Subclasses embed.
 
     Args:
         embedding: what the subclass embeds with; initialised with the rest.
@@ -59,7 +98,7 @@ class Encoder(PositionedModel):
         positioned.gpt2_init_(self)
         if self.first is not None:
             nn.init.normal_(self.first, std=0.02)
-        self.encoding = encoding  # last: runs draw weights and sum gradients in the order of the parameters
+        self.encoding = encoding
 
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """Classifies x (B, L, D): (B, C). ``present``, boolean (B, L), is False for padding; None means no padding.
@@ -75,7 +114,7 @@ class Encoder(PositionedModel):
         return self.head(x[:, 0] if self.first is not None else mean_of_present(x, present))
 
 
-class TextClassifier(Encoder):
+class TextClassifier(Classifier):
     """Token ids (B, L) and lengths (B,) -> logits (B, C). ``embedding`` is an nn.Embedding."""
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -84,7 +123,7 @@ class TextClassifier(Encoder):
         return self.classify(self.embedding(ids), present)
 
 
-class ImageClassifier(Encoder):
+class ImageClassifier(Classifier):
     """The pixels of patches (B, N, p * p) -> logits (B, C): a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
 
     ``embedding`` is an nn.Linear.
