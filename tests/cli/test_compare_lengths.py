@@ -117,7 +117,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
             1,
             "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001",
         ),
-        ("--test-lengths many", 2, "expected whole numbers joined by commas"),
+        ("--test-lengths many", 1, "test_lengths: expected a whole number, got 'many'"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
         ("--preset enormous", 1, "unknown preset 'enormous'; known are quick, small, gpt2"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),

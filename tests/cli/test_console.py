@@ -47,7 +47,7 @@ def test_a_console_prints_names_as_they_are(name: str, capsys: pytest.CaptureFix
 def test_a_bar_shows_names_as_they_are(name: str) -> None:
     with open(os.devnull, "w") as nowhere:
         console = plain_console(file=nowhere, record=True, force_terminal=True, width=200)
-        bar = progress_bar(console, "{task.fields[now]}")
+        bar = progress_bar(console)
         bar.add_task(name, total=2, now=name)
         console.print(bar)
         assert console.export_text().count(name.split("\n")[0]) == 2

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from posembed.cli.options import PATH, AsJson
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from posembed.checkpoints.inspect import CheckpointReport
 
-CHECKPOINT = typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
+Checkpoint = Annotated[
+    str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
+]
 
 
 def inspect(
-    checkpoint: Annotated[str, CHECKPOINT],
+    checkpoint: Checkpoint,
     report: Annotated[
-        Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False)
+        Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
-    import json
-
     from posembed.checkpoints.inspect import inspect_checkpoint
     from posembed.cli.console import plain_console
 
@@ -37,8 +40,7 @@ def inspect(
     if report is not None:
         from posembed.report.checkpoint.report import write_checkpoint_page
 
-        written = write_checkpoint_page(found, report)
-        print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
+        print(f"report: {write_checkpoint_page(found, report)}", file=sys.stderr if as_json else sys.stdout)
 
 
 def print_report(console: Console, report: CheckpointReport) -> None:
