@@ -93,8 +93,8 @@ class Prepared:
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
         watcher = watcher or Silent()
         if conduct.on != "here":
-            where = {"address": conduct.on, "device": conduct.device, "cpus_per_run": conduct.cpus_per_run}
-            results = sweep_on_ray(specs, task, folder, watcher=watcher, **where)
+            on, device, cpus = conduct.on, conduct.device, conduct.cpus_per_run
+            results = sweep_on_ray(specs, task, folder, address=on, device=device, cpus_per_run=cpus, watcher=watcher)
         elif conduct.track:
             with closing(Tracked(self.accelerator, conduct.track, folder.path, watcher)) as tracked:
                 results = sweep(specs, task, folder, self.accelerator, tracked)

@@ -85,7 +85,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, advise):
 
 
 def test_questions_about_a_sequence(ask) -> None:
-    out = ask("n", "512", "4096", "512", "32000", "8", "", "y")
+    out = ask("n", "512", "4096", "32000", "512", "8", "", "y")
     assert "rope-scaled: RoPE with scaled frequencies (YaRN, factor 8)" in out
     assert f"learned: {4096 * 512:,}" in out
 

@@ -84,11 +84,9 @@ def _someone_is_there() -> bool:
 def _ask(given: dict[str, Any], table: int | None) -> None:
     """Asks for the needs that were not given as options, in the words of the options' help."""
     grid = typer.confirm("Are the positions a grid, as in images?", default=False)
-    names = (
-        ["grid", "longest_grid", "width", "heads"] if grid else ["length", "longest", "width", "vocabulary", "heads"]
-    )
-    for name in [*names, *(["checkpoint"] if table is None else [])]:
-        if given[name] is None:
+    names = ["grid", "longest_grid"] if grid else ["length", "longest", "vocabulary"]
+    for name in [*names, "width", "heads", "checkpoint"]:
+        if given[name] is None and not (name == "checkpoint" and table is not None):
             field = options(Needs)[name]
             usual = {"length": None, "longest": given["length"], "longest_grid": given["grid"], "checkpoint": ""}
             default, kind = usual.get(name, field.default), KINDS.get(str(field.type), str)

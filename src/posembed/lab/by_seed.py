@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -48,6 +48,12 @@ class BySeed(Generic[MeasuredT]):
     def mean(self, read: Callable[[MeasuredT], float | None]) -> Estimate | None:
         values = self.values(read)
         return estimate(list(values.values())) if values else None
+
+    def means(
+        self, read: Callable[[MeasuredT], Mapping[int, float | None]], keys: Iterable[int]
+    ) -> dict[int, Estimate | None]:
+        """Returns the mean of each entry of what ``read`` finds."""
+        return {key: self.mean(lambda m, key=key: read(m)[key]) for key in keys}  # type: ignore[misc]
 
     def less(
         self,

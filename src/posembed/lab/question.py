@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 SummaryT = TypeVar("SummaryT", bound="Summary")
+COMMON: dict[str, Any] = {"dropout": 0.0, "batch": 32, "weight_decay": 0.1, "clip": 1.0, "precision": "no"}
+"""The settings that most presets share."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from posembed.lab.curves import smoothed
 from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
 from posembed.report.labels import label_line_ends
@@ -97,3 +96,13 @@ def _environments(results: Sequence[RunResult[Any, Any]]) -> tuple[tuple[str, st
 
 def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def smoothed(losses: Sequence[float], *, each_side: int = 3) -> list[float]:
+    """Averages each loss with its neighbours, as many before as after; fewer near the ends."""
+    means = []
+    for index in range(len(losses)):
+        side = min(each_side, index, len(losses) - 1 - index)
+        near = losses[index - side : index + side + 1]
+        means.append(math.fsum(near) / len(near))
+    return means

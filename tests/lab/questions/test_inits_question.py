@@ -11,13 +11,13 @@ from accelerate import Accelerator
 from asked import runs_of, summarise
 from made_up_inits import init_run, init_runs_of
 from posembed import ArgumentError
-from posembed.lab.curves import final_loss, recent, smoothed, step_at
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.inits import Inits, InitSpec
+from posembed.lab.questions.inits import Inits, InitSpec, final_loss, recent, step_at
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import InitialValues, initial_table, measurements
+from posembed.report.evidence import smoothed
 
 
 @pytest.fixture

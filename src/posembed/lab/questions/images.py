@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
-from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Compared, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
     from posembed.lab.tasks.classification import ImageClassification
 
-
-# Minutes on two cores with five seeds.
-DEFAULTS = {
-    "data": "digits",
-    "patch": 2,
-    "test_sizes": (8, 10, 12, 16),
-    "pooling": "cls",
-    "layers": 2,
-    "width": 32,
-    "heads": 4,
-    "dropout": 0.1,
-    "steps": 1000,
-    "batch": 32,
-    "learning_rate": 5e-3,
-    "warmup": 100,
-    "weight_decay": 0.1,
-    "clip": 1.0,
-    "precision": "no",
+PRESETS = {
+    "default": COMMON  # minutes on two cores with five seeds
+    | {"data": "digits", "patch": 2, "test_sizes": (8, 10, 12, 16), "pooling": "cls"}
+    | {"layers": 2, "width": 32, "heads": 4, "dropout": 0.1, "steps": 1000, "learning_rate": 5e-3, "warmup": 100}
 }
-PRESETS = {"default": DEFAULTS}
 
 
 @dataclass(frozen=True)
@@ -44,6 +30,11 @@ class Recognised:
     """"1" for each correctly classified image, "0" for the others, in the order of the images."""
     loss: dict[int, float]
     """Mean cross-entropy in nats."""
+
+    def correct(self, size: int) -> Correct:
+        """Returns the correct answers; each image counts as a document."""
+        right = tuple(map(int, self.right[size]))
+        return Correct(right, (1,) * len(right))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +117,8 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
 
 
 def image_row(runs: BySeed[Recognised], sizes: Sequence[int]) -> ImageRow:
-    def correct(measured: Recognised, size: int) -> Correct:  # each image is a document
-        right = tuple(map(int, measured.right[size]))
-        return Correct(right, (1,) * len(right))
-
-    accuracy = {n: runs.mean(lambda m, n=n: correct(m, n).accuracy) for n in sizes}  # type: ignore[misc]
-    difference = {
-        n: accuracy_difference(runs, runs.reference, lambda m, n=n: correct(m, n))  # type: ignore[misc]
-        for n in sizes
-    }
+    accuracy = runs.means(lambda m: {size: m.correct(size).accuracy for size in sizes}, sizes)
+    difference = {n: accuracy_difference(runs, runs.reference, methodcaller("correct", n)) for n in sizes}
     return ImageRow(
         **runs.row,
         accuracy={size: value for size, value in accuracy.items() if value is not None},

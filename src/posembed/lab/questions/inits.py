@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.curves import final_loss, step_at
 from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
 from posembed.lab.questions.lengths import PRESETS, LanguageSpec
 from posembed.lab.runs.spec import option
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from posembed.lab.tasks.language import InitialValues
 
 ValueT = TypeVar("ValueT")
+LOSSES_AVERAGED = 8
+"""How many losses ``recent`` averages, of the hundred that a run keeps: a single batch is noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,3 +176,20 @@ def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[i
     """Returns the step at which each run reached the loss of its seed, without the runs that did not."""
     found = {r.spec.seed: step_at(r.losses, losses[r.spec.seed]) for r in runs.results if r.measurements is not None}
     return {seed: found[seed] for seed in sorted(found) if (found[seed]) is not None}  # type: ignore[misc]
+
+
+def recent(losses: Sequence[float]) -> list[float]:
+    """Averages each loss with those just before it, so that no value uses later steps."""
+    parts = [losses[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(losses) + 1)]
+    return [math.fsum(part) / len(part) for part in parts]
+
+
+def final_loss(curve: Sequence[tuple[int, float]]) -> float:
+    """Returns the last value of ``recent`` for a curve of (step, loss)."""
+    return recent([loss for _, loss in curve])[-1]
+
+
+def step_at(curve: Sequence[tuple[int, float]], loss: float) -> int | None:
+    """Returns the first step of a curve of (step, loss) where ``recent`` is at most ``loss``; None if there is none."""
+    means = recent([value for _, value in curve])
+    return next((step for (step, _), mean in zip(curve, means, strict=True) if mean <= loss), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Reading, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Reading, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
@@ -21,22 +21,13 @@ SOLVED = 0.95
 BySize: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that size."""
 
-COMMON = {
-    "layers": 2,  # to look up what followed the same characters, tokens must know their neighbour: one layer more
-    "width": 128,
-    "heads": 2,  # a head must distinguish as many rows as the table has: with half the heads, half the steps suffice
-    "dropout": 0.0,
-    "steps": 4000,
-    "batch": 32,
-    "learning_rate": 3e-3,
-    "warmup": 100,
-    "weight_decay": 0.01,
-    "clip": 1.0,
-    "precision": "no",
-    "train_size": 20,
-    "test_sizes": (10, 20, 21, 25, 30, 40),
-    "test_problems": 200,
-}
+# To look up what followed the same characters, tokens must know their neighbour: that takes one layer more than one.
+# A head must distinguish as many rows as the table has: with half of GPT-2's heads, half of the steps suffice.
+DEFAULTS = (
+    COMMON
+    | {"layers": 2, "width": 128, "heads": 2, "weight_decay": 0.01, "steps": 4000, "learning_rate": 3e-3}
+    | {"warmup": 100, "train_size": 20, "test_sizes": (10, 20, 21, 25, 30, 40), "test_problems": 200}
+)
 OWN: dict[str, dict[str, Any]] = {
     "addition": {"layers": 1, "train_size": 10, "test_sizes": (5, 10, 11, 12, 15, 20, 25, 30)},
     "passkey": {"train_size": 64, "test_sizes": (32, 64, 128, 256, 512), "steps": 2000},
@@ -105,7 +96,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
         self.names_help = f"Encodings to compare, joined by commas{f'; {ids} ids apply too' if ids else ''}."
-        self.presets = {"default": COMMON | OWN.get(name, {})}
+        self.presets = {"default": DEFAULTS | OWN.get(name, {})}
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.problems import check_encoding
@@ -132,11 +123,11 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
 
 
 def problem_row(runs: BySeed[Solved], sizes: Sequence[int]) -> ProblemRow:
-    exact = {n: runs.mean(lambda m, n=n: m.exact_match[n]) for n in sizes}  # type: ignore[misc]
+    exact = runs.means(lambda m: m.exact_match, sizes)
     return ProblemRow(
         **runs.row,
         exact_match=exact,
-        token_accuracy={n: runs.mean(lambda m, n=n: m.token_accuracy[n]) for n in sizes},  # type: ignore[misc]
+        token_accuracy=runs.means(lambda m: m.token_accuracy, sizes),
         solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
         solves_by_seed=tuple(solves(measured.exact_match) for measured in runs.measured.values()),
     )

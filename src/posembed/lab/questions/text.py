@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
-from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Compared, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
@@ -18,25 +18,11 @@ if TYPE_CHECKING:
 UNEVEN = 1.5
 """Classes are uneven if the largest has more than this many times the examples of the smallest."""
 
-
-DEFAULTS = {
-    "data": "stdlib",
-    "tokenizer": "bpe:2000",
-    "pooling": "cls",
-    "train_length": 128,
-    "layers": 2,
-    "width": 64,
-    "heads": 4,
-    "dropout": 0.1,
-    "steps": 300,
-    "batch": 32,
-    "learning_rate": 3e-3,
-    "warmup": 30,
-    "weight_decay": 0.1,
-    "clip": 1.0,
-    "precision": "no",
+PRESETS = {
+    "default": COMMON
+    | {"data": "stdlib", "tokenizer": "bpe:2000", "pooling": "cls", "train_length": 128}
+    | {"layers": 2, "width": 64, "heads": 4, "dropout": 0.1, "steps": 300, "learning_rate": 3e-3, "warmup": 30}
 }
-PRESETS = {"default": DEFAULTS}
 
 
 @dataclass(frozen=True)
@@ -53,6 +39,10 @@ class Classified:
     """The mean over classes of 2 precision recall / (precision + recall)."""
     loss: float
     """Mean cross-entropy in nats."""
+
+    @property
+    def correct(self) -> Correct:
+        return Correct(self.right, self.examples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +126,9 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
 
 
 def text_row(runs: BySeed[Classified]) -> TextRow:
-    def correct(measured: Classified) -> Correct:
-        return Correct(measured.right, measured.examples)
-
     return TextRow(
         **runs.row,
-        accuracy=runs.mean(lambda m: correct(m).accuracy),
+        accuracy=runs.mean(lambda m: m.correct.accuracy),
         macro_f1=runs.mean(lambda m: m.macro_f1),
-        difference=accuracy_difference(runs, runs.reference, correct),
+        difference=accuracy_difference(runs, runs.reference, lambda m: m.correct),
     )
