@@ -8,10 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from posembed.lab.questions.images import PRESETS as IMAGE_PRESETS
-from posembed.lab.questions.images import ImageSpec
-from posembed.lab.questions.text import PRESETS as TEXT_PRESETS
-from posembed.lab.questions.text import TextSpec
+from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.classification import Classified, Recognised
 

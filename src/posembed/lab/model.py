@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,7 +11,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import require_fitting
 
-Pooling = Literal["cls", "mean"]
+POOLINGS = ("cls", "mean")
 
 
 class PositionedModel(nn.Module):
@@ -33,12 +30,7 @@ class PositionedModel(nn.Module):
 class Decoder(PositionedModel):
     """Token ids (B, L) -> logits (B, L, V): token rows, ``posembed.nn``'s decoder, a tied head, GPT-2's first weights.
 
-    Args:
-        vocabulary: V.
-        dim: width D, a multiple of heads.
-        layers, heads: how many.
-        encoding: one for the whole model, shared by its layers.
-        dropout: after each sublayer.
+    vocabulary: V. dim: the width D. The layers share the encoding.
     """
 
     def __init__(
@@ -60,15 +52,8 @@ class Decoder(PositionedModel):
 class Classifier(PositionedModel):
     """Embedded tokens (B, L, D) -> logits (B, C), by ``posembed.nn``'s encoder and a head. Subclasses embed.
 
-    Args:
-        embedding: what the subclass embeds with; initialised with the rest.
-        dim: width D, a multiple of heads.
-        classes: C.
-        layers, heads: how many.
-        encoding: one for the whole model, shared by its layers.
-        pooling: what the classes are read from: "cls", a learned token in front, at position 0, or "mean", the
-            mean over all tokens that are not padding.
-        dropout: after each sublayer.
+    embedding: what the subclass embeds with. dim: the width D. classes: C. The layers share the encoding.
+    pooling: what the head reads: "cls", a learned token in front, at position 0, or "mean", over all but padding.
 
     Raises:
         ArgumentError: heads that do not divide the width, an unknown pooling, or an encoding that does not fit.
@@ -87,9 +72,8 @@ class Classifier(PositionedModel):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        known: Sequence[str] = get_args(Pooling)
-        if pooling not in known:
-            raise ArgumentError(f"pooling must be one of {', '.join(known)}; got {pooling!r}")
+        if pooling not in POOLINGS:
+            raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
         self.embedding = embedding
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
         self.body = positioned.Encoder(dim, heads, layers=layers, dropout=dropout)

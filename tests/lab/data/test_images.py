@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
 from posembed.lab.data.images import cut_patches, enlarged, load_images
-from posembed.lab.questions.images import ImageSpec
+from posembed.lab.questions.classification import ImageSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep

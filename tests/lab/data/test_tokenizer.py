@@ -20,8 +20,8 @@ from posembed.lab import measure
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
+from posembed.lab.questions.classification import TextSpec
 from posembed.lab.questions.lengths import bits_per_byte
-from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
 

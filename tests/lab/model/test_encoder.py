@@ -7,7 +7,7 @@ import torch
 
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
 from posembed.lab.model import ImageClassifier, TextClassifier
-from posembed.lab.questions.text import TextSpec
+from posembed.lab.questions.classification import TextSpec
 from posembed.lab.tasks.classification import TextClassification
 from posembed.nn.encodings import names_for, split_name
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from posembed.errors import RunFolderError
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.question import Question
-from posembed.lab.questions.images import Images
+from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
-from posembed.lab.questions.text import Text
 
 
 class Cost(Question):

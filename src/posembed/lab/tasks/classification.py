@@ -15,8 +15,7 @@ from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, text_tokenizer
 from posembed.lab.model import Classifier, ImageClassifier, PositionedModel, TextClassifier
-from posembed.lab.questions.images import ImageSpec, Recognised
-from posembed.lab.questions.text import Classified, TextSpec
+from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.task import Task, build_encoding, draw_seed
 from posembed.layers.base import PositionEncoding

@@ -35,24 +35,14 @@ class Problem:
     """The position ids that pair characters of the question with characters of the answer."""
 
 
-def copy(size: int, draw: random.Random) -> tuple[str, str]:
-    symbols = "".join(draw.choices(DIGITS, k=size))
-    return f"{START}{symbols}{EQUALS}", f"{symbols}{END}"
+def of_symbols(symbols: str, answer: Callable[[str], str]) -> Write:
+    """Returns a writer of ``size`` random symbols and their answer."""
 
+    def write(size: int, draw: random.Random) -> tuple[str, str]:
+        drawn = "".join(draw.choices(symbols, k=size))
+        return f"{START}{drawn}{EQUALS}", f"{answer(drawn)}{END}"
 
-def reverse(size: int, draw: random.Random) -> tuple[str, str]:
-    symbols = "".join(draw.choices(DIGITS, k=size))
-    return f"{START}{symbols}{EQUALS}", f"{symbols[::-1]}{END}"
-
-
-def sorting(size: int, draw: random.Random) -> tuple[str, str]:
-    letters = draw.choices(LETTERS, k=size)
-    return f"{START}{''.join(letters)}{EQUALS}", f"{''.join(sorted(letters))}{END}"
-
-
-def parity(size: int, draw: random.Random) -> tuple[str, str]:
-    bits = "".join(draw.choices("01", k=size))
-    return f"{START}{bits}{EQUALS}", f"{bits.count('1') % 2}{END}"
+    return write
 
 
 def passkey(size: int, draw: random.Random) -> tuple[str, str]:
@@ -87,11 +77,20 @@ def total(first: str, second: str) -> str:
 
 
 PROBLEMS: dict[str, Problem] = {
-    "copy": Problem(copy, "repeat the digits", "digits", ids=("abacus",)),
-    "reverse": Problem(reverse, "repeat the digits in reverse order", "digits", ids=("coupled",)),
+    "copy": Problem(of_symbols(DIGITS, str), "repeat the digits", "digits", ids=("abacus",)),
+    "reverse": Problem(
+        of_symbols(DIGITS, lambda digits: digits[::-1]),
+        "repeat the digits in reverse order",
+        "digits",
+        ids=("coupled",),
+    ),
     "addition": Problem(addition, "add two numbers of the same number of digits", "digits", ids=("abacus", "coupled")),
-    "sorting": Problem(sorting, "sort letters", "letters"),
-    "parity": Problem(parity, "decide whether the number of ones is even or odd", "bits"),
+    "sorting": Problem(of_symbols(LETTERS, lambda letters: "".join(sorted(letters))), "sort letters", "letters"),
+    "parity": Problem(
+        of_symbols("01", lambda bits: str(bits.count("1") % 2)),
+        "decide whether the number of ones is even or odd",
+        "bits",
+    ),
     "passkey": Problem(passkey, f"find {KEY_DIGITS} digits in a text", "characters of text"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
+from posembed.lab.questions.classification import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
 from posembed.nn.encodings import ENCODINGS
 from posembed.report.line_chart import Line, line_chart

@@ -1,29 +1,137 @@
-"""posembed resize: a checkpoint with longer, shorter or re-gridded position tables."""
+"""posembed inspect, evaluate and resize: the commands that read a checkpoint."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posembed.cli.evaluate import print_evaluation
-from posembed.cli.inspect import Checkpoint
 from posembed.cli.options import PATH, AsJson, sides
 from posembed.errors import ArgumentError
+from posembed.lab.runs.spec import as_type
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from torch import Tensor
 
+    from posembed.checkpoints.inspect import CheckpointReport
     from posembed.checkpoints.resize import Resize
+    from posembed.evaluation.results import Evaluation
 
+Checkpoint = Annotated[
+    str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
+]
+PageFile = Annotated[
+    Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
+]
 LEFTOVERS = {
     ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
     ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
     "unfinished copy or the earlier OUT. Look inside, then delete it",
 }
 """The contents of files that killed processes leave, by their endings."""
+
+
+def inspect(
+    checkpoint: Checkpoint,
+    report: PageFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
+    from posembed.checkpoints.inspect import inspect_checkpoint
+    from posembed.cli.console import plain_console
+
+    found = inspect_checkpoint(checkpoint)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        print_report(plain_console(soft_wrap=True), found)
+    if report is not None:
+        from posembed.report.checkpoint.report import write_checkpoint_page
+
+        print(f"report: {write_checkpoint_page(found, report)}", file=sys.stderr if as_json else sys.stdout)
+
+
+def print_report(console: Console, report: CheckpointReport) -> None:
+    """Prints what is wrong with each table before its figures."""
+    from posembed.report.checkpoint.words import described, figures
+
+    kind = f", {report.model_type}" if report.model_type else ""
+    console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
+    if not report.tables:
+        console.print(f"no position table was found: {report.why_none}")
+    for each in report.tables:
+        console.print()
+        console.print(each.table.key, style="bold")
+        for finding in each.findings:
+            console.print(f"  ! {finding}", style="yellow")
+        if each.table.doubt:
+            console.print(f"  ? {each.table.doubt}", style="yellow")
+        for name, value in (*described(each), *figures(each.learned)):
+            console.print(f"  {name:<20}{value}")
+
+
+def evaluate(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
+    ],
+    text: Annotated[
+        list[Path], typer.Option(help="A text file or a folder of them; can be repeated.", show_default=False)
+    ],
+    lengths: Annotated[
+        str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
+    ] = "256,512,1024,2048",
+    texts: Annotated[int, typer.Option(help="Maximum number of texts; the first that are long enough.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="Where the models run. Default: an accelerator if there is one.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(help="Keeps every count; what it holds is not measured again.", **PATH)
+    ] = Path("runs/evaluations.jsonl"),
+    report: PageFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure models at several text lengths, compared with truncating and chunking at the original length."""
+    from posembed.cli.console import Bar
+    from posembed.evaluation.api import evaluate_checkpoints
+
+    if report is not None:
+        from posembed.report.page import refuse_page
+
+        refuse_page(report, option="--report")
+    with Bar() as bar:
+        evaluation = evaluate_checkpoints(
+            checkpoints,
+            text,
+            lengths=as_type("lengths", lengths, tuple[int, ...]),
+            texts=texts,
+            seed=seed,
+            device=device,
+            results=results,
+            progress=bar.update,
+        )
+    if as_json:
+        print(json.dumps(evaluation.to_dict(), indent=2))
+    else:
+        print_evaluation(evaluation)
+    if report is not None:
+        from posembed.report.evaluation.report import write_evaluation_page
+
+        print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if as_json else sys.stdout)
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Prints the tables of the page, then the answer, the legend and the notes."""
+    from posembed.cli.console import table_console
+    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.terminal import print_tables
+
+    print_tables(table_console(), tables(evaluation), paragraphs(evaluation))
 
 
 def resize(
