@@ -11,19 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
+from posembed.lab.cost import results as cost_results
+from posembed.lab.cost.measure import Progress, checked, measure_cost
+from posembed.lab.cost.settings import CostSettings
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
+from posembed.lab.runs.cluster import knock, sweep_on_ray
+from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.runs.plan import PlannedRun, plan
+from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec, as_type, options, take_options
+from posembed.lab.runs.sweep import Silent, Watcher, sweep
+from posembed.lab.runs.tracking import Tracked, check_tracker, tracking_folder
+from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from posembed.lab.cost.measure import Progress
-    from posembed.lab.cost.settings import CostSettings
-    from posembed.lab.runs.plan import PlannedRun
-    from posembed.lab.runs.results import RunFolder, RunResult
-    from posembed.lab.runs.sweep import Watcher
-    from posembed.lab.tasks.task import Task
     from posembed.report.page import Table
     from posembed.report.questions import FolderPage
 
@@ -58,11 +62,8 @@ class PreparedCost:
 
     def run(self, progress: Progress | None = None) -> Comparison:
         """Measures every encoding and keeps the result. ``progress`` hears of (part, done, total)."""
-        from posembed.lab.cost.measure import measure_cost
-        from posembed.lab.cost.results import save
-
         result = measure_cost(self.settings, progress or (lambda part, done, total: None))
-        save(result, self.path)
+        cost_results.save(result, self.path)
         return Comparison(self.question, self.path, [], result)
 
 
@@ -80,16 +81,10 @@ class Prepared:
 
     def plan(self) -> list[PlannedRun]:
         """Returns the runs with their sizes and an estimate of the time."""
-        from posembed.lab.runs.plan import plan
-
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:
         """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
-        from posembed.lab.runs.cluster import sweep_on_ray
-        from posembed.lab.runs.sweep import Silent, sweep
-        from posembed.lab.runs.tracking import Tracked
-
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
         watcher = watcher or Silent()
         if conduct.on != "here":
@@ -168,23 +163,15 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
 
 
 def prepare_cost(question: Cost, given: dict[str, Any]) -> PreparedCost:
-    from posembed.lab.cost.measure import checked
-    from posembed.lab.cost.results import prepare as prepare_folder
-
     path = take_one("out", given, Path) or Path("runs") / question.name
     settings = question.Settings(**take_options(question.Settings, given))
     refuse_unknown(question, given, ["out"], question.Settings)
     settings = checked(settings)
-    prepare_folder(path, settings)
+    cost_results.prepare(path, settings)
     return PreparedCost(question, settings, path)
 
 
 def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:
-    from posembed.lab.runs.cluster import knock
-    from posembed.lab.runs.environment import make_accelerator
-    from posembed.lab.runs.results import RunFolder
-    from posembed.lab.runs.tracking import check_tracker, tracking_folder
-
     names = take_one(question.compared, given, tuple[str, ...])
     names = question.usual if names is None else names
     preset = take_one("preset", given, str)

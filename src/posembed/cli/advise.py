@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posembed.cli.options import parameter, sides, with_parameters
+from posembed.cli.options import parameter, parameters_of, sides, with_parameters
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.lab.runs.spec import options
 
 if TYPE_CHECKING:
     from posembed.lab.advice.advise import Advice
-
-KINDS = {"int": int, "bool": bool}
-"""Needs of other types are texts, which this file parses: lengths with "none", grids, checkpoints."""
 
 
 def advise(*, table: int | None, runs: Path | None, as_json: bool, **given: Any) -> None:
@@ -45,15 +42,7 @@ def advise(*, table: int | None, runs: Path | None, as_json: bool, **given: Any)
 with_parameters(
     advise,
     [
-        *(
-            parameter(
-                name,
-                KINDS.get(str(field.type), str),
-                field.metadata["help"],
-                shown=str(field.default) if field.type == "int" and name != "length" else None,
-            )
-            for name, field in options(Needs).items()
-        ),
+        *parameters_of(Needs, kinds={"longest": str, "checkpoint": str}),
         parameter("table", int, "Instead of a checkpoint: how many positions its learned table has."),
         parameter("runs", Path, "A run folder of posembed compare lengths to rest on."),
         parameter("as_json", bool, "Print JSON instead of text.", default=False, spelled="json"),
@@ -88,10 +77,9 @@ def _ask(given: dict[str, Any], table: int | None) -> None:
     for name in [*names, "width", "heads", "checkpoint"]:
         if given[name] is None and not (name == "checkpoint" and table is not None):
             field = options(Needs)[name]
-            usual = {"length": None, "longest": given["length"], "longest_grid": given["grid"], "checkpoint": ""}
-            default, kind = usual.get(name, field.default), KINDS.get(str(field.type), str)
-            default = None if default is None else kind(default)
-            asked = field.metadata["help"].rstrip(".")
+            usual = {"length": None, "longest": str(given["length"]), "longest_grid": given["grid"], "checkpoint": ""}
+            default, asked = usual.get(name, field.default), field.metadata["help"].rstrip(".")
+            kind = int if field.type == "int" else str
             given[name] = typer.prompt(asked, type=kind, default=default, show_default=default != "")
     if not grid and given["far"] is None:
         given["far"] = typer.confirm("Must the model retrieve tokens from far back?", default=False)

@@ -65,15 +65,13 @@ class Bar:
         if self.progress.live.is_started:
             self.progress.stop()
 
-    def show(self, name: str, done: int, **changed: Any) -> None:
+    def update(self, name: str, done: int, total: int | None = None, now: str = "") -> None:
+        """Shows the current part, the amount done, and the total amount if it changed."""
         if not self.progress.live.is_started:
             if self.about:
                 self.console.print(self.about)
             self.progress.start()
-        self.progress.update(self.task, description=name, completed=done, **changed)
-
-    def update(self, name: str, done: int, total: int) -> None:
-        self.show(name, done, total=total)
+        self.progress.update(self.task, description=name, completed=done, total=total, now=now)
 
 
 class RunsBar(Bar):
@@ -92,13 +90,13 @@ class RunsBar(Bar):
         self.steps_done[result.spec] = result.spec.steps
 
     def started(self, spec: TrainingSpec) -> None:
-        self.show(spec.name, sum(self.steps_done.values()), now="")
+        self.update(spec.name, sum(self.steps_done.values()))
 
     def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
         self.steps_done[spec] = progress.step
         now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
         done = sum(self.steps_done.values())
-        self.show(spec.name, done, now=now)
+        self.update(spec.name, done, now=now)
         if not self.console.is_terminal and time.monotonic() > self.line_due:
             self.console.print(f"{spec.name}: {done / self.steps:.0%} of all steps, {now}")
             self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES

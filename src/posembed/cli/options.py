@@ -32,6 +32,7 @@ PATH: dict[str, Any] = {"parser": path, "metavar": "PATH"}
 """How Typer reads a path."""
 READ_AS: dict[Any, dict[str, Any]] = {
     Path: PATH,
+    tuple[int, int]: {"parser": str, "metavar": "HxW"},
     tuple[int, ...]: {"parser": str, "metavar": "N,N,..."},
     tuple[float, ...]: {"parser": str, "metavar": "X,X,..."},
     tuple[str, ...]: {"parser": str, "metavar": "NAME,NAME,..."},
@@ -69,11 +70,16 @@ def parameter(
 
 
 def parameters_of(
-    settings: type[Any], *, defaults: Mapping[str, Any] | None = None, panels: str = "{}"
+    settings: type[Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    panels: str = "{}",
+    kinds: Mapping[str, Any] | None = None,
 ) -> list[inspect.Parameter]:
     """Returns one parameter per field made by ``option``; None means not given, so that the settings' own default
-    holds. ``defaults``: what the help shows, where that is not the field's default."""
-    hints = typing.get_type_hints(settings)
+    holds. ``defaults``: what the help shows, where that is not the field's default. ``kinds``: types that replace the
+    fields' own."""
+    hints = typing.get_type_hints(settings) | dict(kinds or {})
     found = []
     for name, field in options(settings).items():
         own = None if field.default is dataclasses.MISSING else field.default

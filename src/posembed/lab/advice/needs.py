@@ -77,10 +77,8 @@ class Needs:
                 raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
             return
         longest = self.longest_grid or self.grid
-        for grid, name, length in (
-            (self.grid, "training length", self.length),
-            (longest, "longest length", self.longest),
-        ):
+        lengths = {"training length": (self.grid, self.length), "longest length": (longest, self.longest)}
+        for name, (grid, length) in lengths.items():
             if min(grid) < 1 or math.prod(grid) != length:
                 raise ArgumentError(
                     f"a grid of {shown(grid)} has {math.prod(grid):,} patches, and the {name} is "
@@ -95,9 +93,16 @@ class Needs:
             raise ArgumentError(f"the checkpoint's table is a sequence of {held.reach} positions; leave out the grid")
 
     @property
+    def largest(self) -> tuple[int, ...] | None:
+        """The sides of the longest grid, or the longest length alone; None without a limit."""
+        if self.grid is not None:
+            return self.longest_grid or self.grid
+        return None if self.longest is None else (self.longest,)
+
+    @property
     def fixed(self) -> bool:
         """Whether no sequence is ever longer than in training."""
-        return self.longest == self.length if self.grid is None else self.longest_grid in (None, self.grid)
+        return self.largest == (self.grid or (self.length,))
 
     @property
     def has_table(self) -> bool:
@@ -107,12 +112,10 @@ class Needs:
     @property
     def inside_table(self) -> bool:
         """Whether the checkpoint's table has a row for every position."""
-        held, largest = self.checkpoint, self.longest_grid or self.grid
-        if held is None or held.length is None:
+        held = self.checkpoint
+        if held is None or held.length is None or self.largest is None:
             return False
-        if held.grid is not None and largest is not None:
-            return largest[0] <= held.grid[0] and largest[1] <= held.grid[1]
-        return self.longest is not None and self.longest <= held.length
+        return all(a <= b for a, b in zip(self.largest, held.grid or (held.length,), strict=True))
 
     @property
     def stretch(self) -> float:
@@ -123,9 +126,9 @@ class Needs:
     @property
     def reach(self) -> str:
         """The longest grid or length, in words."""
-        if self.grid is not None:
-            return shown(self.longest_grid or self.grid)
-        return "any length" if self.longest is None else f"{self.longest:,} tokens"
+        if self.largest is None:
+            return "any length"
+        return f"{self.longest:,} tokens" if self.grid is None else shown(self.largest)
 
     @property
     def factor(self) -> float | None:
@@ -151,8 +154,8 @@ class Needs:
         return parameters / (parameters + self.vocabulary * self.width) if self.vocabulary else None
 
 
-def shown(grid: Grid) -> str:
-    return f"{grid[0]} x {grid[1]}"
+def shown(grid: tuple[int, ...]) -> str:
+    return " x ".join(map(str, grid))
 
 
 def needs_of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
-from posembed.lab.questions.lengths import PRESETS, LanguageSpec
+from posembed.lab.questions.lengths import PRESETS, LanguageSpec, corpus_of
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
 
@@ -131,11 +131,10 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
             raise ArgumentError(f"expected a training loss above 0, in nats, to count the steps to; got {reading.loss}")
 
     def load(self, chosen: dict[str, Any]) -> tuple[InitialValues, dict[str, Any]]:
-        from posembed.lab.data.text import load_corpus
         from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)
-        corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
+        corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 
     def summary(self, runs: Sequence[BySeed[InitMeasurements]], spec: InitSpec, reading: InitReading) -> InitSummary:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import COMMON, Compared, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
+    from posembed.lab.data.text import Corpus
     from posembed.lab.tasks.language import LanguageModelling
 
 ByLength: TypeAlias = dict[int, Estimate | None]
@@ -121,11 +123,10 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     counts = ("train_length", "test_tokens")
 
     def load(self, chosen: dict[str, Any]) -> tuple[LanguageModelling, dict[str, Any]]:
-        from posembed.lab.data.text import load_corpus
         from posembed.lab.tasks.language import LanguageModelling
 
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")
-        corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
+        corpus = corpus_of(chosen)
         with_default_window(chosen)
         return LanguageModelling(corpus), {"data_sha256": corpus.sha256}
 
@@ -136,6 +137,18 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
             gaps=tuple(sorted({gap for each in runs for m in each.measured.values() for gap in m.repeat_gain})),
             rows=tuple(length_row(each, spec) for each in runs),
         )
+
+
+def corpus_of(chosen: Mapping[str, Any]) -> Corpus:
+    """Loads the text of the settings. Raises ArgumentError for "bpe:N", DataError for what cannot be loaded."""
+    from posembed.lab.data.text import load_corpus
+
+    tokenizer = chosen["tokenizer"]
+    if tokenizer.startswith("bpe:"):
+        raise ArgumentError(
+            f"{tokenizer} is a tokenizer of compare tasks text; expected bytes, a tokenizer.json, or a name on the hub"
+        )
+    return load_corpus(chosen["data"], tokenizer=tokenizer)
 
 
 def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:

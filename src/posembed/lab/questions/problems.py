@@ -133,16 +133,11 @@ def problem_row(runs: BySeed[Solved], sizes: Sequence[int]) -> ProblemRow:
     )
 
 
-def is_solved(share: float) -> bool:
-    """Returns whether a share of exact matches counts as solved; rounding in the mean must not decide."""
-    return share > SOLVED - 1e-9
-
-
 def solves(exact_match: dict[int, float | None]) -> int | None:
     """Returns the largest size that is solved together with all smaller ones."""
     largest = None
     for size, share in sorted(exact_match.items()):
-        if share is None or not is_solved(share):
+        if share is None or share <= SOLVED - 1e-9:  # rounding in the mean must not decide
             break
         largest = size
     return largest

@@ -6,7 +6,6 @@ figures; everything below them is the same for every question.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -97,15 +96,11 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
         return table_pictures(folder, results)
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
+        if reference is not None and not issubclass(question.ReadingType, Compared):
+            raise no_reference(folder, question)
         runs = RunFolder(folder, question.Spec)
-        reading = runs.reading(question.ReadingType)
-        if reference is not None:
-            if not isinstance(reading, Compared):
-                raise no_reference(folder, question)
-            reading = dataclasses.replace(reading, reference=reference)
-        question.check_reading(reading)
-        results = runs.results()
-        return self.render(runs, results, question.summarise(results, reading))
+        results, summary = question.summarise_folder(runs, reference)
+        return self.render(runs, results, summary)
 
     def render(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]], summary: SummaryT) -> str:
         """Returns the page as text, the same for the same runs."""
