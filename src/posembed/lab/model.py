@@ -50,9 +50,11 @@ class Decoder(PositionedModel):
 
 
 class Classifier(PositionedModel):
-    """Embedded tokens (B, L, D) -> logits (B, C), by ``posembed.nn``'s encoder and a head. Subclasses embed.
+    """Texts or images -> logits (B, C), by ``posembed.nn``'s encoder and a head.
 
-    embedding: what the subclass embeds with. dim: the width D. classes: C. The layers share the encoding.
+    With patches it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929). The layers share the encoding.
+
+    embedding: an nn.Embedding of token ids, or an nn.Linear of the pixels of patches. dim: the width D. classes: C.
     pooling: what the head reads: "cls", a learned token in front, at position 0, or "mean", over all but padding.
 
     Raises:
@@ -84,6 +86,12 @@ class Classifier(PositionedModel):
             nn.init.normal_(self.first, std=0.02)
         self.encoding = encoding
 
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Classifies token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,): the tokens of each row, from 1; the
+        others are padding. None means no padding."""
+        present = None if lengths is None else torch.arange(inputs.size(1), device=inputs.device) < lengths.unsqueeze(1)
+        return self.classify(self.embedding(inputs), present)
+
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
         """Classifies x (B, L, D): (B, C). ``present``, boolean (B, L), is False for padding; None means no padding.
 
@@ -96,25 +104,6 @@ class Classifier(PositionedModel):
         positions = positioned.Positions(self.encoding, x, position_ids, causal=False, mask=present)
         x = self.body(positions.at_input(x), positions=positions)
         return self.head(x[:, 0] if self.first is not None else mean_of_present(x, present))
-
-
-class TextClassifier(Classifier):
-    """Token ids (B, L) and lengths (B,) -> logits (B, C). ``embedding`` is an nn.Embedding."""
-
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Classifies the first tokens of each row, as many as its length, from 1; the others are padding."""
-        present = torch.arange(ids.size(1), device=ids.device) < lengths.unsqueeze(1)
-        return self.classify(self.embedding(ids), present)
-
-
-class ImageClassifier(Classifier):
-    """The pixels of patches (B, N, p * p) -> logits (B, C): a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
-
-    ``embedding`` is an nn.Linear.
-    """
-
-    def forward(self, patches: Tensor) -> Tensor:
-        return self.classify(self.embedding(patches))
 
 
 def mean_of_present(x: Tensor, present: Tensor | None) -> Tensor:

@@ -141,7 +141,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         losses: dict[int, float] = {}
         for result in (result for each in runs for result in each.results):
             if result.measurements is not None:
-                seed, last = result.spec.seed, final_loss(result.losses)
+                seed, last = result.spec.seed, recent(result.losses)[-1][1]
                 losses[seed] = max(losses.get(seed, last), last) if reading.loss is None else reading.loss
         return InitSummary(
             train_length=spec.train_length,
@@ -177,18 +177,12 @@ def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[i
     return {seed: found[seed] for seed in sorted(found) if (found[seed]) is not None}  # type: ignore[misc]
 
 
-def recent(losses: Sequence[float]) -> list[float]:
-    """Averages each loss with those just before it, so that no value uses later steps."""
-    parts = [losses[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(losses) + 1)]
-    return [math.fsum(part) / len(part) for part in parts]
-
-
-def final_loss(curve: Sequence[tuple[int, float]]) -> float:
-    """Returns the last value of ``recent`` for a curve of (step, loss)."""
-    return recent([loss for _, loss in curve])[-1]
+def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Averages the losses of a curve of (step, loss) with those just before them, so that none uses later steps."""
+    parts = [curve[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(curve) + 1)]
+    return [(part[-1][0], math.fsum(loss for _, loss in part) / len(part)) for part in parts]
 
 
 def step_at(curve: Sequence[tuple[int, float]], loss: float) -> int | None:
-    """Returns the first step of a curve of (step, loss) where ``recent`` is at most ``loss``; None if there is none."""
-    means = recent([value for _, value in curve])
-    return next((step for (step, _), mean in zip(curve, means, strict=True) if mean <= loss), None)
+    """Returns the first step of a curve where ``recent`` is at most ``loss``; None if there is none."""
+    return next((step for step, mean in recent(curve) if mean <= loss), None)

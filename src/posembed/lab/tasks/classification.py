@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, text_tokenizer
-from posembed.lab.model import Classifier, ImageClassifier, PositionedModel, TextClassifier
+from posembed.lab.model import Classifier, PositionedModel
 from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.task import Task, build_encoding, draw_seed
@@ -30,7 +30,6 @@ ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, ImageSpec)
 class Classification(Task[ClassifierSpecT, MeasuredT]):
     """The model, the loss and the logits of a classification; subclasses embed, draw and measure."""
 
-    Model: ClassVar[type[Classifier]]
     classes: Sequence[str]
     train_labels: Tensor
     held_out_labels: Tensor
@@ -40,7 +39,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
         raise NotImplementedError
 
     def model(self, spec: ClassifierSpecT, encoding: PositionEncoding) -> PositionedModel:
-        return self.Model(
+        return Classifier(
             self.embedding(spec),
             spec.width,
             len(self.classes),
@@ -68,8 +67,6 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
 
 class TextClassification(Classification[TextSpec, Classified]):
     """Trains and measures on ``data``. ``tokenizer`` is as in text_tokenizer."""
-
-    Model = TextClassifier
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
         chosen = text_tokenizer(tokenizer, [example.text for example in data.train])
@@ -131,8 +128,6 @@ def text_limit(spec: TextSpec) -> int:
 
 class ImageClassification(Classification[ImageSpec, Recognised]):
     """Trains and measures a small ViT on ``images``."""
-
-    Model = ImageClassifier
 
     def __init__(self, images: Images) -> None:
         self.images = images

@@ -43,10 +43,7 @@ from posembed.positions.samplers import abacus, coupled
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-IDS = {
-    "abacus": "a learned row per digit of a number, counted from its first; training starts at a random row",
-    "coupled": "a learned row per significance of a digit; training starts at a random row",
-}
+IDS = ("abacus", "coupled")
 DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])
 EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
@@ -117,19 +114,18 @@ def written_for(spec: ProblemSpec) -> Write:
 def check_encoding(encoding: str, problem: str) -> None:
     """Raises ArgumentError for an unknown encoding, or one that does not apply to the problem."""
     applicable = PROBLEMS[problem].ids
-    if encoding in applicable:
-        return
-    if encoding in IDS:
+    if encoding in IDS and encoding not in applicable:
         solvable = [name for name, other in PROBLEMS.items() if encoding in other.ids]
         raise ArgumentError(
             f"{encoding} ids do not apply to {problem}: its answer does not follow its question digit by digit; "
             f"they apply to {' and '.join(solvable)}"
         )
-    try:
-        split_name(encoding)
-    except ArgumentError as error:
-        known = ", ".join([*names_for("decoder"), *applicable])
-        raise ArgumentError(f"unknown encoding {encoding!r} for {problem}; known are {known}") from error
+    if encoding not in applicable:
+        try:
+            split_name(encoding)
+        except ArgumentError as error:
+            known = ", ".join([*names_for("decoder"), *applicable])
+            raise ArgumentError(f"unknown encoding {encoding!r} for {problem}; known are {known}") from error
 
 
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
