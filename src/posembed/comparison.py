@@ -60,9 +60,9 @@ class PreparedCost:
     settings: CostSettings
     path: Path
 
-    def run(self, progress: Progress | None = None) -> Comparison:
+    def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
         """Measures every encoding and keeps the result. ``progress`` hears of (part, done, total)."""
-        result = measure_cost(self.settings, progress or (lambda part, done, total: None))
+        result = measure_cost(self.settings, progress)
         cost_results.save(result, self.path)
         return Comparison(self.question, self.path, [], result)
 

@@ -122,7 +122,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
         ("--preset enormous", 1, "unknown preset 'enormous'; known are quick, small, gpt2"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
         ("--track excel", 1, "unknown tracker 'excel'; known are tensorboard, wandb"),
-        ("--seeds 0", 1, "at least one encoding and one seed"),
+        ("--seeds 0", 1, "seeds must be at least 1"),
         ("--steps few", 2, "--steps"),
     ],
 )

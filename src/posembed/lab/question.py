@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 SummaryT = TypeVar("SummaryT", bound="Summary")
+Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
+"""A task, and the settings that its data decide."""
 COMMON: dict[str, Any] = {"dropout": 0.0, "batch": 32, "weight_decay": 0.1, "clip": 1.0, "precision": "no"}
 """The settings that most presets share."""
 
@@ -125,9 +127,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         Raises:
             ArgumentError: no name, no seed, an unknown name, or a reference that is not among the names.
         """
-        if not names or seeds < 1:
-            what = self.Spec.COMPARED
-            raise ArgumentError(f"expected at least one {what} and one seed, got {list(names)} and {seeds}")
+        if not names:
+            raise ArgumentError(f"{self.compared}: expected at least one name, got none")
+        if seeds < 1:
+            raise ArgumentError(f"seeds must be at least 1, got {seeds}")
         for name in names:
             self.check_name(name)
         wanted = getattr(reading, "reference", None)
@@ -208,8 +211,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             raise ArgumentError(f"{folder.reading_file}: {error}; give --reference, or delete the file") from error
 
     @abstractmethod
-    def load(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], dict[str, Any]]:
-        """Checks and completes the settings in ``chosen``. Returns the task, and the settings that its data decide."""
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        """Checks and completes the settings in ``chosen``, and loads the data."""
 
     @abstractmethod
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:

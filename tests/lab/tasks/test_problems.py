@@ -173,5 +173,5 @@ def test_bad_input_is_said_before_anything_trains() -> None:
         shared("addition", train_size=0)
     with pytest.raises(ArgumentError, match="learning rate above 0"):
         shared("addition", learning_rate=-1.0)
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="seeds must be at least 1"):
         runs_of(shared("addition"), ["rope"], 0)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
-from posembed.lab.question import COMMON, Compared, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Compared, Loaded, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
-
-if TYPE_CHECKING:
-    from posembed.lab.tasks.classification import ImageClassification, TextClassification
 
 UNEVEN = 1.5
 """Classes are uneven if the largest has more than this many times the examples of the smallest."""
@@ -31,23 +28,15 @@ IMAGE_PRESETS = {
 
 
 @dataclass(frozen=True)
-class Classified:
+class Classified(Correct):
     """Measurements on the held-out examples."""
 
-    right: tuple[int, ...]
-    """The number of correctly classified examples, by document."""
-    examples: tuple[int, ...]
-    """The number of examples, by document."""
     classes: dict[str, int]
     """The number of examples of each class."""
     macro_f1: float
     """The mean over classes of 2 precision recall / (precision + recall)."""
     loss: float
     """Mean cross-entropy in nats."""
-
-    @property
-    def correct(self) -> Correct:
-        return Correct(self.right, self.examples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +100,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     usual_reference = "sinusoidal"
     presets = TEXT_PRESETS
 
-    def load(self, chosen: dict[str, Any]) -> tuple[TextClassification, dict[str, Any]]:
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.readers import load_labelled
         from posembed.lab.tasks.classification import TextClassification
 
@@ -123,20 +112,20 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
 
     def summary(self, runs: Sequence[BySeed[Classified]], spec: TextSpec, reading: Compared) -> TextSummary:
         measured = next((m for each in runs for m in each.measured.values()), None)
+        rows = (
+            TextRow(
+                **each.row,
+                accuracy=each.mean(lambda m: m.accuracy),
+                macro_f1=each.mean(lambda m: m.macro_f1),
+                difference=accuracy_difference(each, lambda m: m),
+            )
+            for each in runs
+        )
         return TextSummary(
             classes={} if measured is None else measured.classes,
             documents=0 if measured is None else len(measured.examples),
-            rows=tuple(map(text_row, runs)),
+            rows=tuple(rows),
         )
-
-
-def text_row(runs: BySeed[Classified]) -> TextRow:
-    return TextRow(
-        **runs.row,
-        accuracy=runs.mean(lambda m: m.correct.accuracy),
-        macro_f1=runs.mean(lambda m: m.macro_f1),
-        difference=accuracy_difference(runs, runs.reference, lambda m: m.correct),
-    )
 
 
 @dataclass(frozen=True)
@@ -212,7 +201,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     presets = IMAGE_PRESETS
     counts = ("patch",)
 
-    def load(self, chosen: dict[str, Any]) -> tuple[ImageClassification, dict[str, Any]]:
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.images import load_images
         from posembed.lab.tasks.classification import ImageClassification
 
@@ -235,7 +224,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
 
 def image_row(runs: BySeed[Recognised], sizes: Sequence[int]) -> ImageRow:
     accuracy = runs.means(lambda m: {size: m.correct(size).accuracy for size in sizes}, sizes)
-    difference = {n: accuracy_difference(runs, runs.reference, methodcaller("correct", n)) for n in sizes}
+    difference = {n: accuracy_difference(runs, methodcaller("correct", n)) for n in sizes}
     return ImageRow(
         **runs.row,
         accuracy={size: value for size, value in accuracy.items() if value is not None},

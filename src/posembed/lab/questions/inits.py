@@ -7,17 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
+from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion
 from posembed.lab.questions.lengths import PRESETS, LanguageSpec, corpus_of
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
-
-if TYPE_CHECKING:
-    from posembed.lab.tasks.language import InitialValues
 
 ValueT = TypeVar("ValueT")
 LOSSES_AVERAGED = 8
@@ -130,7 +127,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         if reading.loss is not None and not 0 < reading.loss < math.inf:
             raise ArgumentError(f"expected a training loss above 0, in nats, to count the steps to; got {reading.loss}")
 
-    def load(self, chosen: dict[str, Any]) -> tuple[InitialValues, dict[str, Any]]:
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import COMMON, Compared, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Compared, Loaded, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
-    from posembed.lab.tasks.language import LanguageModelling
 
 ByLength: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that length."""
@@ -122,7 +121,7 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
     counts = ("train_length", "test_tokens")
 
-    def load(self, chosen: dict[str, Any]) -> tuple[LanguageModelling, dict[str, Any]]:
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.language import LanguageModelling
 
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")

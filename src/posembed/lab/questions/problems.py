@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import COMMON, Reading, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Loaded, Reading, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
-
-if TYPE_CHECKING:
-    from posembed.lab.tasks.problems import ProblemSolving
 
 SOLVED = 0.95
 """A size is solved if this share of its problems, over all seeds, is answered without a mistake."""
@@ -103,7 +100,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
 
         check_encoding(name, self.name)
 
-    def load(self, chosen: dict[str, Any]) -> tuple[ProblemSolving, dict[str, Any]]:
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.problems import ProblemSolving
 
         ascending(chosen, "test_sizes", lowest=1, unit=PROBLEMS[self.name].unit)
@@ -112,25 +109,25 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         return ProblemSolving(self.name), {"problem": self.name}
 
     def summary(self, runs: Sequence[BySeed[Solved]], spec: ProblemSpec, reading: Reading) -> ProblemSummary:
+        sizes, rows = spec.test_sizes, []
+        for each in runs:
+            exact = each.means(lambda m: m.exact_match, sizes)
+            row = ProblemRow(
+                **each.row,
+                exact_match=exact,
+                token_accuracy=each.means(lambda m: m.token_accuracy, sizes),
+                solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
+                solves_by_seed=tuple(solves(measured.exact_match) for measured in each.measured.values()),
+            )
+            rows.append(row)
         return ProblemSummary(
             problem=spec.problem,
             unit=PROBLEMS[spec.problem].unit,
             train_size=spec.train_size,
-            test_sizes=spec.test_sizes,
+            test_sizes=sizes,
             test_problems=spec.test_problems,
-            rows=tuple(problem_row(each, spec.test_sizes) for each in runs),
+            rows=tuple(rows),
         )
-
-
-def problem_row(runs: BySeed[Solved], sizes: Sequence[int]) -> ProblemRow:
-    exact = runs.means(lambda m: m.exact_match, sizes)
-    return ProblemRow(
-        **runs.row,
-        exact_match=exact,
-        token_accuracy=runs.means(lambda m: m.token_accuracy, sizes),
-        solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
-        solves_by_seed=tuple(solves(measured.exact_match) for measured in runs.measured.values()),
-    )
 
 
 def solves(exact_match: dict[int, float | None]) -> int | None:

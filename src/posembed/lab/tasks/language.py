@@ -105,7 +105,6 @@ class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
     """Next-token prediction with a learned table at the input; measures what becomes of its initial values."""
 
     def check(self, spec: InitSpec) -> None:
-        initial_table(spec.init, 1, spec.width)
         self.check_lengths(spec, (spec.train_length,))
 
     def encoding(self, spec: InitSpec) -> LearnedPositionalEmbedding:
