@@ -142,20 +142,18 @@ def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list
     broadest = max(studies, key=lambda study: len([row for row in study.rows if row.encoding in TRAINED]))
     first = study or studies[0]
     usual = [first] if first is broadest else [first, broadest]
-    return [figures_of(each) for each in [study for study in studies if study.own] or usual]
-
-
-def figures_of(study: Study) -> Figures:
-    lines = []
-    for row in study.rows:
-        if row.encoding in TRAINED:
+    found = []
+    for each in [study for study in studies if study.own] or usual:
+        lines = []
+        for row in (row for row in each.rows if row.encoding in TRAINED):
             window = "" if row.window is None else f", window {row.window:,}"
             at = [
                 f"{written(row.by_length[n]) if n in row.by_length else 'not measured'} at {n:,}"
-                for n in dict.fromkeys((study.train_length, study.longest))
+                for n in dict.fromkeys((each.train_length, each.longest))
             ]
             lines.append(f"{row.encoding}{window}: {', '.join(at)} (runs: {row.seeds})")
-    return Figures(f"{study.title}: perplexity of the same tokens", study.source, tuple(lines))
+        found.append(Figures(f"{each.title}: perplexity of the same tokens", each.source, tuple(lines)))
+    return found
 
 
 def best_rival(study: Study, chosen: Choice, needs: Needs) -> tuple[Choice, bool, str] | None:

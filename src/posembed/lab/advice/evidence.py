@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.statistics import Estimate
@@ -79,12 +78,11 @@ def study_of_folder(folder: Path) -> Study:
 
 
 def read_studies(text: str) -> list[Study]:
-    """Reads what benchmarks/evidence.py wrote: an estimate is [mean] or [mean, low, high]."""
-    return [
-        Study(**study | {"rows": tuple(Measured(**row | {"by_length": _by_length(row)}) for row in study["rows"])})
-        for study in json.loads(text)
-    ]
-
-
-def _by_length(row: dict[str, Any]) -> dict[int, Estimate | None]:
-    return {int(length): None if ends is None else Estimate(*ends) for length, ends in row["by_length"].items()}
+    """Reads what benchmarks/evidence.py wrote: an estimate is [mean] or [mean, low, high]; null means no position."""
+    studies = []
+    for study in json.loads(text):
+        for row in study["rows"]:
+            ends = {int(length): ends for length, ends in row["by_length"].items()}
+            row["by_length"] = {length: None if each is None else Estimate(*each) for length, each in ends.items()}
+        studies.append(Study(**study | {"rows": tuple(Measured(**row) for row in study["rows"])}))
+    return studies

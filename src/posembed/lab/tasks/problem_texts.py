@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 DIGITS = "0123456789"
@@ -54,26 +55,17 @@ def passkey(size: int, draw: random.Random) -> tuple[str, str]:
     return f"{START}{text[:hidden]}#{key}#{text[hidden:]}{EQUALS}", f"{key}{END}"
 
 
-def addition(size: int, draw: random.Random) -> tuple[str, str]:
-    """Writes two numbers of ``size`` digits and their sum, each with a leading zero, least significant digit first."""
-    first, second = numbers(size, draw)
-    return f"{START}{first[::-1]}+{second[::-1]}{EQUALS}", total(first, second)
-
-
-def addition_written_forwards(size: int, draw: random.Random) -> tuple[str, str]:
-    """Writes the same with the operands, but not the sum, most significant digit first."""
-    first, second = numbers(size, draw)
-    return f"{START}{first}+{second}{EQUALS}", total(first, second)
-
-
-def numbers(size: int, draw: random.Random) -> tuple[str, str]:
-    """Draws two numbers of ``size`` digits, written with a leading zero."""
+def addition(size: int, draw: random.Random, *, forwards: bool = False) -> tuple[str, str]:
+    """Writes two numbers of ``size`` digits and their sum, each with a leading zero, least significant digit first.
+    With ``forwards``, the operands start with their most significant digit; the sum does not."""
     lowest = 10 ** (size - 1) if size > 1 else 0
-    return f"0{draw.randrange(lowest, 10**size)}", f"0{draw.randrange(lowest, 10**size)}"
+    first, second = (f"0{draw.randrange(lowest, 10**size)}" for _ in range(2))
+    asked = "+".join(number if forwards else number[::-1] for number in (first, second))
+    total = f"{int(first) + int(second):0{len(first)}d}"
+    return f"{START}{asked}{EQUALS}", f"{total[::-1]}{END}"
 
 
-def total(first: str, second: str) -> str:
-    return f"{int(first) + int(second):0{len(first)}d}"[::-1] + END
+addition_written_forwards: Write = partial(addition, forwards=True)
 
 
 PROBLEMS: dict[str, Problem] = {

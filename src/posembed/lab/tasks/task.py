@@ -24,11 +24,7 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
     """What the model learns from, for people to read, with sizes."""
 
     def check(self, spec: SpecT) -> None:
-        """Refuses, before anything trains, what cannot be trained or measured. ``train.check`` builds the model too.
-
-        Raises:
-            ArgumentError, DataError: the reason.
-        """
+        """Raises ArgumentError or DataError for a spec that cannot run; ``train.check`` builds its model too."""
 
     def build(self, spec: SpecT) -> PositionedModel:
         """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
@@ -58,10 +54,7 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
         """Measures the trained model, in eval mode. Every process calls it, and gets the same values."""
 
     def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, (layers, H, L), or None for a task without text.
-
-        Only the main process calls it.
-        """
+        """Returns the mean attention weight by distance, (layers, H, L), in the main process; None without text."""
         return None
 
     @abstractmethod
