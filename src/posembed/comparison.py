@@ -148,11 +148,7 @@ class Comparison:
 
 
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
-    """Checks every setting of a question and loads its data. ``chosen`` is as in ``compare``.
-
-    Raises:
-        ArgumentError, DataError, RunFolderError: settings, data or a folder that cannot work.
-    """
+    """Checks every setting of a question and loads its data. Arguments and errors are those of ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
     question = QUESTIONS[name]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posembed.cli.options import parameter, parameters_of, sides, with_parameters
+from posembed.cli.options import AS_JSON, parameter, parameters_of, sides, with_parameters
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.lab.runs.spec import options
@@ -45,7 +45,7 @@ with_parameters(
         *parameters_of(Needs, kinds={"longest": str, "checkpoint": str}),
         parameter("table", int, "Instead of a checkpoint: how many positions its learned table has."),
         parameter("runs", Path, "A run folder of posembed compare lengths to rest on."),
-        parameter("as_json", bool, "Print JSON instead of text.", default=False, spelled="json"),
+        AS_JSON,
     ],
 )
 

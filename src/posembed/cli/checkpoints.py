@@ -35,11 +35,7 @@ LEFTOVERS = {
 """The contents of files that killed processes leave, by their endings."""
 
 
-def inspect(
-    checkpoint: Checkpoint,
-    report: PageFile = None,
-    as_json: AsJson = False,
-) -> None:
+def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
     """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
     from posembed.checkpoints.inspect import inspect_checkpoint
     from posembed.cli.console import plain_console

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from posembed.cli.options import PATH, parameter, parameters_of, with_parameters
+from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
 from posembed.lab.question import Conduct, Question, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 
@@ -27,16 +27,30 @@ def command_of(question: Question) -> Callable[..., None]:
     """Returns the command of a question, with options made from its settings."""
 
     def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
-        answer_question(question, chosen, dry_run=dry_run, as_json=as_json)
+        from posembed.comparison import Prepared, prepare
 
-    parameters = trained_parameters(question) if isinstance(question, TrainedQuestion) else cost_parameters()
-    as_json = parameter("as_json", bool, "Print the summary as JSON.", default=False, spelled="json")
-    return with_parameters(command, [*parameters, as_json])
+        prepared = prepare(question.name, chosen)
+        if dry_run and isinstance(prepared, Prepared):
+            print_plan(prepared.plan(), prepared.task.description)
+            return
+        comparison = with_bar(prepared)
+        if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
+            return
+        if as_json:
+            print(json.dumps(comparison.to_dict()))
+        else:
+            print_comparison(comparison)
+            out = comparison.path
+            print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
+        if comparison.results and all(result.failure for result in comparison.results):
+            raise typer.Exit(1)
 
-
-def cost_parameters() -> list[inspect.Parameter]:
-    out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
-    return [*parameters_of(Cost.Settings), out]
+    if isinstance(question, TrainedQuestion):
+        parameters = trained_parameters(question)
+    else:
+        out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
+        parameters = [*parameters_of(Cost.Settings), out]
+    return with_parameters(command, [*parameters, AS_JSON])
 
 
 def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
@@ -50,27 +64,6 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
         parameter("dry_run", bool, "Print the runs, their sizes and the time, and train nothing.", default=False),
         *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
     ]
-
-
-def answer_question(question: Question, chosen: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
-    """Runs what is missing from the folder and prints the answer."""
-    from posembed.comparison import Prepared, prepare
-
-    prepared = prepare(question.name, chosen)
-    if dry_run and isinstance(prepared, Prepared):
-        print_plan(prepared.plan(), prepared.task.description)
-        return
-    comparison = with_bar(prepared)
-    if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
-        return
-    if as_json:
-        print(json.dumps(comparison.to_dict()))
-    else:
-        print_comparison(comparison)
-        out = comparison.path
-        print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
-    if comparison.results and all(result.failure for result in comparison.results):
-        raise typer.Exit(1)
 
 
 def print_plan(runs: Sequence[PlannedRun], description: str) -> None:

@@ -39,24 +39,17 @@ READ_AS: dict[Any, dict[str, Any]] = {
 }
 """How Typer reads the types that it does not know; ``take_options`` splits texts at their commas."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 
 
 def parameter(
-    name: str,
-    kind: Any,
-    help: str,
-    *,
-    default: Any = None,
-    shown: str | None = None,
-    panel: str | None = None,
-    spelled: str | None = None,
+    name: str, kind: Any, help: str, *, default: Any = None, shown: str | None = None, panel: str | None = None
 ) -> inspect.Parameter:
-    """Returns a keyword parameter that Typer makes an option of, called ``spelled`` or else as the parameter.
-
-    ``shown`` is the default that the help shows. A flag without a default also has --no-NAME.
-    """
-    kind = optional_of(kind)
-    spelled = (spelled or name).replace("_", "-")
+    """Returns a keyword parameter that Typer makes an option of. A flag without a default also has --no-NAME.
+    ``shown`` is the default that the help shows."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):  # T | None
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    spelled = name.replace("_", "-")
     read_as = READ_AS.get(kind, {})
     option = typer.Option(
         f"--{spelled}/--no-{spelled}" if kind is bool and default is None else f"--{spelled}",
@@ -76,9 +69,8 @@ def parameters_of(
     panels: str = "{}",
     kinds: Mapping[str, Any] | None = None,
 ) -> list[inspect.Parameter]:
-    """Returns one parameter per field made by ``option``; None means not given, so that the settings' own default
-    holds. ``defaults``: what the help shows, where that is not the field's default. ``kinds``: types that replace the
-    fields' own."""
+    """Returns one parameter per field made by ``option``; None means not given, so that the field's default holds.
+    ``defaults``: what the help shows instead of it. ``kinds``: types that replace the fields' own."""
     hints = typing.get_type_hints(settings) | dict(kinds or {})
     found = []
     for name, field in options(settings).items():
@@ -97,13 +89,6 @@ def parameters_of(
             )
         )
     return found
-
-
-def optional_of(kind: Any) -> Any:
-    """Returns T for T | None, and any other type as it is."""
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return next(part for part in typing.get_args(kind) if part is not type(None))
-    return kind
 
 
 def with_parameters(function: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:

@@ -111,22 +111,14 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         return f"{self.Spec.COMPARED}s"
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the preset's settings, replaced by the given ones that are not None.
-
-        Raises:
-            ArgumentError: an unknown preset.
-        """
+        """Returns the preset's settings, replaced by the given ones that are not None."""
         name = self.preset if preset is None else preset
         if name not in self.presets:
             raise ArgumentError(f"unknown preset {name!r}; known are {', '.join(self.presets)}")
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
-        """Checks what is compared, before any data is loaded.
-
-        Raises:
-            ArgumentError: no name, no seed, an unknown name, or a reference that is not among the names.
-        """
+        """Raises ArgumentError for what cannot be compared, before any data is loaded."""
         if not names:
             raise ArgumentError(f"{self.compared}: expected at least one name, got none")
         if seeds < 1:
@@ -150,11 +142,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Raises ArgumentError for a reading that no summary can have."""
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
-        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty.
-
-        Raises:
-            ArgumentError, DataError: settings that no run can have, or data that cannot be read.
-        """
+        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty."""
         require_trainable(chosen, *self.counts)
         task, found = self.load(chosen)
         return task, self.Spec(question=self.name, **chosen, **found)
@@ -170,10 +158,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
         """Summarises runs that share all settings but their name and seed.
 
-        The others are compared with the name that the reading asks for, else the usual one, else the first.
-
-        Raises:
-            ArgumentError: no run is finished, or none of the reference.
+        The reference is the name that the reading asks for, else the usual one, else the first. Raises ArgumentError
+        if no run is finished, or none of the reference.
         """
         reading = reading or self.ReadingType()
         names = list(dict.fromkeys(result.spec.compared for result in results))
@@ -190,12 +176,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     def summarise_folder(
         self, folder: RunFolder[SpecT], reference: str | None = None
     ) -> tuple[list[RunResult[SpecT, MeasuredT]], SummaryT]:
-        """Summarises the runs of a folder as the last command did, or compared with another ``reference``.
-
-        Raises:
-            ArgumentError: as ``summarise``; it names the file if the folder's own reading does not fit.
-            RunFolderError: a damaged file.
-        """
+        """Summarises the runs of a folder as the last command did, or compared with another ``reference``."""
         if reference is not None and self.ReadingType is Compared:
             reading: Reading = Compared(reference=reference)  # nothing else is read, so the file may be damaged
         else:

@@ -23,16 +23,14 @@ TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that was considered.
-
-    parameters: position parameters, new or existing. share: theirs in the embeddings; None without a token table.
-    cannot: why it cannot do what is needed; None if it can.
-    """
+    """A choice that was considered, and why it cannot do what is needed; None if it can."""
 
     name: str
     title: str
     parameters: int
+    """Position parameters, new or existing."""
     share: float | None
+    """Their share of the embeddings; None without a token table."""
     cannot: str | None
 
 
@@ -68,10 +66,9 @@ class Advice:
             share = f", {option.share:.2%} of the embeddings" if option.share else ""
             verdict = "" if option.cannot is None else f"; no: {option.cannot}"
             options.append(f"{option.name}: {option.parameters:,}{share}{verdict}")
-        found = {"Why": list(self.reasons), "Position parameters of each option": options}
-        found["Watch for"] = list(self.caveats)
-        found |= {f"Measured: {study.title} ({study.source})": list(study.lines) for study in self.figures}
-        return {heading: lines for heading, lines in found.items() if lines}
+        found = {"Why": self.reasons, "Position parameters of each option": options, "Watch for": self.caveats}
+        found |= {f"Measured: {study.title} ({study.source})": study.lines for study in self.figures}
+        return {heading: list(lines) for heading, lines in found.items() if lines}
 
     def __repr__(self) -> str:
         parts = [f"{self.recommendation}: {self.title}"]

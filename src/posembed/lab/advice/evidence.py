@@ -15,14 +15,12 @@ PUBLISHED = Path(__file__).with_name("evidence.json")
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of one encoding, on the same tokens with that many tokens of context.
-
-    by_length: None where the encoding has no position. window: None without a window. seeds: how many runs.
-    """
+    """The perplexity of one encoding on the same tokens, by the tokens of context; None where it has no position."""
 
     encoding: str
     window: int | None
     seeds: int
+    """The number of runs."""
     by_length: dict[int, Estimate | None]
 
 
@@ -54,11 +52,7 @@ def published_studies() -> list[Study]:
 
 
 def study_of_folder(folder: Path) -> Study:
-    """Reads the runs of ``posembed compare lengths --out FOLDER``.
-
-    Raises:
-        RunFolderError, ArgumentError: no such folder, runs of another question, or no finished run.
-    """
+    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError, ArgumentError for others."""
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder, read_settings
 

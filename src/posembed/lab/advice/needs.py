@@ -12,8 +12,6 @@ from posembed.lab.runs.spec import default_window, option, require_divisible
 LAYERS = 12
 """The depth of the model for which windows are suggested."""
 
-Length = int | None
-"""Tokens; None means no limit."""
 Grid = tuple[int, int]
 """(height, width) in patches."""
 
@@ -44,7 +42,7 @@ class Needs:
     """
 
     length: int = option("Tokens per training sequence.")
-    longest: Length = option("The longest sequence you will ever need; none for no limit. Default: the length.")
+    longest: int | None = option("The longest sequence you will ever need; none for no limit. Default: the length.")
     width: int = option("Width of the model.", default=768)
     vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
     heads: int = option("Attention heads.", default=12)
@@ -66,9 +64,6 @@ class Needs:
                 f"the longest length, {self.longest:,}, is below the training length of {self.length:,}; "
                 "give the longest that you will ever need, training included"
             )
-        self._check_grids()
-
-    def _check_grids(self) -> None:
         held = self.checkpoint
         if self.grid is None:
             if self.longest_grid is not None:
@@ -167,11 +162,7 @@ def needs_of(
     **others: Any,
 ) -> Needs:
     """Returns the needs, with defaults for what is None: the longest length is the training length, an image's
-    lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit.
-
-    Raises:
-        ArgumentError: no length and no grid, or needs that contradict each other.
-    """
+    lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit."""
     if grid is not None:
         length = math.prod(grid) if length is None else length
         others = {"vocabulary": 0, **others}

@@ -27,11 +27,7 @@ QUESTIONS = {question.name: question for question in EVERY}
 
 
 def question_of(folder: Path) -> Question:
-    """Returns the question that a folder of ``posembed compare`` answers.
-
-    Raises:
-        RunFolderError: it is not such a folder, or of a question that this version does not know.
-    """
+    """Returns the question that a folder of ``posembed compare`` answers. Raises RunFolderError for other folders."""
     from posembed.lab.runs.results import OF_COST, read_settings
 
     name = "cost" if os.path.exists(folder / OF_COST) else read_settings(folder)["question"]

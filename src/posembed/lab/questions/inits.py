@@ -149,13 +149,11 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
 
 
 def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRow:
-    steps = steps_to(runs, losses)
-    ratio = None
-    if runs.reference is not None:
-        theirs = steps_to(runs.reference, losses)
-        ratio = paired_difference(
-            {s: math.log(n) for s, n in steps.items()}, {s: math.log(n) for s, n in theirs.items()}
-        )
+    def logarithms(of: BySeed[InitMeasurements]) -> dict[int, float]:
+        return {seed: math.log(step) for seed, step in steps_to(of, losses).items()}
+
+    steps, reference = steps_to(runs, losses), runs.reference
+    ratio = None if reference is None else paired_difference(logarithms(runs), logarithms(reference))
     return InitRow(
         **runs.row,
         loss=runs.mean(lambda m: m.loss),
@@ -171,7 +169,7 @@ def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRo
 def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[int, int]:
     """Returns the step at which each run reached the loss of its seed, without the runs that did not."""
     found = {r.spec.seed: step_at(r.losses, losses[r.spec.seed]) for r in runs.results if r.measurements is not None}
-    return {seed: found[seed] for seed in sorted(found) if (found[seed]) is not None}  # type: ignore[misc]
+    return {seed: step for seed, step in sorted(found.items()) if step is not None}
 
 
 def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

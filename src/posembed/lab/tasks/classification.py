@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,9 +35,9 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
     train_labels: Tensor
     held_out_labels: Tensor
 
+    @abstractmethod
     def embedding(self, spec: ClassifierSpecT) -> nn.Module:
         """Draws what the model embeds with."""
-        raise NotImplementedError
 
     def model(self, spec: ClassifierSpecT, encoding: PositionEncoding) -> PositionedModel:
         return Classifier(

@@ -126,11 +126,7 @@ class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
 
 def initial_table(init: str, length: int, dim: int) -> Tensor:
     """Returns the table (length, dim) of this name: "normal-STD" or "sinusoidal-STD" with any root mean square STD,
-    "xavier", "zero", or "sinusoidal" as published, with an amplitude of 1.
-
-    Raises:
-        ArgumentError: an unknown name.
-    """
+    "xavier", "zero", or "sinusoidal" as published, with an amplitude of 1. Raises ArgumentError for other names."""
     if init in PLAIN:
         return PLAIN[init](length, dim)
     kind, _, scale = init.partition("-")

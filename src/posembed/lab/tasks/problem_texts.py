@@ -79,9 +79,7 @@ PROBLEMS: dict[str, Problem] = {
     "addition": Problem(addition, "add two numbers of the same number of digits", "digits", ids=("abacus", "coupled")),
     "sorting": Problem(of_symbols(LETTERS, lambda letters: "".join(sorted(letters))), "sort letters", "letters"),
     "parity": Problem(
-        of_symbols("01", lambda bits: str(bits.count("1") % 2)),
-        "decide whether the number of ones is even or odd",
-        "bits",
+        of_symbols("01", lambda ones: str(ones.count("1") % 2)), "decide whether the number of ones is even", "bits"
     ),
     "passkey": Problem(passkey, f"find {KEY_DIGITS} digits in a text", "characters of text"),
 }

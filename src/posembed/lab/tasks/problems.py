@@ -59,9 +59,10 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
 
     def encoding(self, spec: ProblemSpec) -> PositionEncoding:
         if spec.encoding in IDS:
-            # The highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for
-            # tokens that are not digits.
-            rows = latest_start(spec) + spec.train_size + 4
+            # Training shifts ids by up to the largest tested size, so that the last tested rows are trained often. The
+            # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for other
+            # tokens than digits.
+            rows = max(spec.test_sizes) + spec.train_size + 4
             return LearnedPositionalEmbedding(rows, spec.width, dropout=spec.dropout)
         return build_encoding(spec)
 
@@ -74,7 +75,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
         ids, answers = encode(problems, spec.train_length + 1)
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         if spec.encoding in IDS:
-            position_ids, before_gap = moved(ids_of(spec.encoding, ids), latest_start(spec), generator)
+            position_ids, before_gap = moved(ids_of(spec.encoding, ids), max(spec.test_sizes), generator)
             position_ids, answers = position_ids[:, :-1], answers * ~before_gap
         else:
             position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
@@ -97,11 +98,6 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
 
     def tokens_measured(self, spec: ProblemSpec) -> int:
         return spec.test_problems * sum(tokens_read(spec.problem, size) for size in spec.test_sizes)
-
-
-def latest_start(spec: ProblemSpec) -> int:
-    """Returns the largest shift in training: large enough for the last tested rows to be trained often."""
-    return max(spec.test_sizes)
 
 
 def written_for(spec: ProblemSpec) -> Write:
@@ -141,10 +137,9 @@ def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Te
 @torch.no_grad()
 def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.device) -> Tensor | None:
     """Returns whether each token of each answer is the most likely one after the correct tokens before it, (N, A),
-    or None if the encoding has no position at this size.
+    or None if the encoding has no position at this size. Every run gets the same problems.
 
-    A whole row is True exactly if greedy decoding writes that answer, so one pass measures the exact match of greedy
-    decoding. Every run gets the same problems.
+    A row is all True exactly if greedy decoding writes that answer.
     """
     drawn, write = random.Random(f"{spec.problem} {size}"), written_for(spec)
     length = tokens_read(spec.problem, size)

@@ -73,11 +73,7 @@ class DecoderTask(Task[SpecT, MeasuredT]):
 
 
 def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, causal: bool = True) -> PositionEncoding:
-    """Builds the encoding that a spec names; for images, of ``grid`` (height, width) in patches.
-
-    Raises:
-        ArgumentError: a name that is unknown or does not serve such a model, or sizes that do not fit.
-    """
+    """Builds the encoding that a spec names; for images, of ``grid`` (height, width) in patches."""
     sizes = Sizes(
         dim=spec.width,
         heads=spec.heads,
