@@ -31,23 +31,9 @@ def table_console() -> Console:
     return console if console.is_terminal else plain_console(width=max(console.width, WIDTH_OF_A_FILE))
 
 
-def progress_bar(console: Console) -> Progress:
-    """Returns a bar with a description, the share done, the task's field ``now``, and the time left."""
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[now]}", markup=False),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left", markup=False),
-        console=console,
-        expand=True,
-        speed_estimate_period=60,
-    )
-
-
 class Bar:
-    """Progress on stderr. The bar appears with the first step, so that an earlier error is printed alone.
+    """Progress on stderr: the current part, the share done, news, the time left. The bar appears with the first step,
+    so that an earlier error is printed alone.
 
     about: printed above the bar.
     """
@@ -55,7 +41,17 @@ class Bar:
     def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
         self.about = about
         self.console = plain_console(stderr=True, quiet=quiet)
-        self.progress = progress_bar(self.console)
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[now]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left", markup=False),
+            console=self.console,
+            expand=True,
+            speed_estimate_period=60,
+        )
         self.task = self.progress.add_task("starting", total=total, now="")
 
     def __enter__(self) -> Self:

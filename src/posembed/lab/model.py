@@ -103,12 +103,9 @@ class Classifier(PositionedModel):
         position_ids = torch.arange(x.size(1), device=x.device)
         positions = positioned.Positions(self.encoding, x, position_ids, causal=False, mask=present)
         x = self.body(positions.at_input(x), positions=positions)
-        return self.head(x[:, 0] if self.first is not None else mean_of_present(x, present))
-
-
-def mean_of_present(x: Tensor, present: Tensor | None) -> Tensor:
-    """Averages x (B, L, D) over the tokens that are not padding: (B, D)."""
-    if present is None:
-        return x.mean(dim=1)
-    weights = present.to(x.dtype).unsqueeze(-1)
-    return (x * weights).sum(dim=1) / weights.sum(dim=1)
+        if self.first is not None:
+            return self.head(x[:, 0])
+        if present is None:
+            return self.head(x.mean(dim=1))
+        weights = present.to(x.dtype).unsqueeze(-1)
+        return self.head((x * weights).sum(dim=1) / weights.sum(dim=1))
