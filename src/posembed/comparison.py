@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from posembed.report.page import Table
-    from posembed.report.questions import FolderPage
+    from posembed.report.questions import QuestionPage
+    from posembed.report.questions.cost import CostPage
 
 
 def compare(question: str, **chosen: Any) -> Comparison:
@@ -131,7 +132,7 @@ class Comparison:
         return json.loads(values, parse_constant=lambda name: None)
 
     @property
-    def _page(self) -> FolderPage[Any]:
+    def _page(self) -> QuestionPage[Any] | CostPage:
         from posembed.report.questions import page_of
 
         return page_of(self.question)

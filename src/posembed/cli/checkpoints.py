@@ -46,14 +46,14 @@ def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = F
     else:
         print_report(plain_console(soft_wrap=True), found)
     if report is not None:
-        from posembed.report.checkpoint.report import write_checkpoint_page
+        from posembed.report.checkpoint import write_checkpoint_page
 
         print(f"report: {write_checkpoint_page(found, report)}", file=sys.stderr if as_json else sys.stdout)
 
 
 def print_report(console: Console, report: CheckpointReport) -> None:
     """Prints what is wrong with each table before its figures."""
-    from posembed.report.checkpoint.words import described, figures
+    from posembed.report.checkpoint import described, figures
 
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
@@ -116,7 +116,7 @@ def evaluate(
     else:
         print_evaluation(evaluation)
     if report is not None:
-        from posembed.report.evaluation.report import write_evaluation_page
+        from posembed.report.evaluation import write_evaluation_page
 
         print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if as_json else sys.stdout)
 
@@ -124,7 +124,7 @@ def evaluate(
 def print_evaluation(evaluation: Evaluation) -> None:
     """Prints the tables of the page, then the answer, the legend and the notes."""
     from posembed.cli.console import table_console
-    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.evaluation import paragraphs, tables
     from posembed.report.terminal import print_tables
 
     print_tables(table_console(), tables(evaluation), paragraphs(evaluation))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import MeasuredT, SpecT, merged, option, require_trainable
 
 if TYPE_CHECKING:
@@ -172,24 +172,6 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         reference = (wanted or usual) if isinstance(reading, Compared) else None
         summary = self.summary(by_name(results, reference), results[0].spec, reading)
         return dataclasses.replace(summary, reference=reference)
-
-    def summarise_folder(
-        self, folder: RunFolder[SpecT], reference: str | None = None
-    ) -> tuple[list[RunResult[SpecT, MeasuredT]], SummaryT]:
-        """Summarises the runs of a folder as the last command did, or compared with another ``reference``."""
-        if reference is not None and self.ReadingType is Compared:
-            reading: Reading = Compared(reference=reference)  # nothing else is read, so the file may be damaged
-        else:
-            asked = {} if reference is None else {"reference": reference}
-            reading = dataclasses.replace(folder.reading(self.ReadingType), **asked)
-        results = folder.results()
-        try:
-            self.check_reading(reading)
-            return results, self.summarise(results, reading)
-        except ArgumentError as error:
-            if reference is not None or not results:
-                raise
-            raise ArgumentError(f"{folder.reading_file}: {error}; give --reference, or delete the file") from error
 
     @abstractmethod
     def load(self, chosen: dict[str, Any]) -> Loaded:
