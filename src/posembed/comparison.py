@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from posembed.lab.cost.measure import Progress
-    from posembed.lab.cost.settings import CostSettings
+    from posembed.lab.cost.results import CostSettings
     from posembed.lab.runs.plan import PlannedRun
     from posembed.lab.runs.results import RunFolder, RunResult
     from posembed.lab.runs.sweep import Watcher

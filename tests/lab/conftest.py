@@ -4,8 +4,7 @@ import pytest
 from accelerate import Accelerator
 
 from posembed.lab.data.images import load_images
-from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.readers import load_labelled
+from posembed.lab.data.labelled import Labelled, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions.images import PRESETS as IMAGE_PRESETS
 from posembed.lab.questions.images import ImageSpec

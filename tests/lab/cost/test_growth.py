@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from posembed.lab.cost import growth
-from posembed.lab.cost.growth import CALLS, MOST_BYTES, Point, doublings, grow, too_much
+from posembed.lab.cost import measure as growth
+from posembed.lab.cost.measure import CALLS, MOST_BYTES, Point, doublings, grow, too_much
 from posembed.lab.cost.places import Shape
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding

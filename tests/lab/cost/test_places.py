@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from posembed.lab.cost.instruments import peak_bytes
 from posembed.lab.cost.measure import encoding_of
-from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
-from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.encodings import names_for
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -79,7 +79,7 @@ def test_attention_without_position_is_the_layer_itself() -> None:
     torch.manual_seed(0)
     layer = Attention(32, 4, dropout=0.0)
     step = AttentionWith(NoPosition(), layer, SHAPE)
-    torch.testing.assert_close(step.output(), layer(step.x, positions=Positions(NoPosition(), step.x)))
+    torch.testing.assert_close(step.results()[0], layer(step.x, positions=Positions(NoPosition(), step.x)))
 
 
 def test_a_step_of_training_has_its_gradients() -> None:

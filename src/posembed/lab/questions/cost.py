@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
 
 

@@ -117,7 +117,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     presets = PRESETS
 
     def load(self, chosen: dict[str, Any]) -> tuple[TextClassification, dict[str, Any]]:
-        from posembed.lab.data.readers import load_labelled
+        from posembed.lab.data.labelled import load_labelled
         from posembed.lab.tasks.text import TextClassification
 
         if chosen["train_length"] < 2:

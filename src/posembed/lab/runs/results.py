@@ -43,6 +43,19 @@ class RunResult(Generic[SpecT, MeasuredT]):
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a damaged file of JSON raises."""
+
+
+def differences(existing: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Lists the settings that differ: "steps: 2 there, 3 now; layers: 1 there, 2 now". Returns "" for equal ones."""
+    return "; ".join(
+        f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
+        for name in wanted | existing
+        if existing.get(name) != wanted.get(name)
+    )
+
+
 def measured_values(measurements: Any) -> dict[str, float]:
     """Returns the measurements by names such as "same_tokens/512", without those that are None."""
     values: dict[str, float] = {}

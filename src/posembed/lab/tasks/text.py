@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.lab.data.labelled import Example, Labelled
-from posembed.lab.data.tokenizer import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.encodings import build_encoding, split_name
 from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.model.encoder import TextClassifier
@@ -25,10 +25,10 @@ TEXTS_AT_ONCE = 128
 
 
 class TextClassification(Task[TextSpec, Classified]):
-    """Trains and measures on ``data``. ``tokenizer`` is as in text_tokenizer."""
+    """Trains and measures on ``data``. ``tokenizer`` is as in read_tokenizer."""
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
-        chosen = text_tokenizer(tokenizer, [example.text for example in data.train])
+        chosen = read_tokenizer(tokenizer, (example.text for example in data.train))
         self.vocabulary = chosen.vocabulary
         self.labels = data.labels
         self.train = encode(chosen, [example.text for example in data.train])

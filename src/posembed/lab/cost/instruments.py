@@ -1,13 +1,18 @@
-"""Comparable times: contestants take turns, so that what disturbs the machine disturbs all of them equally."""
+"""Measures steps: times taken in turns, so that a disturbance of the machine affects all alike, and peak memory."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from posembed.statistics import Estimate, estimate_median
 
@@ -30,7 +35,7 @@ def take_turns(
     device: torch.device | None = None,
     on_round: Callable[[float], None] = lambda done: None,
 ) -> dict[str, Estimate]:
-    """Times each step once per round, until ``seconds`` are spent and ``fewest`` rounds are done.
+    """Times each step once per round, until ``seconds`` have passed and ``fewest`` rounds are done.
 
     Every other round runs in reverse order, so that no step always follows the same one.
 
@@ -57,6 +62,11 @@ def take_turns(
     return {name: estimate_median(values) for name, values in times.items()}
 
 
+def _wait(device: torch.device | None) -> None:
+    if device is not None and device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
     """Returns b of value = a size^b, by least squares on the logarithms; None for fewer than three points."""
     if len(sizes) < 3 or min(values) <= 0:
@@ -64,6 +74,38 @@ def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | Non
     return statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values]).slope
 
 
-def _wait(device: torch.device | None) -> None:
-    if device is not None and device.type == "cuda":
-        torch.cuda.synchronize(device)
+def peak_bytes(step: Step) -> int:
+    """Returns the most bytes that tensors created within the step hold at one time, on any device.
+
+    It counts storages, so a view costs nothing. It does not see memory that a kernel uses outside of tensors.
+    """
+    counter = _Storages()
+    with counter:
+        kept = step()  # the result counts too
+    del kept
+    return counter.peak
+
+
+class _Storages(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.update(_storages(args, kwargs))  # they existed before the step, or are counted already
+        created = func(*args, **(kwargs or {}))
+        for storage in _storages(created):
+            if storage not in self.seen:
+                self.seen.add(storage)
+                weakref.finalize(storage, self._remove, storage.nbytes())
+                self.now += storage.nbytes()
+                self.peak = max(self.peak, self.now)
+        return created
+
+    def _remove(self, size: int) -> None:
+        self.now -= size
+
+
+def _storages(*values: Any) -> list[torch.UntypedStorage]:
+    return [tensor.untyped_storage() for tensor in tree_leaves(values) if isinstance(tensor, Tensor)]
