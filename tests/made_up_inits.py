@@ -11,7 +11,7 @@ import torch
 from made_up_runs import spec
 from posembed.lab.questions.inits import InitSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import save_tables, snapshot_steps
+from posembed.lab.runs.tensors import save_tables, snapshot_steps
 from posembed.lab.tasks.initial_values import InitMeasurements, initial_table
 
 TYPICAL = {

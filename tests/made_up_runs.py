@@ -9,7 +9,7 @@ import torch
 
 from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import save_attention, save_tables, snapshot_steps
+from posembed.lab.runs.tensors import save_attention, save_tables, snapshot_steps
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from posembed.lab.cost.measure import Progress
     from posembed.lab.cost.results import CostSettings
-    from posembed.lab.runs.plan import PlannedRun
     from posembed.lab.runs.results import RunFolder, RunResult
-    from posembed.lab.runs.sweep import Watcher
+    from posembed.lab.runs.sweep import PlannedRun, Watcher
     from posembed.lab.tasks.task import Task
     from posembed.report.page import Table
 
@@ -80,15 +79,14 @@ class Prepared:
 
     def plan(self) -> list[PlannedRun]:
         """Returns the runs with their sizes and an estimate of the time."""
-        from posembed.lab.runs.plan import plan
+        from posembed.lab.runs.sweep import plan
 
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:
         """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
         from posembed.lab.runs.cluster import sweep_on_ray
-        from posembed.lab.runs.sweep import Silent, sweep
-        from posembed.lab.runs.tracking import Tracked
+        from posembed.lab.runs.sweep import Silent, Tracked, sweep
 
         conduct, watcher = self.conduct, watcher or Silent()
         if conduct.on != "here":
@@ -102,7 +100,7 @@ class Prepared:
                 watcher=watcher,
             )
         elif conduct.track:
-            with closing(Tracked(self.accelerator, conduct.track, self.folder.path, watcher)) as tracked:
+            with closing(Tracked(self.accelerator, conduct.track, self.folder.tracking, watcher)) as tracked:
                 results = sweep(self.specs, self.task, self.folder, self.accelerator, tracked)
         else:
             results = sweep(self.specs, self.task, self.folder, self.accelerator, watcher)
@@ -192,7 +190,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     from posembed.lab.runs.cluster import knock
     from posembed.lab.runs.environment import make_accelerator
     from posembed.lab.runs.results import RunFolder
-    from posembed.lab.runs.tracking import check_tracker, tracking_folder
+    from posembed.lab.runs.sweep import check_tracker
 
     given = dict(chosen)
     names = given.pop(question.compared, None)
@@ -215,8 +213,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec, reading)
-    tracking = tracking_folder(folder.path)
-    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
+    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=folder.tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from made_up_runs import run, runs, save
-from posembed.lab.runs.snapshots import snapshot_steps
+from posembed.lab.runs.tensors import snapshot_steps
 from posembed.report.drawing import svg_for_page
 from posembed.report.learned import along_training, attention_by_distance
 from posembed.report.learned import tables as learned_tables

@@ -13,7 +13,7 @@ from made_up_inits import init_run, init_runs_of, save_inits, typical
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.inits import InitReading, InitSummary
-from posembed.lab.runs.snapshots import save_attention
+from posembed.lab.runs.tensors import save_attention
 from posembed.report.questions import write_report
 from posembed.report.questions.inits import PAGE
 from posembed.report.questions.inits_published import PUBLISHED, disagreements, published_table

@@ -13,10 +13,9 @@ from asked import runs_of, summarise
 from posembed import ArgumentError, RunFolderError
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
-from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.sweep import Silent, plan, sweep
 from posembed.lab.tasks.language import LanguageModelling
 
 

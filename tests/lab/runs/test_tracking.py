@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from posembed import ArgumentError
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs import tracking
+from posembed.lab.runs import sweep as tracking
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
@@ -41,10 +41,10 @@ def test_every_step_and_the_measurements_are_in_tensorboards_files(
 ) -> None:
     specs = [dataclasses.replace(spec, encoding=name, steps=6) for name in ("learned", "rope")]
     accelerator = make_accelerator(
-        device="cpu", track="tensorboard", tracking=tracking.tracking_folder(tmp_path / "runs")
+        device="cpu", track="tensorboard", tracking=tmp_path / "runs" / "tracking"
     )
     watcher = Recorder()
-    tracked = tracking.Tracked(accelerator, "tensorboard", tmp_path / "runs", watcher)
+    tracked = tracking.Tracked(accelerator, "tensorboard", tmp_path / "runs" / "tracking", watcher)
     results = sweep(specs, task, RunFolder(tmp_path / "runs", LengthSpec), accelerator, tracked)
     assert [told for told in watcher.told if not isinstance(told, float)] == [
         specs[0], results[0], specs[1], results[1],

@@ -17,9 +17,8 @@ from asked import runs_of, shared
 from posembed.comparison import prepare
 from posembed.errors import ArgumentError
 from posembed.lab.questions.problems import ProblemSpec
-from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.sweep import sweep
+from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.runs.train import Progress, run
 from posembed.lab.tasks.position_ids import ids_of
 from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read

@@ -17,7 +17,7 @@ from posembed.lab.questions.cost import Cost
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
-    from posembed.lab.runs.plan import PlannedRun
+    from posembed.lab.runs.sweep import PlannedRun
 
 AS_JSON = parameter("json", bool, "Print the summary as JSON.", default=False)
 

@@ -281,8 +281,8 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
         raise DataError(f"all texts of {name} have the {column} {first!r}; expected two classes or more")
     if alone := sorted(label for label, documents in by_label.items() if len(documents) == 1):
         raise DataError(
-            f"classes of {name} with a single example: {len(alone):,}, such as {alone[0][:40]!r}; expected two or more, "
-            "one of them held out. Add some, or leave these classes out"
+            f"classes of {name} with a single example: {len(alone):,}, such as {alone[0][:40]!r}; expected two or "
+            "more, one of them held out. Add some, or leave these classes out"
         )
 
 

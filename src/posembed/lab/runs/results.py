@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -47,41 +48,36 @@ DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """What reading a damaged file of JSON raises."""
 
 
-def differences(existing: dict[str, Any], wanted: dict[str, Any]) -> str:
+def differences(existing: dict[str, Any], wanted: dict[str, Any], ignore: Collection[str] = ()) -> str:
     """Lists the settings that differ: "steps: 2 there, 3 now; layers: 1 there, 2 now". Returns "" for equal ones."""
     return "; ".join(
         f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
         for name in wanted | existing
-        if existing.get(name) != wanted.get(name)
+        if name not in ignore and existing.get(name) != wanted.get(name)
     )
 
 
 def measured_values(measurements: Any) -> dict[str, float]:
     """Returns the measurements by names such as "same_tokens/512", without those that are None."""
-    values: dict[str, float] = {}
 
-    def add(name: str, value: Any) -> None:
+    def named(name: str, value: Any) -> dict[str, float]:
+        if isinstance(value, list | tuple):
+            value = dict(enumerate(value))
         if isinstance(value, dict):
-            for key, held in value.items():
-                add(f"{name}/{key}" if name else str(key), held)
-        elif isinstance(value, list | tuple):
-            add(name, dict(enumerate(value)))
-        elif isinstance(value, int | float):
-            values[name] = value
+            return {k: v for key, held in value.items() for k, v in named(f"{name}/{key}", held).items()}
+        return {name.removeprefix("/"): value} if isinstance(value, int | float) else {}
 
-    add("", dataclasses.asdict(measurements))
-    return values
+    return named("", dataclasses.asdict(measurements))
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
     """Reads a result. Raises ValueError, KeyError or TypeError if the text is not a run with such a spec."""
     values = json_object(text)
-    spec = restored(kind, values.pop("spec"))
-    measured = values.pop("measurements")
-    if measured is not None:
-        measured = restored(kind.Measured, measured)
-    curve = tuple((int(step), float(loss)) for step, loss in values.pop("losses"))
-    return RunResult(spec=spec, measurements=measured, losses=curve, **values)
+    measured = values["measurements"]
+    values["spec"] = restored(kind, values["spec"])
+    values["measurements"] = None if measured is None else restored(kind.Measured, measured)
+    values["losses"] = tuple((int(step), float(loss)) for step, loss in values["losses"])
+    return RunResult(**values)
 
 
 def restored(kind: Any, value: Any) -> Any:
@@ -106,6 +102,7 @@ class RunFolder(Generic[SpecT]):
     checkpoints/KEY.pt   one file per unfinished run
     tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
     attention/KEY.safetensors   the mean weight of each head of a finished run by distance
+    tracking/            what TensorBoard or wandb writes
 
     Any number of processes may add runs at once. They share no file but the settings and the reading, and write each
     file whole: whatever one process does, and however it dies, the others lose nothing.
@@ -113,11 +110,10 @@ class RunFolder(Generic[SpecT]):
 
     def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
         """``asked`` is how a command summarises the runs; ``prepare`` keeps it for the page."""
-        self.path = Path(path)
-        self.kind = kind
-        self.asked = asked
+        self.path, self.kind, self.asked = Path(path), kind, asked
         self.settings_file = self.path / "settings.json"
         self.reading_file = self.path / "reading.json"
+        self.tracking = self.path / "tracking"
 
     def result(self, spec: SpecT) -> Path:
         return self.path / "results" / f"{spec.key()}.json"
@@ -152,16 +148,10 @@ class RunFolder(Generic[SpecT]):
             raise RunFolderError(
                 f"the run folder {self.path} cannot be written: {reason(error)}; choose another --out"
             ) from error
-        existing = read_settings(self.path)
-        differ = [
-            f"{name}: {existing.get(name)} there, {settings.get(name)} now"
-            for name in settings | existing
-            if existing.get(name) != settings.get(name) and name not in spec.labels()
-        ]
-        if differ:
+        if differ := differences(read_settings(self.path), settings, ignore=spec.labels()):
             raise RunFolderError(
-                f"{self.path} holds runs made with other settings ({'; '.join(differ)}); "
-                "use the same settings to continue, or another --out"
+                f"{self.path} holds runs with other settings ({differ}); use the same settings to continue, or another "
+                "--out"
             )
         if self.asked is not None:
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
@@ -183,7 +173,7 @@ class RunFolder(Generic[SpecT]):
             return reading
         except FileNotFoundError:
             return kind()
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except DAMAGED as error:
             raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
     def results(self) -> list[RunResult[SpecT, Any]]:
@@ -202,7 +192,7 @@ class RunFolder(Generic[SpecT]):
                     f"another version of posembed wrote {file} ({error}); read the folder with that version, or choose "
                     "another --out. Nothing was changed"
                 ) from error
-            except (OSError, ValueError, KeyError, AttributeError) as error:
+            except DAMAGED as error:
                 raise RunFolderError(
                     f"{file} is not a run ({error}); nothing was changed. "
                     f"Repair or delete it: the other {len(files) - 1} stay, and its run is trained again"
@@ -210,14 +200,11 @@ class RunFolder(Generic[SpecT]):
         return sorted(results, key=lambda result: result.finished)
 
     def add(self, result: RunResult[SpecT, Any]) -> None:
-        """Keeps a finished run."""
+        """Keeps a finished run, and removes its checkpoint. ``prepare`` removes any that stays."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
-
-    def forget(self, spec: SpecT) -> None:
-        """Removes the checkpoint of a finished run. ``prepare`` removes any that stays."""
         with suppress(OSError):
-            self.checkpoint(spec).unlink()
+            self.checkpoint(result.spec).unlink()
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

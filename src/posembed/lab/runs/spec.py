@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -49,7 +50,7 @@ def split_names(text: str) -> list[str]:
 
 
 def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value as its option's type: lists as tuples, texts of names split at commas, whole floats as floats.
+    """Returns a value as its option's type: lists as tuples, texts split at commas, whole floats as floats.
 
     Raises:
         ArgumentError: another type.
@@ -58,9 +59,10 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
-        if isinstance(value, str) and item is str:
-            value = split_names(value)
-        if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return tuple(item(part) for part in split_names(value))
+        elif isinstance(value, Iterable) and not isinstance(value, bytes):
             return tuple(as_type(name, part, item) for part in value)
     elif kind is Path and isinstance(value, str | Path) and value != "":
         return Path(value)
@@ -156,26 +158,20 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
-    """Checks numbers. Raises ArgumentError for a count below 1 (the window and ring too, if given), or a number that
-    no run can have."""
-    names = ("layers", "width", "heads", "steps", "batch", *counts, *({"window", "ring"} & values.keys()))
-    for name in names:
-        if values[name] < 1:
-            raise ArgumentError(f"{name} must be at least 1, got {values[name]}")
-    if not 0 < values["learning_rate"] < math.inf or not 0 <= values["dropout"] < 1:
-        raise ArgumentError(
-            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
-            f"{values['learning_rate']} and {values['dropout']}"
-        )
-    if not 0 <= values["weight_decay"] < math.inf or not 0 < values["clip"] < math.inf:
-        raise ArgumentError(
-            f"expected a weight decay of at least 0 and a clip above 0, got {values['weight_decay']} and "
-            f"{values['clip']}"
-        )
-    if not 0 <= values["warmup"] <= values["steps"]:
-        raise ArgumentError(f"warmup is part of the steps: expected 0 to {values['steps']:,}, got {values['warmup']:,}")
-    if not all(0 < factor < math.inf for factor in values.get("rope_factors", ())):
-        raise ArgumentError(f"rope_factors must be numbers above 0, got {list(values['rope_factors'])}")
+    """Raises ArgumentError for a count below 1 (window and ring too, if given), or a number that no run can have."""
+    counts = ("layers", "width", "heads", "steps", "batch", *counts, *(n for n in ("window", "ring") if n in values))
+    rules = [(name, values[name] >= 1, "at least 1") for name in counts]
+    rules += [
+        ("learning_rate", 0 < values["learning_rate"] < math.inf, "above 0"),
+        ("dropout", 0 <= values["dropout"] < 1, "at least 0 and below 1"),
+        ("weight_decay", 0 <= values["weight_decay"] < math.inf, "at least 0"),
+        ("clip", 0 < values["clip"] < math.inf, "above 0"),
+        ("warmup", 0 <= values["warmup"] <= values["steps"], f"0 to {values['steps']}, since it is part of the steps"),
+        ("rope_factors", all(0 < factor < math.inf for factor in values.get("rope_factors", ())), "numbers above 0"),
+    ]
+    for name, holds, expected in rules:
+        if not holds:
+            raise ArgumentError(f"{name} must be {expected}, got {values[name]}")
 
 
 def require_divisible(width: int, heads: int) -> None:

@@ -7,9 +7,13 @@ optimizer's, and an interrupted run ends bit for bit like an uninterrupted one.
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,11 +21,17 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.lab.model.decoder import PositionedModel
-from posembed.lab.runs import checkpoint
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
-from posembed.lab.runs.snapshots import save_attention, save_tables, snapshot_steps
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.runs.tensors import (
+    State,
+    load_checkpoint,
+    save_attention,
+    save_checkpoint,
+    save_tables,
+    snapshot_steps,
+)
 from posembed.lab.tasks.task import Task, draw_seed
 
 if TYPE_CHECKING:
@@ -62,7 +72,7 @@ def run(
     model = task.build(spec).to(accelerator.device)
     initial_rows = learned_rows(model)
     failure = measurements = attention = None
-    state = checkpoint.State()
+    state = State()
     try:
         failure = _train(spec, task, accelerator, model, state, folder, on_step)
         model.eval()
@@ -132,7 +142,7 @@ def _train(
     task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
     model: PositionedModel,
-    state: checkpoint.State,
+    state: State,
     folder: RunFolder[SpecT] | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
@@ -140,7 +150,7 @@ def _train(
     optimizer = make_optimizer(spec, model)
     file = folder.checkpoint(spec) if folder is not None else None
     if file is not None:
-        checkpoint.load(file, model, optimizer, state)
+        load_checkpoint(file, model, optimizer, state)
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     share = spec.batch // accelerator.num_processes
@@ -149,7 +159,7 @@ def _train(
     keep_rows_after = snapshot_steps(spec.steps)
     first_step, seconds_before = state.step, state.seconds
     started = saved = time.perf_counter()
-    with checkpoint.Interrupt() as interrupt:
+    with interruptible() as interrupt:
         for step in range(first_step, spec.steps):
             batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, mine)]
             torch.manual_seed(draw_seed(spec, step) + accelerator.process_index * 2**31)  # for dropout
@@ -174,12 +184,39 @@ def _train(
             on_step(Progress(state.step, loss_value, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
             if due and file is not None and accelerator.is_main_process:
-                checkpoint.save(file, model, optimizer, state)
+                save_checkpoint(file, model, optimizer, state)
                 saved = now
             interrupt.stop_if_it_came()
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         return f"weights were not finite after step {spec.steps}; try a lower learning rate"
     return None
+
+
+class Interrupt:
+    """Whether Ctrl-C or SIGTERM came. The first one waits for the end of the step; a second one does not wait."""
+
+    came = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.stop_if_it_came()
+        self.came = True
+
+    def stop_if_it_came(self) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    interrupt, before = Interrupt(), {}
+    if threading.current_thread() is threading.main_thread():  # Python accepts handlers only here
+        before = {number: signal.signal(number, interrupt.note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    interrupt.stop_if_it_came()
 
 
 def _finite(measured: MeasuredT) -> tuple[MeasuredT | None, str | None]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from posembed.lab.model.looking import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import load_attention
+from posembed.lab.runs.tensors import load_attention
 from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
 from posembed.report.learned.tables import first_kept
 from posembed.report.page import Picture, Section, picture

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import load_tables
+from posembed.lab.runs.tensors import load_tables
 from posembed.report.learned.along_training import (
     Tables,
     measures_along_figure,

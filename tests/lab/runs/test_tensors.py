@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posembed import RunFolderError
-from posembed.lab.runs.snapshots import load_tables, save_tables, snapshot_steps
+from posembed.lab.runs.tensors import load_tables, save_tables, snapshot_steps
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 12, 13, 500, 2000, 100_000])
