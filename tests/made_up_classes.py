@@ -6,13 +6,13 @@ import random
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from posembed.lab.questions.images import DEFAULTS as IMAGE_DEFAULTS
 from posembed.lab.questions.images import ImageSpec
 from posembed.lab.questions.text import DEFAULTS as TEXT_DEFAULTS
 from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.tensors import save_tables
 from posembed.lab.tasks.images import Recognised
 from posembed.lab.tasks.text import Classified
 
@@ -91,5 +91,5 @@ def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
         there.add(result)
         if result.position_parameters:
             rows = torch.randn(17, 32, generator=torch.Generator().manual_seed(0)) * 0.02
-            save_file({"initial": rows, "final": rows.cumsum(dim=0)}, there.table(result.spec))
+            save_tables(there.table(result.spec), {0: rows, result.spec.steps: rows.cumsum(dim=0)})
     return there

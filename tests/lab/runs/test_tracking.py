@@ -40,9 +40,7 @@ def test_every_step_and_the_measurements_are_in_tensorboards_files(
     spec: LengthSpec, task: LanguageModelling, tmp_path: Path
 ) -> None:
     specs = [dataclasses.replace(spec, encoding=name, steps=6) for name in ("learned", "rope")]
-    accelerator = make_accelerator(
-        device="cpu", track="tensorboard", tracking=tmp_path / "runs" / "tracking"
-    )
+    accelerator = make_accelerator(device="cpu", track="tensorboard", tracking=tmp_path / "runs" / "tracking")
     watcher = Recorder()
     tracked = tracking.Tracked(accelerator, "tensorboard", tmp_path / "runs" / "tracking", watcher)
     results = sweep(specs, task, RunFolder(tmp_path / "runs", LengthSpec), accelerator, tracked)

@@ -100,7 +100,7 @@ class RunFolder(Generic[SpecT]):
     reading.json         how the last command summarised them, such as its reference
     results/KEY.json     one file per finished run
     checkpoints/KEY.pt   one file per unfinished run
-    tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
+    tables/KEY.safetensors   the learned rows of a finished run after some steps: "step 0", "step 33"
     attention/KEY.safetensors   the mean weight of each head of a finished run by distance
     tracking/            what TensorBoard or wandb writes
 

@@ -22,7 +22,7 @@ SNAPSHOTS = 12
 
 @dataclass
 class State:
-    """The progress of a run, apart from its weights and its optimizer. tables: the encoding's rows after some steps."""
+    """The progress of a run, apart from its weights and its optimizer. tables: the encoding's rows by step, 0 first."""
 
     step: int = 0
     seconds: float = 0.0
@@ -58,21 +58,22 @@ def snapshot_steps(steps: int) -> tuple[int, ...]:
     return tuple(step for step in dict.fromkeys(spaced) if step < steps)
 
 
-def save_tables(path: Path, *, initial: Tensor, along: dict[int, Tensor], final: Tensor) -> None:
-    """Writes rows (N, D) from before training, after some steps and from its end: "initial", "step 33", "final"."""
-    _save(path, {"initial": initial, **{f"step {step}": rows for step, rows in along.items()}, "final": final})
+def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
+    """Writes rows (N, D) by the number of steps before them, as "step 33"."""
+    _save(path, {f"step {step}": rows for step, rows in tables.items()})
 
 
-def load_tables(path: Path, *, steps: int) -> dict[int, Tensor]:
-    """Reads rows (N, D), float32, by the number of steps before them, ascending from 0 to ``steps``.
+def load_tables(path: Path) -> dict[int, Tensor]:
+    """Reads rows (N, D), float32, by the number of steps before them, ascending.
 
     Raises:
         RunFolderError: the file cannot be read.
     """
     with _loaded(path) as tables:
-        rows = {0: tables.pop("initial"), steps: tables.pop("final")}
-        rows |= {int(name.removeprefix("step ")): kept for name, kept in tables.items()}
-    return {step: rows[step].float() for step in sorted(rows)}
+        found = {int(name.removeprefix("step ")): rows.float() for name, rows in tables.items()}
+        if 0 not in found:
+            raise KeyError("step 0")
+    return dict(sorted(found.items()))
 
 
 def save_attention(path: Path, weights: Tensor) -> None:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.lab.model.decoder import PositionedModel
@@ -70,30 +69,31 @@ def run(
     """
     check(spec, task, accelerator.num_processes)
     model = task.build(spec).to(accelerator.device)
-    initial_rows = learned_rows(model)
-    failure = measurements = attention = None
-    state = State()
+    own = folder if accelerator.is_main_process else None
+    state, measurements = State(), None
+    keep_rows(model, state, 0)
     try:
         failure = _train(spec, task, accelerator, model, state, folder, on_step)
         model.eval()
         if failure is None:
-            measurements, failure = _finite(task.measure(spec, model, accelerator))
-            if failure is None and folder is not None and accelerator.is_main_process:
-                attention = task.attention(spec, model, accelerator.device)
+            measurements = task.measure(spec, model, accelerator)
+            failure = _not_finite(measurements)
+        if failure is None and own is not None:
+            attention = task.attention(spec, model, accelerator.device)
+            if attention is not None:
+                save_attention(own.attention(spec), attention)
     finally:
         accelerator.free_memory()
-    final_rows = learned_rows(model)
-    if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
-        save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
-    if folder is not None and attention is not None:
-        save_attention(folder.attention(spec), attention)
+    keep_rows(model, state, spec.steps)
+    if own is not None and state.tables:
+        save_tables(own.table(spec), state.tables)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec,
         *model.sizes(),
         window=model.encoding.window,
         losses=tuple(state.losses),
-        measurements=measurements,
+        measurements=None if failure else measurements,
         failure=failure,
         seconds=state.seconds,
         tokens_per_second=trained / max(state.seconds, 1e-9),
@@ -113,10 +113,11 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
         task.build(spec)
 
 
-def learned_rows(model: PositionedModel) -> Tensor | None:
-    """Returns a copy of the encoding's table (N, D) on the CPU, or None if it has none."""
+def keep_rows(model: PositionedModel, state: State, step: int) -> None:
+    """Adds a copy of the encoding's table, (N, D) on the CPU, if it has one."""
     table = model.encoding.table()
-    return None if table is None else table.detach().cpu().clone()
+    if table is not None:
+        state.tables[step] = table.detach().cpu().clone()
 
 
 def learning_rate(spec: TrainingSpec, step: int) -> float:
@@ -148,9 +149,8 @@ def _train(
 ) -> str | None:
     """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""
     optimizer = make_optimizer(spec, model)
-    file = folder.checkpoint(spec) if folder is not None else None
-    if file is not None:
-        load_checkpoint(file, model, optimizer, state)
+    if folder is not None:
+        load_checkpoint(folder.checkpoint(spec), model, optimizer, state)
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     share = spec.batch // accelerator.num_processes
@@ -178,13 +178,13 @@ def _train(
             state.step, state.seconds = step + 1, seconds_before + now - started
             if state.step % keep_loss_every == 0 or state.step == spec.steps:
                 state.losses.append((state.step, loss_value))
-            if state.step in keep_rows_after and (rows := learned_rows(model)) is not None:
-                state.tables[state.step] = rows
+            if state.step in keep_rows_after:
+                keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length
             on_step(Progress(state.step, loss_value, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
-            if due and file is not None and accelerator.is_main_process:
-                save_checkpoint(file, model, optimizer, state)
+            if due and folder is not None and accelerator.is_main_process:
+                save_checkpoint(folder.checkpoint(spec), model, optimizer, state)
                 saved = now
             interrupt.stop_if_it_came()
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
@@ -219,10 +219,9 @@ def interruptible() -> Iterator[Interrupt]:
     interrupt.stop_if_it_came()
 
 
-def _finite(measured: MeasuredT) -> tuple[MeasuredT | None, str | None]:
-    """Returns (measurements, None), or (None, the reason) if one of them is infinite or NaN."""
-    values = measured_values(measured)
-    for name, value in values.items():
+def _not_finite(measured: Any) -> str | None:
+    """Returns which measurement is infinite or NaN, or None."""
+    for name, value in measured_values(measured).items():
         if not math.isfinite(value):
-            return None, f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
-    return measured, None
+            return f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
+    return None

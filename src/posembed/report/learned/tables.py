@@ -40,7 +40,7 @@ def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> d
     kept = first_kept(results, runs.table)
     names = dict.fromkeys(result.spec.compared for result in results)
     found = [(name, *kept[name]) for name in names if name in kept]
-    return {name: (run.spec.seed, load_tables(file, steps=run.spec.steps)) for name, run, file in found}
+    return {name: (run.spec.seed, load_tables(file)) for name, run, file in found}
 
 
 def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
