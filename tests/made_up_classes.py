@@ -91,5 +91,5 @@ def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
         there.add(result)
         if result.position_parameters:
             rows = torch.randn(17, 32, generator=torch.Generator().manual_seed(0)) * 0.02
-            save_tables(there.table(result.spec), {0: rows, result.spec.steps: rows.cumsum(dim=0)})
+            save_tables(there.file("tables", result.spec), {0: rows, result.spec.steps: rows.cumsum(dim=0)})
     return there

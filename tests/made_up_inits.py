@@ -83,5 +83,5 @@ def save_inits(folder: Path, results: list[RunResult]) -> RunFolder:
         initial = initial_table(result.spec.init, 64, 96)
         steps = snapshot_steps(result.spec.steps)
         along = {step: initial + (end - initial) * step / result.spec.steps for step in steps}
-        save_tables(there.table(result.spec), {0: initial, **along, result.spec.steps: end})
+        save_tables(there.file("tables", result.spec), {0: initial, **along, result.spec.steps: end})
     return there

@@ -86,9 +86,9 @@ class Prepared:
     def run(self, watcher: Watcher | None = None) -> Comparison:
         """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
         from posembed.lab.runs.cluster import sweep_on_ray
-        from posembed.lab.runs.sweep import Silent, Tracked, sweep
+        from posembed.lab.runs.sweep import Tracked, Watcher, sweep
 
-        conduct, watcher = self.conduct, watcher or Silent()
+        conduct, watcher = self.conduct, watcher or Watcher()
         if conduct.on != "here":
             results = sweep_on_ray(
                 self.specs,

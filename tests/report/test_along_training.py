@@ -87,7 +87,7 @@ def test_pictures_of_a_folder(tmp_path: Path) -> None:
     ]
     looking = attention_by_distance.attention_pictures(folder, results)
     assert [picture.title for picture in looking] == ["rolling, seed 0", "rope, seed 0"]
-    folder.attention(results[1].spec).unlink()
+    folder.file("attention", results[1].spec).unlink()
     titles = [picture.title for picture in attention_by_distance.attention_pictures(folder, results)]
     assert titles == ["rope, seed 0", "rolling, seed 1"]
 

@@ -167,8 +167,8 @@ def test_where_the_heads_look_is_shown_by_table(tmp_path: Path) -> None:
     folder = save_inits(tmp_path, typical(1))
     result = folder.results()[0]
     weights = torch.full((1, 2, 8), 0.125, dtype=torch.float64)
-    folder.attention(result.spec).parent.mkdir(exist_ok=True)
-    save_attention(folder.attention(result.spec), weights)
+    folder.file("attention", result.spec).parent.mkdir(exist_ok=True)
+    save_attention(folder.file("attention", result.spec), weights)
     text = text_of(write_report(folder.path))
     assert text.count("Where the heads look") == 1
     assert f"{result.spec.init}, seed 0" in text.partition("Where the heads look")[2]

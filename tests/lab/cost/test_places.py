@@ -45,7 +45,7 @@ def test_alibi_at_its_place() -> None:
 
 
 def test_nothing_is_made_without_position() -> None:
-    assert Places(NoPosition(), SHAPE).made().all == ()
+    assert Places(NoPosition(), SHAPE).made() == ((), (), ())
     assert Places(NoPosition(), SHAPE, training=True)() is None
 
 
@@ -56,7 +56,7 @@ def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -
     assert formula.input == sum(FLOAT * t.numel() for t in made.input)
     assert formula.queries_keys == sum(FLOAT * t.numel() for t in made.queries_keys)
     assert formula.scores == sum(FLOAT * t.numel() for t in made.scores)
-    last = max((t.nbytes for t in made.all), default=0)
+    last = max((t.nbytes for place in made for t in place), default=0)
     assert peak_bytes(Places(built(name), SHAPE)) >= last
 
 

@@ -17,12 +17,12 @@ from posembed.lab.runs import sweep as tracking
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.sweep import Watcher, sweep
 from posembed.lab.runs.train import Progress, learning_rate
 from posembed.lab.tasks.language import LanguageModelling
 
 
-class Recorder(Silent):
+class Recorder(Watcher):
     def __init__(self) -> None:
         self.told: list[Any] = []
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from posembed.cli.console import Bar
+from posembed.lab.runs.sweep import Watcher
 
 if TYPE_CHECKING:
     from posembed.lab.runs.results import RunResult
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class ProgressBar(Bar):
+class ProgressBar(Bar, Watcher):
     """One bar over the steps of all runs, with the name, loss and speed of the latest run.
 
     about: a description of the data, printed above the bar.

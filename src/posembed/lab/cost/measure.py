@@ -14,8 +14,8 @@ import torch
 
 from posembed.errors import ArgumentError
 from posembed.lab.cost.instruments import Step, fit_exponent, peak_bytes, ratio, take_turns
-from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
-from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes
+from posembed.lab.cost.places import AttentionWith, Places, writes
+from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Shape
 from posembed.lab.encodings import names_for, split_name
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
@@ -75,13 +75,9 @@ def checked(settings: CostSettings) -> CostSettings:
     return dataclasses.replace(settings, encodings=names)
 
 
-def shape_of(settings: CostSettings) -> Shape:
-    return Shape(settings.batch, settings.length, settings.width, settings.heads)
-
-
 def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -> PositionEncoding:
     """Builds an encoding as the lab does, at the sizes of the settings or of ``shape``."""
-    shape = shape or shape_of(settings)
+    shape = shape or settings.shape
     window = settings.window or default_window(settings.layers, settings.length)
     ring = max(window, default_window(settings.layers, shape.length))
     return encoding_by_name(
@@ -97,7 +93,7 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
     """
     settings = checked(settings)
     started = time.perf_counter()
-    shape, device = shape_of(settings), torch.device(settings.device)
+    shape, device = settings.shape, torch.device(settings.device)
 
     def part(name: str, first: int, last: int) -> Callable[[float], None]:
         return lambda share: progress(name, first + round((last - first) * share), 100)
@@ -149,7 +145,7 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
 def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
     """Times each encoding alone and with attention, and attention without position, in the same rounds."""
     torch.manual_seed(0)
-    device, shape = torch.device(settings.device), shape_of(settings)
+    device, shape = torch.device(settings.device), settings.shape
     layer = Attention(settings.width, settings.heads, dropout=0.0)
     steps: dict[str, Step] = {PLAIN: AttentionWith(NoPosition(), layer, shape, training=training, device=device)}
     for name in settings.encodings:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from posembed.lab.cost.results import Writes
+from posembed.lab.cost.results import Shape, Writes
 from posembed.layers.base import PositionEncoding
 from posembed.nn import Attention, Positions
 from posembed.nn.positions import add_rows
 
 FLOAT = 4
 """Bytes of a float32."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    batch: int
-    length: int
-    width: int
-    heads: int
 
 
 class Made(NamedTuple):
@@ -33,13 +24,9 @@ class Made(NamedTuple):
     queries_keys: tuple[Tensor, ...]
     scores: tuple[Tensor, ...]
 
-    @property
-    def all(self) -> tuple[Tensor, ...]:
-        return self.input + self.queries_keys + self.scores
 
-
-class _Step:
-    """The tensors of one layer and an encoding. Calling it is one step.
+class Places:
+    """An encoding among the tensors of one layer, laid out as in ``Attention``. Calling it is one step.
 
     training: a step includes its backward pass, and reads the positions that the encoding trains on.
     """
@@ -47,21 +34,25 @@ class _Step:
     def __init__(
         self, encoding: PositionEncoding, shape: Shape, *, training: bool = False, device: torch.device | None = None
     ) -> None:
+        generator = torch.Generator().manual_seed(0)
+
+        def random(*sizes: int) -> Tensor:
+            """Draws values at the scale of token rows. They require gradients, like what a layer reads."""
+            return torch.randn(*sizes, generator=generator).mul_(0.02).to(device).requires_grad_()
+
         self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
-        self.generator = torch.Generator().manual_seed(0)
-        self.x = self.random(shape.batch, shape.length, shape.width)
-        self.leaves: list[Tensor] = [self.x]
+        self.x = random(shape.batch, shape.length, shape.width)
         ids = torch.arange(shape.length)
         if training:
-            ids = encoding.training_positions(shape.batch, shape.length, self.generator)
+            ids = encoding.training_positions(shape.batch, shape.length, generator)
         self.position_ids = ids.to(device)
-
-    def random(self, *shape: int) -> Tensor:
-        """Draws values at the scale of token rows. They require gradients, like what a layer reads."""
-        return torch.randn(*shape, generator=self.generator).mul_(0.02).to(self.device).requires_grad_()
+        self.qkv = random(shape.batch, shape.length, 3 * shape.width)
+        # Stands for W_q and W_k, which project a ring's rows.
+        self.projection = random(shape.width, 2 * shape.width)
+        self.leaves = [self.x, self.qkv, self.projection]
 
     def results(self) -> Sequence[Tensor]:
-        raise NotImplementedError
+        return [tensor for place in self.made() for tensor in place]
 
     def __call__(self) -> object:
         """Runs forward, and in training computes the leaves' gradients, with the results as gradients from above."""
@@ -71,20 +62,6 @@ class _Step:
         if not made:
             return None
         return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
-
-
-class Places(_Step):
-    """An encoding among the tensors of one layer, laid out as in ``Attention``."""
-
-    def __init__(self, encoding: PositionEncoding, shape: Shape, **settings: Any) -> None:
-        super().__init__(encoding, shape, **settings)
-        self.qkv = self.random(shape.batch, shape.length, 3 * shape.width)
-        # Stands for W_q and W_k, which project a ring's rows.
-        self.projection = self.random(shape.width, 2 * shape.width)
-        self.leaves += [self.qkv, self.projection]
-
-    def results(self) -> Sequence[Tensor]:
-        return self.made().all
 
     def made(self) -> Made:
         def project(rows: Tensor) -> Tensor:
@@ -101,13 +78,14 @@ class Places(_Step):
         return Made(() if x is self.x else (x,), queries_keys, () if bias is None else (bias,))
 
 
-class AttentionWith(_Step):
+class AttentionWith(Places):
     """One layer of attention with an encoding in it: projections, scores, output."""
 
     def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
         super().__init__(encoding, shape, **settings)
         self.attention = attention.to(self.device)
-        self.leaves += self.attention.parameters()
+        self.leaves = [self.x, *self.attention.parameters()]
+        del self.qkv, self.projection  # the layer has its own
 
     def results(self) -> Sequence[Tensor]:
         positions = Positions(self.encoding, self.x, self.position_ids)

@@ -21,6 +21,14 @@ def every_encoding() -> tuple[str, ...]:
     return names_for("decoder")
 
 
+@dataclass(frozen=True)
+class Shape:
+    batch: int
+    length: int
+    width: int
+    heads: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class CostSettings:
     """The sizes that all encodings are measured at. ``measure.checked`` refuses those that cannot be measured."""
@@ -41,6 +49,10 @@ class CostSettings:
     longest: int = option("Longest sequence of the growth measurement, which doubles from 512.", default=131_072)
     seconds: float = option("Minimum time to spend on timing, in seconds.", default=30.0)
     device: str = option("cpu or cuda.", default="cpu")
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.batch, self.length, self.width, self.heads)
 
 
 @dataclass(frozen=True)

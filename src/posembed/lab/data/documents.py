@@ -38,17 +38,11 @@ class Document:
     """UTF-8 without a zero byte."""
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Documents and their description. held_out: the data's own held-out part; None if it has none."""
-
-    documents: list[Document]
-    held_out: list[Document] | None
-    description: str
-
-
-def read_documents(data: str) -> Collection:
+def read_documents(data: str) -> tuple[list[Document], list[Document] | None, str]:
     """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]".
+
+    Returns:
+        The documents, the data's own held-out part (None if it has none), and a description.
 
     Raises:
         DataError: a path that does not exist, or no text.
@@ -58,11 +52,11 @@ def read_documents(data: str) -> Collection:
         parts = load_hugging_face(name)
         train, *own = (_text_rows(rows, name) for rows in parts.values())
         about = f"its own {' and '.join(parts)} splits" if own else f"{len(train):,} rows"
-        return Collection(train, own[0] if own else None, f"{name} ({about})")
+        return train, own[0] if own else None, f"{name} ({about})"
     if data == "stdlib":
         root, files = standard_library()
         documents, _ = _below(root, files)
-        return Collection(documents, None, f"source of Python's standard library ({len(documents)} files)")
+        return documents, None, f"source of Python's standard library ({len(documents)} files)"
     documents, skipped = [], 0
     # a path may contain a comma
     names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
@@ -81,7 +75,7 @@ def read_documents(data: str) -> Collection:
     count = f"{len(documents):,} file{'s' * (len(documents) != 1)}"
     if skipped:
         count += f"; {skipped:,} skipped: empty, not text, or of a run folder"
-    return Collection(documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})")
+    return documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})"
 
 
 def standard_library() -> tuple[Path, list[Path]]:

@@ -161,7 +161,7 @@ def _examples(
     """
     examples, blank = [], 0
     for number, row in rows:
-        where = f"row {number} of {name}"
+        where, value = f"row {number} of {name}", row.get(label)
         for column in texts:
             if not isinstance(row.get(column), str | None):
                 raise DataError(f"{where} has no text: column {column!r} holds {row[column]!r}; expected a string")
@@ -170,21 +170,16 @@ def _examples(
         if not words:
             blank += 1
             continue
-        found = _label(row.get(label), classes, where, label)
+        if value is None or isinstance(value, list | dict) or not str(value).strip() or (classes and value == -1):
+            raise DataError(
+                f"{where} has no label: column {label!r} holds {value!r}; expected a name or a whole number. Label the "
+                "row, or leave it out"
+            )
+        found = classes[value] if classes else re.sub(r"^(-?\d+)\.0+$", r"\1", str(value).strip())  # 1.0 is the class 1
         if LONE_SURROGATE.search(words + found):
             raise DataError(f"{where} is not text: it holds half of a UTF-16 pair; correct it")
         examples.append(Example(text, found, text if text == words else words))
     return examples, blank
-
-
-def _label(value: Any, classes: Sequence[str] | None, where: str, column: str) -> str:
-    if value is None or isinstance(value, list | dict) or not str(value).strip() or (classes and value == -1):
-        raise DataError(
-            f"{where} has no label: column {column!r} holds {value!r}; expected a name or a whole number. Label the "
-            "row, or leave it out"
-        )
-    label = classes[value] if classes else str(value).strip()
-    return label.partition(".")[0] if re.fullmatch(r"-?\d+\.0+", label) else label  # 1.0 is the class 1
 
 
 # --- the split ---------------------------------------------------------------------------------------------------

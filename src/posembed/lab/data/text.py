@@ -51,9 +51,8 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
         ArgumentError, DataError: a path that does not exist, no text, or a tokenizer that cannot be loaded or trained
             or finds no token.
     """
-    read = read_documents(data)
-    own = read.held_out
-    sides = split(read.documents, by_name=data == "stdlib") if own is None else apart(read.documents, own)
+    documents, own, description = read_documents(data)
+    sides = split(documents, by_name=data == "stdlib") if own is None else apart(documents, own)
     chosen = read_tokenizer(tokenizer, (document.text.decode() for document in sides.train))
     train, held_out = (_in_a_row(side, chosen) for side in (sides.train, sides.held_out))
     for ids, documents, what in ((train, sides.train, "train on"), (held_out, sides.held_out, "measure on")):
@@ -62,7 +61,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
     counts: list[Any] = [chosen.bytes_of(document.text.decode()) for document in sides.held_out]
     decodes = all(count is not None for count in counts)
 
-    notes = [read.description]
+    notes = [description]
     if sides.left_out:
         count = f"{sides.left_out:,} document{'s' * (sides.left_out != 1)}"
         notes.append(f"{count} not trained on, because the same text is held out")
@@ -144,23 +143,18 @@ def _whole_documents(documents: Sequence[Document]) -> list[Document] | None:
 
 
 def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """Cuts each document at its last line that holds out one to two shares, or else at a character inside a line."""
     train, held_out = [], []
     for document in documents:
-        cut = _where_the_end_begins(document.text)
-        train.append(Document(document.name, document.text[:cut]))
-        held_out.append(Document(f"{document.name} (end)", document.text[cut:]))
+        text = document.text
+        cut = round(len(text) * (1 - HELD_OUT_SHARE))
+        if line := text.rfind(b"\n", round(len(text) * (1 - 2 * HELD_OUT_SHARE)), cut) + 1:
+            cut = line
+        while 0 < cut < len(text) and text[cut] & 0b1100_0000 == 0b1000_0000:  # inside a UTF-8 character
+            cut -= 1
+        train.append(Document(document.name, text[:cut]))
+        held_out.append(Document(f"{document.name} (end)", text[cut:]))
     return [d for d in train if d.text], [d for d in held_out if d.text]
-
-
-def _where_the_end_begins(text: bytes) -> int:
-    """Returns the offset of the last line that holds out one to two shares, or else of a character inside a line."""
-    cut = round(len(text) * (1 - HELD_OUT_SHARE))
-    line = text.rfind(b"\n", round(len(text) * (1 - 2 * HELD_OUT_SHARE)), cut) + 1
-    if line:
-        return line
-    while 0 < cut < len(text) and text[cut] & 0b1100_0000 == 0b1000_0000:  # inside a UTF-8 character
-        cut -= 1
-    return cut
 
 
 def same_text(text: bytes) -> bytes:

@@ -93,6 +93,10 @@ def restored(kind: Any, value: Any) -> Any:
     return value
 
 
+FILES = {"results": "json", "checkpoints": "pt", "tables": "safetensors", "attention": "safetensors"}
+"""The folders of a run folder, and how the names of their files end."""
+
+
 class RunFolder(Generic[SpecT]):
     """A folder of runs of one question that share all settings but the compared one and the seed.
 
@@ -115,17 +119,9 @@ class RunFolder(Generic[SpecT]):
         self.reading_file = self.path / "reading.json"
         self.tracking = self.path / "tracking"
 
-    def result(self, spec: SpecT) -> Path:
-        return self.path / "results" / f"{spec.key()}.json"
-
-    def checkpoint(self, spec: SpecT) -> Path:
-        return self.path / "checkpoints" / f"{spec.key()}.pt"
-
-    def table(self, spec: SpecT) -> Path:
-        return self.path / "tables" / f"{spec.key()}.safetensors"
-
-    def attention(self, spec: SpecT) -> Path:
-        return self.path / "attention" / f"{spec.key()}.safetensors"
+    def file(self, folder: str, spec: SpecT) -> Path:
+        """Returns the file of a run in one of the ``FILES``' folders."""
+        return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
     def prepare(self, spec: SpecT) -> None:
         """Creates the folder, or checks that it was created for runs like this one.
@@ -134,10 +130,10 @@ class RunFolder(Generic[SpecT]):
             RunFolderError: it holds other runs, or cannot be written.
         """
         if os.path.lexists(self.path / OF_COST):
-            raise RunFolderError(f"{self.path} keeps a result of posembed compare cost; choose another --out")
+            raise RunFolderError(f"{self.path} holds a result of posembed compare cost; choose another --out")
         settings = json.loads(json.dumps(spec.shared_settings()))
         try:
-            for folder in ("results", "checkpoints", "tables", "attention"):
+            for folder in FILES:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
                 write_text(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
@@ -202,9 +198,9 @@ class RunFolder(Generic[SpecT]):
     def add(self, result: RunResult[SpecT, Any]) -> None:
         """Keeps a finished run, and removes its checkpoint. ``prepare`` removes any that stays."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
+        write_text(self.file("results", result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
         with suppress(OSError):
-            self.checkpoint(result.spec).unlink()
+            self.file("checkpoints", result.spec).unlink()
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

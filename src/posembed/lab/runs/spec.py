@@ -49,31 +49,35 @@ def split_names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+KINDS: dict[type[Any], tuple[Any, str]] = {
+    int: (Integral, "a whole number"),  # numpy's numbers too
+    float: (Real, "a number"),
+    str: ((str, Path), "text"),
+    Path: ((str, Path), "a path"),
+    bool: (bool, "True or False"),
+}
+"""What an option of each type accepts."""
+
+
 def as_type(name: str, value: Any, hint: Any) -> Any:
     """Returns a value as its option's type: lists as tuples, texts split at commas, whole floats as floats.
 
     Raises:
         ArgumentError: another type.
     """
-    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
-    kind = hint if get_origin(hint) is tuple else kinds[0]
-    if get_origin(kind) is tuple:
-        item = get_args(kind)[0]
+    kind = next(kind for kind in (get_args(hint) or (hint,)) if kind is not type(None))
+    if get_origin(hint) is tuple:
         if isinstance(value, str):
             with suppress(ValueError):
-                return tuple(item(part) for part in split_names(value))
+                return tuple(kind(part) for part in split_names(value))
         elif isinstance(value, Iterable) and not isinstance(value, bytes):
-            return tuple(as_type(name, part, item) for part in value)
-    elif kind is Path and isinstance(value, str | Path) and value != "":
-        return Path(value)
-    elif kind is str and isinstance(value, str | Path):
-        return str(value)
-    elif kind in (int, float) and isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
-        return kind(value)  # numpy's numbers too
-    elif isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
-        return value
-    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
-    raise ArgumentError(f"{name}: expected {words.get(kind, 'a list')}, got {value!r}")
+            return tuple(as_type(name, part, kind) for part in value)
+        raise ArgumentError(f"{name}: expected a list, got {value!r}")
+    accepted, expected = KINDS[kind]
+    empty_path = kind is Path and value == ""
+    if not isinstance(value, accepted) or isinstance(value, bool) != (kind is bool) or empty_path:
+        raise ArgumentError(f"{name}: expected {expected}, got {value!r}")
+    return kind(value)
 
 
 @dataclass(frozen=True, kw_only=True)

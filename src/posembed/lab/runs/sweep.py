@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
@@ -25,17 +25,13 @@ STEPS_TO_TIME = 4
 INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip install wandb"}
 
 
-class Watcher(Protocol):
-    """Hears of the progress of a sweep, in the main process."""
+class Watcher:
+    """Hears of the progress of a sweep, in the main process. This one does nothing."""
 
     def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...
     def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
     def finished(self, result: RunResult[Any, Any]) -> None: ...
-
-
-class Silent(Watcher):
-    """Does nothing."""
 
 
 def sweep(
@@ -54,7 +50,7 @@ def sweep(
         ArgumentError, DataError, RunFolderError: before anything trains.
     """
     main = accelerator.is_main_process
-    told = watcher if main and watcher is not None else Silent()
+    told = watcher if main and watcher is not None else Watcher()
 
     def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
         accelerator.wait_for_everyone()  # nobody writes before everybody has read
@@ -173,7 +169,7 @@ class Tracked(Watcher):
             self.accelerator.init_trackers(spec.key())
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
-            about = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(self.folder)}
+            about: dict[str, Any] = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(self.folder)}
             about["config"] = dataclasses.asdict(spec)
             self.accelerator.init_trackers("posembed", init_kwargs={"wandb": about})
         self.watcher.started(spec)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -77,16 +77,18 @@ def run(
         model.eval()
         if failure is None:
             measurements = task.measure(spec, model, accelerator)
-            failure = _not_finite(measurements)
+            for name, value in measured_values(measurements).items():
+                if failure is None and not math.isfinite(value):
+                    failure = f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
         if failure is None and own is not None:
             attention = task.attention(spec, model, accelerator.device)
             if attention is not None:
-                save_attention(own.attention(spec), attention)
+                save_attention(own.file("attention", spec), attention)
     finally:
         accelerator.free_memory()
     keep_rows(model, state, spec.steps)
     if own is not None and state.tables:
-        save_tables(own.table(spec), state.tables)
+        save_tables(own.file("tables", spec), state.tables)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec,
@@ -150,7 +152,7 @@ def _train(
     """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""
     optimizer = make_optimizer(spec, model)
     if folder is not None:
-        load_checkpoint(folder.checkpoint(spec), model, optimizer, state)
+        load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     share = spec.batch // accelerator.num_processes
@@ -184,7 +186,7 @@ def _train(
             on_step(Progress(state.step, loss_value, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
             if due and folder is not None and accelerator.is_main_process:
-                save_checkpoint(folder.checkpoint(spec), model, optimizer, state)
+                save_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
                 saved = now
             interrupt.stop_if_it_came()
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
@@ -217,11 +219,3 @@ def interruptible() -> Iterator[Interrupt]:
         for number, handler in before.items():
             signal.signal(number, handler)
     interrupt.stop_if_it_came()
-
-
-def _not_finite(measured: Any) -> str | None:
-    """Returns which measurement is infinite or NaN, or None."""
-    for name, value in measured_values(measured).items():
-        if not math.isfinite(value):
-            return f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
-    return None

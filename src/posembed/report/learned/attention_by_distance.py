@@ -61,7 +61,7 @@ def attention_section(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any
 
 def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
     """Yields one picture per name, of its first successful run."""
-    for name, (result, file) in first_kept(results, runs.attention).items():
+    for name, (result, file) in first_kept(runs, results, "attention").items():
         weights = load_attention(file)
         yield picture(
             attention_figure(weights, window=result.window),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,12 @@ HOW_TO_READ = (
 
 
 def first_kept(
-    results: Sequence[RunResult[Any, Any]], file_of: Callable[[Any], Path]
+    runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]], kind: str
 ) -> dict[str, tuple[RunResult[Any, Any], Path]]:
     """Returns, by name, the first successful run whose file exists, with that file."""
     found: dict[str, tuple[RunResult[Any, Any], Path]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
-        file = file_of(result.spec)
+        file = runs.file(kind, result.spec)
         if result.failure is None and file.exists():
             found.setdefault(result.spec.compared, (result, file))
     return found
@@ -37,7 +37,7 @@ def first_kept(
 
 def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
     """Returns (seed, tables) of the first successful run of each name that kept its rows."""
-    kept = first_kept(results, runs.table)
+    kept = first_kept(runs, results, "tables")
     names = dict.fromkeys(result.spec.compared for result in results)
     found = [(name, *kept[name]) for name in names if name in kept]
     return {name: (run.spec.seed, load_tables(file)) for name, run, file in found}
