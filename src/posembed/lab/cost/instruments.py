@@ -32,7 +32,6 @@ def take_turns(
     *,
     seconds: float,
     fewest: int = FEWEST_ROUNDS,
-    device: torch.device | None = None,
     on_round: Callable[[float], None] = lambda done: None,
 ) -> dict[str, Estimate]:
     """Times each step once per round, until ``seconds`` have passed and ``fewest`` rounds are done.
@@ -52,19 +51,19 @@ def take_turns(
     rounds = 0
     while rounds < fewest or time.perf_counter() - started < seconds:
         for name in list(steps) if rounds % 2 == 0 else list(steps)[::-1]:
-            _wait(device)
+            _wait()
             before = time.perf_counter()
             steps[name]()
-            _wait(device)
+            _wait()
             times[name].append(time.perf_counter() - before)
         rounds += 1
         on_round(min(rounds / fewest, (time.perf_counter() - started) / max(seconds, 1e-9), 1.0))
     return {name: estimate_median(values) for name, values in times.items()}
 
 
-def _wait(device: torch.device | None) -> None:
-    if device is not None and device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _wait() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:

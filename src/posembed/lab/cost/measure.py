@@ -153,7 +153,7 @@ def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float]
         steps[f"alone {name}"] = Places(encoding, shape, training=training, device=device)
         steps[f"with {name}"] = AttentionWith(encoding, layer, shape, training=training, device=device)
     seconds = settings.seconds * (2 / 3 if training else 1 / 3)
-    return take_turns(steps, seconds=seconds, device=device, on_round=progress)
+    return take_turns(steps, seconds=seconds, on_round=progress)
 
 
 # --- growth with length ------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def grow(
                 stopped.setdefault(name, reason)
         steps = {name: Places(build(name, shape), shape, device=device) for name in names if name not in stopped}
         peaks = {name: peak_bytes(step) for name, step in steps.items()}
-        for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS, device=device).items():
+        for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
             found[name].append(Point(length, taken.value, peaks[name]))
         progress((index + 1) / len(lengths))
     return {name: _growth(found[name], stopped.get(name)) for name in names}
