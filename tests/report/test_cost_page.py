@@ -188,7 +188,7 @@ def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
 
 def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
     save(RESULT, tmp_path / "cost")
-    with pytest.raises(RunFolderError, match="keeps a result of posembed compare cost"):
+    with pytest.raises(RunFolderError, match="holds a result of posembed compare cost"):
         RunFolder(tmp_path / "cost", LengthSpec).prepare(spec("rope"))
     assert [path.name for path in (tmp_path / "cost").iterdir()] == [OF_COST]
     RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
