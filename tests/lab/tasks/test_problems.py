@@ -171,7 +171,7 @@ def test_bad_input_is_said_before_anything_trains() -> None:
         shared("addition", test_sizes=())
     with pytest.raises(ArgumentError, match="train_size must be at least 1, got 0"):
         shared("addition", train_size=0)
-    with pytest.raises(ArgumentError, match="learning rate above 0"):
+    with pytest.raises(ArgumentError, match="learning_rate must be above 0"):
         shared("addition", learning_rate=-1.0)
     with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
         runs_of(shared("addition"), ["rope"], 0)

@@ -16,8 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from posembed.statistics import Estimate, estimate_median
 
-FEWEST_ROUNDS = 7
-"""Six rounds are the fewest whose extremes give a 95% interval of the median."""
+FEWEST_ROUNDS = 7  # six rounds are the fewest whose extremes give a 95% interval of the median
 
 Step = Callable[[], object]
 

@@ -6,9 +6,8 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -31,17 +30,13 @@ PLAIN = "attention without position"
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
 """Growth starts here: one sequence, and the fewest heads that every encoding accepts, to reach long lengths."""
-MOST_BYTES = 2 * 2**30
-"""A length whose step would need more at its peak is not tried."""
-SECONDS = 30.0
-"""Each encoding gets an equal share; a length that would take it past its share is not tried."""
+MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
+SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
 ROUNDS = 3
-CALLS = ROUNDS + 2
-"""One more warms up, and one counts the memory."""
+CALLS = ROUNDS + 2  # one more warms up, and one counts the memory
 MOST_GROWTH = 4
 """The predicted time of the next length is at most this multiple: twice the length squares to 4, and more is noise."""
-FIT_FROM = 2048
-"""Below this length, function calls take as long as their work."""
+FIT_FROM = 2048  # below this length, function calls take as long as their work
 FEWEST_TO_FIT = 3
 
 LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), 1) | {
@@ -159,8 +154,7 @@ def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float]
 # --- growth with length ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     length: int
     seconds: float
     peak: int
@@ -214,7 +208,7 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
 
 
 def _growth(found: Sequence[Point], stopped: str | None) -> Growth:
-    lengths, seconds, peaks = zip(*((point.length, point.seconds, point.peak) for point in found), strict=True)
+    lengths, seconds, peaks = zip(*found, strict=True)
     fitted = max(sum(length >= FIT_FROM for length in lengths), FEWEST_TO_FIT)
     return Growth(
         lengths=lengths,

@@ -13,8 +13,7 @@ from posembed.layers.base import PositionEncoding
 from posembed.nn import Attention, Positions
 from posembed.nn.positions import add_rows
 
-FLOAT = 4
-"""Bytes of a float32."""
+FLOAT = 4  # bytes of a float32
 
 
 class Made(NamedTuple):

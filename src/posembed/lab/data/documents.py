@@ -24,11 +24,9 @@ RUNS_WRITE = re.compile(
 KEYS = {"settings.json": {"question", "steps", "batch"}, "cost.json": {"settings", "attention", "rows"}}
 """The files by which a run folder is known, and keys that they hold."""
 
-FIRST_LOOK = 1 << 20
-"""Bytes. A larger file is read whole only if this much of it has no zero byte."""
+FIRST_LOOK = 1 << 20  # bytes. A larger file is read whole only if this much of it has no zero byte.
 
-STRINGS = ("string", "large_string", "string_view")
-"""Arrow's types for a column of text."""
+STRINGS = ("string", "large_string", "string_view")  # Arrow's types for a column of text
 
 
 @dataclass(frozen=True, slots=True)

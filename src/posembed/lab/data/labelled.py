@@ -15,16 +15,17 @@ from posembed.lab.data.documents import load_hugging_face, standard_library
 from posembed.lab.data.rows import read_rows
 from posembed.lab.data.text import same_words
 
-TEXT_COLUMNS = ["text", "sentence", "content", "review", "document", "question", "comment", "body", "message", "tweet"]
-LABEL_COLUMNS = ["label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "genre"]
+COLUMNS = {
+    "text": ["text", "sentence", "content", "review", "document", "question", "comment", "body", "message", "tweet"],
+    "label": ["label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "genre"],
+}
+"""The obvious names of the columns."""
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
 """More different labels than this per document identify documents instead of sorting them into classes."""
-PART_FILES = 10
-"""The fewest source files of a standard library package that becomes a class."""
-PIECE = 400
-"""The most characters, in whole lines, of a piece of source."""
+PART_FILES = 10  # the fewest source files of a standard library package that becomes a class
+PIECE = 400  # the most characters, in whole lines, of a piece of source
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -56,8 +57,8 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
         data: "stdlib" (from which package of Python's standard library is this piece of source?), a .csv, .tsv or
             .jsonl file, or "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one).
         text_column: the column of the text, or several joined by commas, such as pairs of sentences, which become
-            lines of one text. None: the only column with an obvious name (``TEXT_COLUMNS``).
-        label_column: the column of the label. None: the only column with an obvious name (``LABEL_COLUMNS``).
+            lines of one text. None: the only column with an obvious name (``COLUMNS``).
+        label_column: the column of the label. None: the only column with an obvious name.
 
     Raises:
         DataError: data that cannot be read or has no such columns, or labels that are not classes.
@@ -78,7 +79,10 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
         name = about = path.name
         rows = read_rows(path)
         parts, features = {name: rows}, rows[0][1]
-    texts, label = _columns(list(features), text_column, label_column, name)
+    texts = _columns(list(features), "text", text_column, name)
+    (label,) = _columns(list(features), "label", label_column, name)
+    if label in texts:
+        raise DataError(f"column {label!r} of {name} cannot be the label and in the text; name another for one")
     classes = getattr(features[label], "names", None)
     read = [_examples(rows, texts, label, part, classes) for part, rows in parts.items()]
     return labelled(
@@ -121,31 +125,20 @@ def pieces(text: str, size: int) -> list[str]:
 # --- columns and rows --------------------------------------------------------------------------------------------
 
 
-def _columns(
-    columns: Sequence[str], text_column: str | None, label_column: str | None, name: str
-) -> tuple[list[str], str]:
-    """Returns (the columns of the text, the column of the label)."""
-    wanted = [text_column]
-    if text_column is not None and text_column not in columns and "," in text_column:
-        wanted = [part.strip() for part in text_column.split(",")]
-    texts = [_column(columns, each, TEXT_COLUMNS, "text", name) for each in wanted]
-    label = _column(columns, label_column, LABEL_COLUMNS, "label", name)
-    if label in texts:
-        raise DataError(f"column {label!r} of {name} cannot be the label and in the text; name another for one")
-    return texts, label
-
-
-def _column(columns: Sequence[str], wanted: str | None, usual: Sequence[str], what: str, name: str) -> str:
+def _columns(columns: Sequence[str], what: str, wanted: str | None, name: str) -> list[str]:
+    """Returns the wanted columns of the text, or of the label, or else the only one with an obvious name."""
     listed = f"it has {', '.join(columns)}"
-    if wanted is not None:
-        if wanted not in columns:
-            raise DataError(f"{name} has no column named {wanted!r}; {listed}")
-        return wanted
-    found = [column for column in columns if column.strip().lower() in usual]
-    if len(found) != 1:
-        which = f"several columns could hold it: {', '.join(found)}" if found else listed
-        raise DataError(f"which column of {name} holds the {what}? Name it with --{what}-column; {which}")
-    return found[0]
+    if wanted is None:
+        found = [column for column in columns if column.strip().lower() in COLUMNS[what]]
+        if len(found) != 1:
+            which = f"several columns could hold it: {', '.join(found)}" if found else listed
+            raise DataError(f"which column of {name} holds the {what}? Name it with --{what}-column; {which}")
+        return found
+    found = [wanted] if wanted in columns or what == "label" else [part.strip() for part in wanted.split(",")]
+    for column in found:
+        if column not in columns:
+            raise DataError(f"{name} has no column named {column!r}; {listed}")
+    return found
 
 
 def _examples(

@@ -17,10 +17,8 @@ from posembed.lab.data.documents import Document, read_documents
 from posembed.lab.data.tokenizer import Bytes, Loaded, read_tokenizer
 
 HELD_OUT_SHARE = 0.1
-DOCUMENTS_TO_SPLIT_BY = 20
-"""The fewest documents for holding out whole ones; below that, the end of each is held out."""
-LONG_LINE = 40
-"""Bytes. Shorter lines often repeat by chance."""
+DOCUMENTS_TO_SPLIT_BY = 20  # the fewest documents for holding out whole ones; below that, the end of each is held out
+LONG_LINE = 40  # bytes. Shorter lines often repeat by chance.
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,13 @@ def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
 
     ordered = sorted(documents, key=order)
     once = list({same_text(document.text): document for document in reversed(ordered)}.values())
-    if len(once) >= DOCUMENTS_TO_SPLIT_BY and (held_out := _whole_documents(once)):
+    held_out, size = [], 0
+    wanted = HELD_OUT_SHARE * sum(len(document.text) for document in once)
+    for document in once:
+        if size < wanted and size + len(document.text) <= 2 * wanted:
+            held_out.append(document)
+            size += len(document.text)
+    if len(once) >= DOCUMENTS_TO_SPLIT_BY and size >= wanted / 2:
         sides = apart(ordered, held_out)
         return Split(sides.train, held_out, left_out=sides.left_out - len(held_out))
     return Split(*_ends(once[::-1]), left_out=len(documents) - len(once))
@@ -129,17 +133,6 @@ def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
     texts = {same_text(document.text) for document in held_out}
     kept = [document for document in train if same_text(document.text) not in texts]
     return Split(kept, held_out, left_out=len(train) - len(kept))
-
-
-def _whole_documents(documents: Sequence[Document]) -> list[Document] | None:
-    """Returns the first documents that make up the share to hold out; None if they would be less than half of it."""
-    held_out, size = [], 0
-    wanted = HELD_OUT_SHARE * sum(len(document.text) for document in documents)
-    for document in documents:
-        if size < wanted and size + len(document.text) <= 2 * wanted:
-            held_out.append(document)
-            size += len(document.text)
-    return held_out if size >= wanted / 2 else None
 
 
 def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 PAIRS = "bpe:"
-TEXTS_AT_ONCE = 1000
-"""The tokenizers library holds some hundred bytes per token until a batch of texts is done."""
+TEXTS_AT_ONCE = 1000  # the tokenizers library holds some hundred bytes per token until a batch of texts is done
 
 
 class Bytes:

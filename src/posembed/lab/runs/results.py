@@ -14,10 +14,9 @@ from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
-from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.runs.spec import MeasuredT, SpecT, take_options
 
-OF_COST = "cost.json"
-"""The file of ``posembed compare cost``, whose folder holds no runs."""
+OF_COST = "cost.json"  # the file of ``posembed compare cost``, whose folder holds no runs
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class RunResult(Generic[SpecT, MeasuredT]):
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
-"""What reading a damaged file of JSON raises."""
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading a damaged file of JSON raises
 
 
 def differences(existing: dict[str, Any], wanted: dict[str, Any], ignore: Collection[str] = ()) -> str:
@@ -162,11 +160,9 @@ class RunFolder(Generic[SpecT]):
             RunFolderError: the file is damaged.
         """
         try:
-            reading = restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
-            for name, hint in get_type_hints(kind).items():
-                if not isinstance(getattr(reading, name), hint):
-                    raise ValueError(f"{name} cannot be {getattr(reading, name)!r}")
-            return reading
+            values = json_object(self.reading_file.read_text(encoding="utf-8"))
+            known = take_options(kind, values)
+            return kind(**known, **values)
         except FileNotFoundError:
             return kind()
         except DAMAGED as error:

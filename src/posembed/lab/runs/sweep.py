@@ -111,28 +111,23 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
     """
     for spec in specs:
         check(spec, task, accelerator.num_processes)
-    any_seed = [dataclasses.replace(spec, seed=0) for spec in specs]
-    timed = {spec: _plan_one(spec, task, accelerator) for spec in dict.fromkeys(any_seed)}
-    return [dataclasses.replace(timed[alike], spec=spec) for spec, alike in zip(specs, any_seed, strict=True)]
-
-
-def _plan_one(spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> PlannedRun:
-    model = task.build(spec).to(accelerator.device)
-    optimizer = make_optimizer(spec, model)
-    times = []
-    for step in range(STEPS_TO_TIME):
-        started = time.perf_counter()
-        batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, slice(None))]
-        loss = task.loss(model, *batch)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.item()  # waits for a GPU
-        times.append(time.perf_counter() - started)
-    one_step = min(times)
-    # A forward pass takes about a third of a step.
-    measuring = one_step / 3 * task.tokens_measured(spec) / (spec.batch * spec.train_length)
-    return PlannedRun(spec, *model.sizes(), seconds=spec.steps * one_step + measuring)
+    planned: dict[SpecT, PlannedRun] = {}
+    for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
+        model = task.build(spec).to(accelerator.device)
+        optimizer = make_optimizer(spec, model)
+        times = []
+        for step in range(STEPS_TO_TIME):
+            started = time.perf_counter()
+            loss = task.loss(model, *(tensor.to(accelerator.device) for tensor in task.draw(spec, model, step)))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()  # waits for a GPU
+            times.append(time.perf_counter() - started)
+        # A forward pass takes about a third of a step.
+        steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
+        planned[spec] = PlannedRun(spec, *model.sizes(), seconds=min(times) * steps)
+    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], spec=spec) for spec in specs]
 
 
 # --- trackers ----------------------------------------------------------------------------------------------------

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0
 LOSSES_KEPT = 100
-FINAL_LEARNING_RATE = 0.1
-"""The learning rate at the last step, as a share of the peak."""
+FINAL_LEARNING_RATE = 0.1  # the learning rate at the last step, as a share of the peak
 
 
 @dataclass(frozen=True)
