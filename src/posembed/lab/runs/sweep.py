@@ -26,7 +26,7 @@ INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip in
 
 
 class Watcher:
-    """Hears of the progress of a sweep, in the main process. This one does nothing."""
+    """Follows a sweep in the main process. The base class ignores everything."""
 
     def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...

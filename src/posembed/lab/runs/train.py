@@ -160,7 +160,7 @@ def _train(
     keep_rows_after = snapshot_steps(spec.steps)
     first_step, seconds_before = state.step, state.seconds
     started = saved = time.perf_counter()
-    with interruptible() as interrupt:
+    with delayed_signals() as signals:
         for step in range(first_step, spec.steps):
             batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, mine)]
             torch.manual_seed(draw_seed(spec, step) + accelerator.process_index * 2**31)  # for dropout
@@ -183,38 +183,34 @@ def _train(
                 keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length
             on_step(Progress(state.step, loss_value, tokens / (now - started)))
-            due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
+            due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or signals
             if due and folder is not None and accelerator.is_main_process:
                 save_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
                 saved = now
-            interrupt.stop_if_it_came()
+            if signals:
+                raise KeyboardInterrupt
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         return f"weights were not finite after step {spec.steps}; try a lower learning rate"
     return None
 
 
-class Interrupt:
-    """Whether Ctrl-C or SIGTERM came. The first one waits for the end of the step; a second one does not wait."""
-
-    came = False
-
-    def note(self, number: int, frame: FrameType | None) -> None:
-        self.stop_if_it_came()
-        self.came = True
-
-    def stop_if_it_came(self) -> None:
-        if self.came:
-            raise KeyboardInterrupt
-
-
 @contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    interrupt, before = Interrupt(), {}
+def delayed_signals() -> Iterator[list[int]]:
+    """Yields the signals that came. A first Ctrl-C or SIGTERM waits for the end of the step, a second one does not."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = {}
     if threading.current_thread() is threading.main_thread():  # Python accepts handlers only here
-        before = {number: signal.signal(number, interrupt.note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield interrupt
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    interrupt.stop_if_it_came()
+    if came:
+        raise KeyboardInterrupt
