@@ -135,17 +135,15 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     text, because runs that train on this text would change it."""
     files = sorted(files)
     runs = {path.parent for path in files if path.name in KEYS and _is_of_lab(path)}
-
-    def written_by_lab(path: Path) -> bool:
-        within = (path.relative_to(folder).as_posix() for folder in runs.intersection(path.parents))
-        return any(RUNS_WRITE.fullmatch(name) for name in within)
-
     documents = []
     for path in files:
+        folders = runs.intersection(path.parents)
+        if any(RUNS_WRITE.fullmatch(path.relative_to(folder).as_posix()) for folder in folders):
+            continue
         text = _read_bytes(path, most=FIRST_LOOK)
         if len(text) == FIRST_LOOK and b"\0" not in text:
             text = _read_bytes(path)
-        if text.strip() and not _not_text(text) and not written_by_lab(path):
+        if text.strip() and not _not_text(text):
             documents.append(Document(path.relative_to(root).as_posix(), text))
     return documents, len(files) - len(documents)
 

@@ -1,4 +1,4 @@
-"""A sweep over many machines: each run is a Ray task, and its result comes home as soon as it is finished.
+"""A sweep over many machines: each run is a Ray task, and its result is saved here as soon as it is finished.
 
 The task and its data go to the cluster once; the machines need only posembed. A run whose worker dies starts again on
 another, so a lost machine costs only its own time.
@@ -52,7 +52,7 @@ def sweep_on_ray(
         ArgumentError, DataError: before anything trains; also for an address that does not answer within 20 seconds.
         RunFolderError: runs that were lost with their machines every time. The others are kept.
     """
-    told = watcher or Watcher()
+    observer = watcher or Watcher()
     for spec in specs:
         check(spec, task)
     words = (
@@ -74,7 +74,7 @@ def sweep_on_ray(
                 while waiting:
                     ready, _ = ray.wait(list(waiting), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
                     for spec, progress in news(ray, board):
-                        told.stepped(spec, progress)
+                        observer.stepped(spec, progress)
                     if not ready:
                         continue
                     spec = waiting.pop(ready[0])
@@ -99,7 +99,7 @@ def sweep_on_ray(
                     f"{folder.path}, and the same command tries these again"
                 )
 
-        return completed(specs, folder, told, train)
+        return completed(specs, folder, observer, train)
 
 
 def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, dict[str, bytes]]:

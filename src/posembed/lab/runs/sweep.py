@@ -50,20 +50,20 @@ def sweep(
         ArgumentError, DataError, RunFolderError: before anything trains.
     """
     main = accelerator.is_main_process
-    told = watcher if main and watcher is not None else Watcher()
+    observer = watcher if main and watcher is not None else Watcher()
 
     def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
         accelerator.wait_for_everyone()  # nobody writes before everybody has read
         for spec in missing:
-            told.started(spec)
-            finish(run(spec, task, accelerator, folder, partial(told.stepped, spec)))
+            observer.started(spec)
+            finish(run(spec, task, accelerator, folder, partial(observer.stepped, spec)))
 
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     if main:
         folder.prepare(specs[0])
     accelerator.wait_for_everyone()
-    return completed(specs, folder, told, train, keep=main)
+    return completed(specs, folder, observer, train, keep=main)
 
 
 def completed(
