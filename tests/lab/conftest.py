@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from accelerate import Accelerator
 
-from posembed.lab.data.images import load_images
 from posembed.lab.data.labelled import Labelled, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
@@ -65,12 +64,12 @@ def text_spec(text_task: TextClassification) -> TextSpec:
 
 @pytest.fixture(scope="session")
 def image_task() -> ImageClassification:
-    return ImageClassification(load_images())
+    return ImageClassification()
 
 
 @pytest.fixture
 def image_spec(image_task: ImageClassification) -> ImageSpec:
     small = {"test_sizes": (8, 12), "layers": 1, "width": 16, "heads": 2, "steps": 12, "batch": 8, "warmup": 3}
     settings = IMAGE_PRESETS["default"] | small | {"train_size": 8, "train_length": 17}
-    data_sha256 = image_task.images.sha256
+    data_sha256 = image_task.sha256
     return ImageSpec(question="images", encoding="learned-2d", seed=0, data_sha256=data_sha256, **settings)

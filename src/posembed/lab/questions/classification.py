@@ -202,14 +202,12 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     counts = ("patch",)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.data.images import load_images
         from posembed.lab.tasks.classification import ImageClassification
 
-        images = load_images(chosen["data"])
-        chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], images.size}))
-        tokens = (images.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
-        found = {"data_sha256": images.sha256, "train_size": images.size, "train_length": tokens}
-        return ImageClassification(images), found
+        task = ImageClassification(chosen["data"])
+        chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], task.size}))
+        tokens = (task.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
+        return task, {"data_sha256": task.sha256, "train_size": task.size, "train_length": tokens}
 
     def summary(self, runs: Sequence[BySeed[Recognised]], spec: ImageSpec, reading: Compared) -> ImageSummary:
         right = next((text for each in runs for m in each.measured.values() for text in m.right.values()), "")
