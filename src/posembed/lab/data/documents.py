@@ -21,8 +21,8 @@ RUNS_WRITE = re.compile(
     r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
 )
 """The text files that the lab writes into a run folder."""
-KEYS = {"settings.json": {"question", "steps", "batch"}, "cost.json": {"settings", "attention", "rows"}}
-"""The files by which a run folder is known, and keys that they hold."""
+SETTINGS_HOLD = {"question", "layers", "batch"}
+"""Keys of the settings.json by which a run folder is known."""
 
 FIRST_LOOK = 1 << 20  # bytes. A larger file is read whole only if this much of it has no zero byte.
 
@@ -134,7 +134,7 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     """Returns the text files, sorted by name, and the number of the others. Files that the lab writes do not count as
     text, because runs that train on this text would change it."""
     files = sorted(files)
-    runs = {path.parent for path in files if path.name in KEYS and _is_of_lab(path)}
+    runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
     documents = []
     for path in files:
         folders = runs.intersection(path.parents)
@@ -148,9 +148,9 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     return documents, len(files) - len(documents)
 
 
-def _is_of_lab(file: Path) -> bool:
+def _is_of_lab(settings: Path) -> bool:
     try:
-        return KEYS[file.name] <= json.loads(file.read_bytes()).keys()
+        return json.loads(settings.read_bytes()).keys() >= SETTINGS_HOLD
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
