@@ -19,7 +19,7 @@ from posembed import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, read_tokenizer
-from posembed.lab.questions.classification import TEXT_PRESETS, TextSpec
+from posembed.lab.questions.classification import Text, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
@@ -110,7 +110,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def of(correct: dict[int, Correct]) -> BySeed[Correct]:
-    shared = TEXT_PRESETS["default"] | {"question": "text", "encoding": "a", "data_sha256": ""}
+    shared = Text.presets["default"] | {"question": "text", "encoding": "a", "data_sha256": ""}
     return BySeed([finished(TextSpec(**shared, seed=seed), one, None, 0) for seed, one in correct.items()])
 
 
