@@ -151,14 +151,10 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     """Checks every setting of a question and loads its data. Arguments and errors are those of ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
-    question = QUESTIONS[name]
-    if isinstance(question, Cost):
-        return prepare_cost(question, dict(chosen))
-    assert isinstance(question, TrainedQuestion)
-    return prepare_training(question, dict(chosen))
-
-
-def prepare_cost(question: Cost, given: dict[str, Any]) -> PreparedCost:
+    question, given = QUESTIONS[name], dict(chosen)
+    if isinstance(question, TrainedQuestion):
+        return prepare_training(question, given)
+    assert isinstance(question, Cost)
     path = take_one("out", given, Path) or Path("runs") / question.name
     settings = question.Settings(**take_options(question.Settings, given))
     refuse_unknown(question, given, ["out"], question.Settings)

@@ -37,13 +37,10 @@ class Document:
 
 
 def read_documents(data: str) -> tuple[list[Document], list[Document] | None, str]:
-    """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]".
+    """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]". Returns the documents, the data's
+    own held-out part (None if it has none), and a description.
 
-    Returns:
-        The documents, the data's own held-out part (None if it has none), and a description.
-
-    Raises:
-        DataError: a path that does not exist, or no text.
+    Raises DataError for a path that does not exist, and for data without text.
     """
     if data.startswith("hf:"):
         name = data.removeprefix("hf:")
@@ -94,10 +91,7 @@ def read_text(path: Path) -> bytes:
 
 def load_hugging_face(name: str) -> dict[str, Any]:
     """Loads the dataset NAME[:CONFIG]. Returns its rows by split: "train", then its own held-out split if it has one.
-
-    Raises:
-        DataError: a dataset that cannot be loaded, or has no split named train.
-    """
+    Raises DataError for a dataset that cannot be loaded, or has no split named train."""
     try:
         import datasets
     except ImportError:

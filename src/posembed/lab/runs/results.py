@@ -112,11 +112,7 @@ class RunFolder(Generic[SpecT]):
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
     def prepare(self, spec: SpecT) -> None:
-        """Creates the folder, or checks that it was created for runs like this one.
-
-        Raises:
-            RunFolderError: it holds other runs, or cannot be written.
-        """
+        """Creates the folder, or checks that it holds runs like this one. Errors as for ``claim``."""
         claim(self.path, spec.shared_settings(), ignore=spec.labels(), folders=FILES)
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):
@@ -128,11 +124,8 @@ class RunFolder(Generic[SpecT]):
         return sorted((self.path / "results").glob("[!.]*.json"))
 
     def reading(self, kind: type[Any]) -> Any:
-        """Returns how the last command summarised the runs; the defaults if none has finished.
-
-        Raises:
-            RunFolderError: the file is damaged.
-        """
+        """Returns how the last command summarised the runs; the defaults if none has finished. Raises RunFolderError
+        for a damaged file."""
         try:
             values = json_object(self.reading_file.read_text(encoding="utf-8"))
             known = take_options(kind, values)
@@ -143,11 +136,7 @@ class RunFolder(Generic[SpecT]):
             raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
     def results(self) -> list[RunResult[SpecT, Any]]:
-        """Returns every finished run, in the order in which they finished.
-
-        Raises:
-            RunFolderError: a file is damaged.
-        """
+        """Returns every finished run, in the order in which they finished. Raises RunFolderError for a damaged file."""
         files = self._result_files()
         results = []
         for file in files:
@@ -176,12 +165,10 @@ class RunFolder(Generic[SpecT]):
 def claim(
     folder: Path, settings: Mapping[str, Any], *, ignore: Collection[str] = (), folders: Iterable[str] = ()
 ) -> None:
-    """Creates a folder for the results of these settings, or checks that it holds such results.
+    """Creates a folder for the results of these settings (the question among them), with these ``folders`` in it, or
+    checks that it holds such results. Settings to ``ignore`` may differ.
 
-    settings: the question among them. ignore: the names of those that may differ. folders: what else to create in it.
-
-    Raises:
-        RunFolderError: it holds other results, or cannot be written.
+    Raises RunFolderError if it holds other results, or cannot be written.
     """
     file, wanted = folder / SETTINGS, json.loads(json.dumps(settings))
     try:
@@ -213,11 +200,8 @@ def claim(
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Returns the settings that the results of a folder share, their question among them.
-
-    Raises:
-        RunFolderError: it is not a run folder, or its settings are damaged.
-    """
+    """Returns the settings that the results of a folder share, their question among them. Raises RunFolderError for
+    other folders, and for damaged settings."""
     file = folder / SETTINGS
     try:
         settings = json_object(file.read_text(encoding="utf-8"))
