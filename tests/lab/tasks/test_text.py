@@ -80,7 +80,7 @@ def test_what_is_measured(
     model = text_task.build(text_spec).eval()
     measured = text_task.measure(text_spec, model, accelerator)
     predicted = []
-    for row in range(len(text_task.held_out)):
+    for row in range(len(ordered.held_out)):
         ids, lengths = text_task.held_out.batch(torch.tensor([row]), 15)
         predicted.append(int(model(ids, lengths).argmax()))
     labels = text_task.held_out_labels.tolist()
