@@ -156,7 +156,7 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     assert write_report(tmp_path) == tmp_path / "report.html"
     assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == PAGE.render(RESULT)
-    with pytest.raises(ArgumentError, match="name another file with --out"):
+    with pytest.raises(ArgumentError, match="name another file"):
         write_report(tmp_path, tmp_path)
 
 

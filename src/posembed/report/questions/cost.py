@@ -39,7 +39,6 @@ class CostPage:
     """The page of a measurement of cost. It has the public methods of ``QuestionPage``."""
 
     def answer(self, result: CostResult) -> list[str]:
-        """Returns what encodings cost: time alone and inside the layer, parameters, growth."""
         texts = [_time(result), _inside(result), _parameters(result), _growth(result)]
         return [text for text in texts if text]
 
@@ -68,7 +67,6 @@ class CostPage:
         return self.render(load(folder))
 
     def render(self, result: CostResult) -> str:
-        """Returns the page as text. The same result gives the same page."""
         rows = _with_position(result)
         shares = [f"{row.encoding} {percent(row.alone_share.backward.value)}" for row in cheapest_first(result)]
         overheads = picture(
@@ -144,11 +142,11 @@ def _parameters(result: CostResult) -> str:
         f"{percent(size.share_of_embeddings)} of the embeddings with {size.vocabulary:,} tokens, "
         f"{percent(size.share_of_model)} of a {size.layers:,}-layer model."
     )
-    return (
-        f"{text} The number of parameters of the others is {_with_numbers(others, lambda row: f'{row.parameters:,}')}."
-        if others
-        else text
-    )
+    if others:
+        text += (
+            f" The number of parameters of the others is {_with_numbers(others, lambda row: f'{row.parameters:,}')}."
+        )
+    return text
 
 
 def _growth(result: CostResult) -> str:
@@ -270,16 +268,15 @@ def _of_rows(result: CostResult, title: str, says: str, *columns: Column) -> Tab
 
 
 def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
-    """Yields the time alone, the overhead, the parameters and the memory."""
     settings, plain = result.settings, result.attention
 
     def in_model(row: CostRow) -> str:
         share = row.alone_share.backward.value
         return percent(share if row.writes.queries_keys else share / settings.layers)
 
-    def enters_at(row: CostRow) -> Cell:
+    def enters_at(row: CostRow) -> str:
         named = {"input": row.writes.input, "queries and keys": row.writes.queries_keys, "scores": row.writes.scores}
-        return Cell(", ".join(name for name, size in named.items() if size) or "nowhere", kind="words")
+        return ", ".join(name for name, size in named.items() if size) or "nowhere"
 
     yield _of_rows(
         result,
@@ -324,7 +321,6 @@ def _known(value: float | None, form: str) -> str:
 
 
 def _times(times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passes], share: str) -> Iterator[Column]:
-    """Yields milliseconds and their share, forward and with backward."""
     yield "forward, ms", lambda row: milliseconds(times(row).forward.value)
     yield share, lambda row: estimate_cell(shares(row).forward, percent)
     yield "with backward, ms", lambda row: milliseconds(times(row).backward.value)
@@ -351,7 +347,7 @@ def _growth_tables(result: CostResult) -> Iterator[Table]:
         ("exponent of time", lambda row: _known(row.growth.time_exponent, ".2f")),
         ("of memory", lambda row: _known(row.growth.memory_exponent, ".2f")),
         ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
-        (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
+        (Cell("why not longer", kind="words"), lambda row: row.growth.stopped or ""),
     )
     lengths = sorted({length for row in result.rows for length in row.growth.lengths})
     says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."
