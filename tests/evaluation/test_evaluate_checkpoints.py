@@ -166,7 +166,7 @@ def test_attention_windows_are_noted(tmp_path: Path) -> None:
     windowed = replace(open_runnable(tmp_path / "gpt"), window=48)
     (note,) = windowed.notes_on((32, 48))
     assert "windows of 48 tokens" in note
-    assert "(32)" in note
+    assert "at 32 it" in note
 
 
 def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
