@@ -14,8 +14,7 @@ from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth,
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import OF_COST, SETTINGS, RunFolder
 from posembed.report.questions import write_report
-from posembed.report.questions.cost import PAGE
-from posembed.report.questions.cost_tables import cost_tables, in_bytes, milliseconds, percent
+from posembed.report.questions.cost import PAGE, in_bytes, milliseconds, percent
 from posembed.report.words import MINUS, interval
 from posembed.statistics import estimate_median
 
@@ -126,7 +125,7 @@ def test_other_words() -> None:
 
 
 def test_the_quoted_figures_stand_beside_ours() -> None:
-    quoted = next(table for table in cost_tables(RESULT) if "published" in table.title)
+    quoted = next(table for table in PAGE.main_tables(RESULT) if "published" in table.title)
     assert [(r.name, r.cells[0].text) for r in quoted.rows] == [
         ("learned", ".65%"),
         ("alibi", "1.5%"),
@@ -136,11 +135,11 @@ def test_the_quoted_figures_stand_beside_ours() -> None:
 
 
 def test_what_was_not_tried_is_said() -> None:
-    (growth,) = (table for table in cost_tables(RESULT) if table.title == "Time and memory by length")
+    (growth,) = (table for table in PAGE.main_tables(RESULT) if table.title == "Time and memory by length")
     assert growth.rows[0].name == "none"
     longer = dataclasses.replace(RESULT.rows[0].growth, lengths=(*LENGTHS, 8192), seconds=(1.0,) * 5, peak=(1,) * 5)
     result = made_up(dataclasses.replace(RESULT.rows[0], growth=longer), RESULT.rows[3])
-    (growth,) = (table for table in cost_tables(result) if table.title == "Time and memory by length")
+    (growth,) = (table for table in PAGE.main_tables(result) if table.title == "Time and memory by length")
     assert growth.rows[-1].cells[-1].text == "not tried"
 
 
@@ -157,7 +156,7 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     assert write_report(tmp_path) == tmp_path / "report.html"
     assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == PAGE.render(RESULT)
-    with pytest.raises(ArgumentError, match="name another file with --out"):
+    with pytest.raises(ArgumentError, match="name another file"):
         write_report(tmp_path, tmp_path)
 
 
