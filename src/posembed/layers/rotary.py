@@ -145,6 +145,10 @@ class RotaryEmbedding(RotationEncoding):
         if scaling is not None:
             scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
 
+    @property
+    def turns_are_final(self) -> bool:
+        return self.scaling is None  # a scaling may depend on the length of the text
+
     def cos_sin(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns float32 cosines and sines that broadcast over heads: (L, d/2), or (B, 1, L, d/2) for ids (B, L).
 
