@@ -54,6 +54,7 @@ def test_compiled_without_a_break(name: str) -> None:
     torch.testing.assert_close(y, model(x, segment_ids=segment_ids), atol=1e-12, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
 @pytest.mark.parametrize("name", ["t5", "rope"])
 def test_compiled_by_inductor_with_its_gradients(name: str) -> None:
     torch.compiler.reset()
