@@ -15,6 +15,7 @@ from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.checks import require_whole
+from posembed.torch_internals import linear_of_one_row
 
 
 class Positioned(nn.Module):
@@ -143,6 +144,14 @@ class Positioned(nn.Module):
         return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
 
 
+class Linear(nn.Linear):
+    """nn.Linear, which computes the single row of a decoding step in a faster way on a CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = linear_of_one_row(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias) if y is None else y
+
+
 class Attention(Positioned):
     """Attention that applies an encoding at each of its places: rows, rotation, bias, window, log-length scale.
 
@@ -180,8 +189,8 @@ class Attention(Positioned):
         )
         self.widths = (dim, self.kv_heads * (dim // heads), self.kv_heads * (dim // heads))
         """The widths of queries, keys and values."""
-        self.queries_keys_values = nn.Linear(dim, sum(self.widths), bias=False)
-        self.output = nn.Linear(dim, dim, bias=False)
+        self.queries_keys_values = Linear(dim, sum(self.widths), bias=False)
+        self.output = Linear(dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.nn.attention import Attention, Positioned, require_sizes
+from posembed.nn.attention import Attention, Linear, Positioned, require_sizes
 from posembed.nn.positions import Positions
 
 Norm = Literal["pre", "post"]
@@ -38,9 +38,9 @@ def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropou
     """
     if kind == "gelu":
         hidden = 4 * dim if hidden is None else hidden
-        return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim), nn.Dropout(dropout))
+        return nn.Sequential(Linear(dim, hidden), nn.GELU(), Linear(hidden, dim), nn.Dropout(dropout))
     hidden = 8 * math.ceil(dim / 3) if hidden is None else hidden
-    into, out_of = nn.Linear(dim, 2 * hidden, bias=False), nn.Linear(hidden, dim, bias=False)
+    into, out_of = Linear(dim, 2 * hidden, bias=False), Linear(hidden, dim, bias=False)
     return nn.Sequential(into, SwiGLU(), out_of, nn.Dropout(dropout))
 
 
