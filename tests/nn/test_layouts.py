@@ -108,6 +108,13 @@ def test_the_weights_of_packed_sequences_stay_in_their_sequence() -> None:
     torch.testing.assert_close(y, layer(x, segment_ids=ids), **EXACT)
 
 
+def test_packed_sequences_without_tokens() -> None:
+    y = Decoder(DIM, HEADS, layers=1, encoding="t5")(
+        torch.zeros(2, 0, DIM), segment_ids=torch.zeros(2, 0, dtype=torch.int64)
+    )
+    assert y.shape == (2, 0, DIM)
+
+
 def repeated(weight: Tensor, kv_heads: int) -> Tensor:
     """The rows (kv_heads d, D) of W_k or W_v, each head's for every query head of its group: (D, D)."""
     return weight.unflatten(0, (kv_heads, -1)).repeat_interleave(HEADS // kv_heads, dim=0).flatten(0, 1)

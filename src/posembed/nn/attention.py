@@ -217,7 +217,8 @@ class Attention(Positioned):
             k_rows = k_rows.unflatten(-1, (self.kv_heads, -1, self.dim // self.heads))[..., 0, :]
             rows = torch.cat((q_rows, k_rows.flatten(-2)), dim=-1)
         q, k = add_rows(q, k, rows)
-        q, k, v = (t.view(B, L, -1, self.dim // self.heads).transpose(1, 2) for t in (q, k, v))
+        counts, head_dim = (self.heads, self.kv_heads, self.kv_heads), self.dim // self.heads
+        q, k, v = (t.view(B, L, n, head_dim).transpose(1, 2) for t, n in zip((q, k, v), counts, strict=True))
         q, k, v = positions.turn_and_extend(q, k, v)
         return positions.scale(q), k, v
 

@@ -91,12 +91,8 @@ class Positions:
         """Whether each token sees those up to it, and its window of them: what ``attend`` knows without a mask."""
         self._alone: list[Positions] | None = None
         """For packed texts on a CPU: the positions of each text, to which attention is applied in turn."""
-        if (
-            texts is not None
-            and x.is_cpu
-            and type(x) is Tensor
-            and not (is_being_recorded() or transforms_are_active())
-        ):
+        recorded = is_being_recorded() or transforms_are_active() or type(x) is not Tensor
+        if texts is not None and texts.numel() and x.is_cpu and not recorded:
             self._alone = self._each_alone(x, texts, None if counted else self.q_positions)
         self._visible = None if self.is_causal or self._alone is not None else self._seen(length)
         self._layer = 0
