@@ -35,7 +35,8 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from posembed.lab.cost.turns import ratio, take_turns
 from posembed.nn import Decoder, DecoderLayer, EncoderLayer
-from posembed.report.questions.cost_words import between, milliseconds
+from posembed.report.questions.cost_tables import milliseconds
+from posembed.report.words import interval
 from posembed.statistics import Estimate, estimate_median
 
 LAYER_LIMIT, TOKEN_LIMIT = 1.03, 1.1
@@ -231,7 +232,7 @@ def table_of(times: dict[Key, Estimate]) -> list[str]:
         peer = fastest_peer(times, key)
         mine = key[2].startswith(OURS)
         share = "" if not mine or peer is None else described(ratio(time_, times[peer]))
-        rows.append([key[0], key[1], key[2], milliseconds(time_.value), between(time_) or "", share])
+        rows.append([key[0], key[1], key[2], milliseconds(time_.value), interval(time_, milliseconds), share])
     return pages.table(["what", "encoding", "of", "ms", "95% interval", "times the fastest peer"], rows)
 
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.kernels.memory import on_large_pages
+from posembed.kernels.pieces import on_large_pages
 from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings
@@ -35,7 +35,8 @@ from posembed.lab.model.decoder import Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention
-from posembed.report.questions.cost_words import between, milliseconds, percent, quoted_share
+from posembed.report.questions.cost_tables import milliseconds, percent, quoted_share
+from posembed.report.words import measured
 from posembed.statistics import Estimate, estimate_median
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
@@ -142,8 +143,7 @@ def rows_of(times: dict[tuple[str, str], Estimate], cells: Callable[[tuple[str, 
 
 
 def described(value: Estimate) -> str:
-    interval = between(value)
-    return f"{percent(value.value)}{f' ({interval})' if interval else ''}"
+    return measured(value, percent)
 
 
 def added(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:

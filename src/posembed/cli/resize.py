@@ -137,8 +137,8 @@ def sides(text: str, option: str) -> tuple[int, int]:
 def print_resize(resized: Resize) -> None:
     """Prints one line per change, so that each can be searched for."""
     for change in resized.edit.tables:
-        kept = f"its first {change.kept} rows are unchanged" if change.kept else "no row is unchanged"
-        print(f"{change.key}: {shape(change.before)} -> {shape(change.after)}, {change.how}; {kept}")
+        print(f"{change.key}: {shape(change.before)} -> {shape(change.after)}, {change.how}")
+        print(f"{change.key}: unchanged rows at the start: {change.kept}")
     for other in resized.edit.others:
         print(f"{other.key}: {shape(other.before)} -> {shape(other.after)}, {other.how}")
     for setting in resized.settings:

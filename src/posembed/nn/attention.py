@@ -8,13 +8,12 @@ from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
-from posembed.layers.learned import require_probability
 from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import Positions, add_rows
-from posembed.positions.checks import require_whole
+from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.torch_internals import linear_of_one_row
 
 
@@ -34,7 +33,7 @@ class Positioned(nn.Module):
     ) -> None:
         super().__init__()
         kv_heads = heads if kv_heads is None else kv_heads
-        require_sizes(dim=dim, heads=heads, kv_heads=kv_heads, max_len=1 if max_len is None else max_len)
+        require_at_least_one(dim=dim, heads=heads, kv_heads=kv_heads, max_len=1 if max_len is None else max_len)
         require_probability(dropout)
         if dim % heads:
             raise ArgumentError(
@@ -137,7 +136,7 @@ class Positioned(nn.Module):
                 f"a cache is for causal attention, and this {type(self).__name__} sees all tokens both ways; call it "
                 "on the whole text"
             )
-        require_sizes(batch=batch, max_len=max_len)
+        require_at_least_one(batch=batch, max_len=max_len)
         weight = next(self.parameters())
         layers = sum(isinstance(module, Attention) for module in self.modules())
         shape = (layers, batch, self.kv_heads, max_len, self.dim // self.heads)
@@ -256,14 +255,6 @@ def require_fitting(
             f"{kind} is used under a causal window of {encoding.window} tokens, and an encoder sees all tokens both "
             "ways; choose an encoding without a window"
         )
-
-
-def require_sizes(**sizes: int) -> None:
-    """Raises ArgumentError for a size that is not a whole number of at least 1."""
-    for name, size in sizes.items():
-        require_whole(size, name)
-        if size < 1:
-            raise ArgumentError(f"{name} must be at least 1; got {size}")
 
 
 def _is_zero(offset: int | Tensor) -> bool:

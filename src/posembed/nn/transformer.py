@@ -16,8 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.nn.attention import Attention, Linear, Positioned, require_sizes
+from posembed.nn.attention import Attention, Linear, Positioned
 from posembed.nn.positions import Positions
+from posembed.positions.checks import require_at_least_one
 
 Norm = Literal["pre", "post"]
 FeedForward = Literal["gelu", "swiglu"]
@@ -66,7 +67,7 @@ class _Layer(Positioned):
         )
         _require_one_of(get_args(Norm), norm, "norm")
         _require_one_of(get_args(FeedForward), feed_forward, "feed_forward")
-        require_sizes(hidden=1 if hidden is None else hidden)
+        require_at_least_one(hidden=1 if hidden is None else hidden)
         self.norm = norm
         self.attention_norm = nn.LayerNorm(dim)
         self.attention = Attention(dim, heads, kv_heads=kv_heads, causal=causal, dropout=dropout)
@@ -128,7 +129,7 @@ class _Stack(Positioned):
         super().__init__(
             dim, heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
-        require_sizes(layers=layers)
+        require_at_least_one(layers=layers)
         self.checkpoint_activations = checkpoint_activations
         self.layers = nn.ModuleList(
             self.LAYER(

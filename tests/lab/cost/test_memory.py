@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from posembed.kernels.memory import LARGE
+from posembed.kernels.pieces import LARGE
 from posembed.lab.cost.memory import peak_bytes
 from posembed.layers.rotary import rotate
 

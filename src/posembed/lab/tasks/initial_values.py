@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -15,23 +14,16 @@ from posembed.lab.model.decoder import PositionedModel
 from posembed.lab.questions.inits import InitMeasurements, InitSpec
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, xavier_table, zero_table
-from posembed.tables.scale import root_mean_square
+from posembed.tables import fill
+from posembed.tables.fill import root_mean_square, sinusoidal_table
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import table_spectrum
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-SCALED: dict[str, Callable[[int, int, float], Tensor]] = {
-    "normal": lambda length, dim, std: normal_table(length, dim, std=std),
-    "sinusoidal": lambda length, dim, std: scaled_sinusoidal_table(length, dim, std=std),
-}
-PLAIN: dict[str, Callable[[int, int], Tensor]] = {
-    "xavier": xavier_table,
-    "sinusoidal": sinusoidal_table,
-    "zero": zero_table,
-}
+SCALED = ("normal", "sinusoidal")
+PLAIN = ("xavier", "sinusoidal", "zero")
 
 
 def initial_table(init: str, length: int, dim: int) -> Tensor:
@@ -42,14 +34,14 @@ def initial_table(init: str, length: int, dim: int) -> Tensor:
         ArgumentError: an unknown name.
     """
     if init in PLAIN:
-        return PLAIN[init](length, dim)
+        return sinusoidal_table(length, dim) if init == "sinusoidal" else fill.initial_table(init, length, dim)
     kind, _, scale = init.partition("-")
     if kind not in SCALED or not re.fullmatch(r"\d+(\.\d+)?|\.\d+", scale):
         raise ArgumentError(
             f"unknown initial values {init!r}; known are {', '.join(PLAIN)}, and "
             f"{' and '.join(f'{name}-STD' for name in SCALED)} with a number, as normal-0.02"
         )
-    return SCALED[kind](length, dim, float(scale))
+    return fill.initial_table(kind, length, dim, std=float(scale))
 
 
 class InitialValues(TaskOnText[InitSpec, InitMeasurements]):

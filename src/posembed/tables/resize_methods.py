@@ -1,8 +1,9 @@
-"""Methods that resize a table of positions in a line, as published or in use, each a pure function.
+"""Methods that resize a table, as published or in use, each a pure function.
 
-Every method takes the rows of a table, (N, D) of a floating dtype, and a length, and returns (length, D) in the
-same dtype, leaving its input alone. ``posembed.resize_table`` removes reserved, prefix and tail rows first and
-puts them back.
+A method for positions in a line takes rows (N, D) of a floating dtype and a length, and returns (length, D). One
+for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. Each
+returns its rows' dtype and leaves them alone. ``posembed.resize_table`` removes reserved, prefix and tail rows first
+and puts them back.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 
 TextMethod = Callable[[Tensor, int], Tensor]
+GridMethod = Callable[[Tensor, tuple[int, int]], Tensor]
 
 
 def truncate(rows: Tensor, length: int) -> Tensor:
@@ -119,6 +121,32 @@ def mean_row(rows: Tensor, length: int) -> Tensor:
     return torch.cat([rows[:length], new])
 
 
+def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
+    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges (align_corners False).
+
+    antialias widens the kernel if the grid shrinks. For bicubic it also changes the result if the grid grows:
+    PyTorch's cubic constant is -.75 without it and -.5 with it.
+    """
+    if grid[1] == 1 != grid[0]:
+        # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; not so of height 1.
+        turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
+        return turned.transpose(0, 1)
+    picture = rows.permute(2, 0, 1)[None]
+    resized = F.interpolate(picture, size=grid, mode=mode, align_corners=False, antialias=antialias)
+    return resized[0].permute(1, 2, 0)
+
+
+def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> Tensor:
+    """Interpolates bicubically at the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
+
+    The offset keeps the floor of old * factor from being one too few. It also moves the sampled points, and DINO's
+    and DINOv2's backbones were trained with it, so their tables need it.
+    """
+    factors = tuple((new + offset) / old for new, old in zip(grid, rows.shape[:2], strict=True))
+    resized = F.interpolate(rows.permute(2, 0, 1)[None], scale_factor=factors, mode="bicubic", align_corners=False)
+    return resized[0].permute(1, 2, 0)
+
+
 TEXT_METHODS: Mapping[str, TextMethod] = {
     "truncate": truncate,
     "tile": tile,
@@ -132,8 +160,22 @@ TEXT_METHODS: Mapping[str, TextMethod] = {
     "mean": mean_row,
     # The same under common names.
     "longformer": tile,
-    "long-clip": partial(stretch, keep=20),
-    "bert4keras": partial(hierarchical, alpha=0.4),
+    "long-clip": stretch,
+    "bert4keras": hierarchical,
     "open-clip": partial(interpolate, mode="linear", align_corners=False),
 }
 """The names of ``method=`` for a table of positions in a line."""
+
+GRID_METHODS: Mapping[str, GridMethod] = {
+    "bicubic": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "bicubic-antialias": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
+    "bilinear-antialias": partial(interpolate_grid, mode="bilinear", antialias=True),
+    "dinov2": dinov2_grid,
+    # The same under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
+    "timm": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "open-clip": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "vit": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "siglip2": partial(interpolate_grid, mode="bilinear", antialias=True),
+}
+"""The names of ``method=`` for a table whose rows are a grid."""

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_causal, save_masked
 from posembed.errors import CheckpointError
-from posembed.evaluation import tokens
+from posembed.evaluation import counts
+from posembed.evaluation.counts import batches, causal_counts, causal_losses, masked_counts
 from posembed.evaluation.texts import Sample
-from posembed.evaluation.tokens import batches, causal_counts, causal_losses, masked_counts
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -22,7 +22,7 @@ def some_ids(texts: int, width: int) -> Tensor:
 
 
 def test_batches_cover_every_token_once_and_end_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "TOKENS_PER_BATCH", 12)
+    monkeypatch.setattr(counts, "TOKENS_PER_BATCH", 12)
     for texts, width, chunk in ((5, 20, 6), (4, 18, 6), (1, 3, 6), (2, 13, 13), (3, 7, 1)):
         seen = torch.zeros(texts, width, dtype=torch.long)
         for rows, columns in batches(seen, chunk):
