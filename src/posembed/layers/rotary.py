@@ -49,6 +49,8 @@ def rotate(
     plain = is_being_recorded() or transforms_are_active() or forward_mode_is_active()
     if plain or type(x) is not Tensor or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
         return _turned(x, cos, sin, pairing)
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return _Rotation.forward(x, cos, sin, pairing)
     turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
     return turned
 
