@@ -23,8 +23,8 @@ from posembed.lab.cost.places import Places, Shape
 from posembed.lab.cost.results import Growth
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import fit_exponent, take_turns
-from posembed.lab.encodings import names_for
 from posembed.layers.base import PositionEncoding
+from posembed.nn.encodings import names_for
 from posembed.report.questions.cost_tables import in_bytes, milliseconds
 
 LENGTH = 512

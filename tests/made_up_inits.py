@@ -12,7 +12,7 @@ from made_up_runs import spec
 from posembed.lab.questions.inits import InitSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.tasks.initial_values import InitMeasurements, initial_table
+from posembed.lab.tasks.language import InitMeasurements, initial_table
 
 TYPICAL = {
     "normal-0.02": 1.400,

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed.cli.resize import resize
+from posembed.cli.checkpoints import resize
 from posembed.errors import CheckpointError
 from posembed.files import system_rename
 from posembed.modelfiles.safetensors import read_header

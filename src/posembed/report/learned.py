@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
-from posembed.lab.model.looking import looking_everywhere
+from posembed.lab.attention import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.snapshots import load_attention, load_tables
 from posembed.report.drawing import (

@@ -12,7 +12,7 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import checked, encoding_of, measure_cost
 from posembed.lab.cost.results import CostResult, load, save
 from posembed.lab.cost.settings import CostSettings
-from posembed.lab.encodings import names_for
+from posembed.nn.encodings import names_for
 
 TINY: dict[str, Any] = {
     "batch": 1,

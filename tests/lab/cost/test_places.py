@@ -9,12 +9,12 @@ from posembed.lab.cost.measure import encoding_of
 from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
 from posembed.lab.cost.settings import CostSettings
-from posembed.lab.encodings import names_for
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.nn import Attention, Positions
+from posembed.nn.encodings import names_for
 
 SHAPE = Shape(batch=2, length=24, width=32, heads=4)
 

@@ -20,10 +20,10 @@ from posembed.lab import measure
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
+from posembed.lab.questions.classification import TextSpec
 from posembed.lab.questions.lengths import bits_per_byte
-from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs import train
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.tasks.classification import TextClassification
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]
 

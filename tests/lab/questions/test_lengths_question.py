@@ -29,9 +29,9 @@ def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LengthSpec) -> 
     ]
     with pytest.raises(ArgumentError, match="unknown encoding 'ropes'"):
         runs_of(spec, ["ropes"], 1)
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="encodings: expected at least one"):
         runs_of(spec, [], 1)
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="seeds must be at least 1"):
         runs_of(spec, ["rope"], 0)
 
 

@@ -18,12 +18,12 @@ from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
 from posembed.lab.cost.results import CostResult, CostRow, Passes
 from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import Step, ratio, take_turns
-from posembed.lab.encodings import names_for, split_name
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention, Sizes, encoding_by_name
+from posembed.nn.encodings import names_for, split_name
 from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]

@@ -8,7 +8,7 @@ from posembed.lab.runs.spec import option
 
 
 def every_encoding() -> tuple[str, ...]:
-    from posembed.lab.encodings import names_for
+    from posembed.nn.encodings import names_for
 
     return names_for("decoder")
 

@@ -49,7 +49,7 @@ def split_names(text: str) -> list[str]:
 
 
 def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value as its option's type: lists as tuples, texts of names split at commas, whole floats as floats.
+    """Returns a value as its option's type: lists as tuples, texts of several split at commas, whole floats as floats.
 
     Raises:
         ArgumentError: another type.
@@ -58,8 +58,8 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
-        if isinstance(value, str) and item is str:
-            value = split_names(value)
+        if isinstance(value, str):
+            value = [_read(part, item) for part in split_names(value)]
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(as_type(name, part, item) for part in value)
     elif kind is Path and isinstance(value, str | Path) and value != "":
@@ -72,6 +72,14 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
         return value
     words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
     raise ArgumentError(f"{name}: expected {words.get(kind, 'a list')}, got {value!r}")
+
+
+def _read(text: str, kind: type[Any]) -> Any:
+    """Returns the text as a number if it is one, for ``as_type`` to judge."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model import PositionedModel
 from posembed.lab.runs import checkpoint
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
