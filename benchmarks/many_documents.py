@@ -28,7 +28,7 @@ LINEAR = 1.5
 MEASURED = """
 import json, resource, sys, time
 import datasets, torch, tokenizers  # what any run loads
-from posembed.lab.data.readers import load_labelled
+from posembed.lab.data.labelled import load_labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.tasks.classification import TextClassification
 datasets.disable_progress_bars()

@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.tensors import save_tables
 from posembed.lab.tasks.classification import Classified, Recognised
 
 DOCUMENTS, PIECES = 60, 10
@@ -92,5 +92,5 @@ def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
         there.add(result)
         if result.position_parameters:
             rows = torch.randn(17, 32, generator=torch.Generator().manual_seed(0)) * 0.02
-            save_file({"initial": rows, "final": rows.cumsum(dim=0)}, there.table(result.spec))
+            save_tables(there.file("tables", result.spec), {0: rows, result.spec.steps: rows.cumsum(dim=0)})
     return there

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 from posembed.errors import ArgumentError
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import Progress, checked, measure_cost
-from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.environment import make_accelerator
-from posembed.lab.runs.plan import PlannedRun, plan
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec, as_type, options, take_options
-from posembed.lab.runs.sweep import Silent, Watcher, sweep
-from posembed.lab.runs.tracking import Tracked, check_tracker, tracking_folder
+from posembed.lab.runs.spec import TrainingSpec, Watcher, as_type, options, take_options
+from posembed.lab.runs.sweep import PlannedRun, Tracked, check_tracker, plan, sweep
 from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -87,12 +85,12 @@ class Prepared:
     def run(self, watcher: Watcher | None = None) -> Comparison:
         """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
-        watcher = watcher or Silent()
+        watcher = watcher or Watcher()
         if conduct.on != "here":
             on, device, cpus = conduct.on, conduct.device, conduct.cpus_per_run
             results = sweep_on_ray(specs, task, folder, address=on, device=device, cpus_per_run=cpus, watcher=watcher)
         elif conduct.track:
-            with closing(Tracked(self.accelerator, conduct.track, folder.path, watcher)) as tracked:
+            with closing(Tracked(self.accelerator, conduct.track, folder.tracking, watcher)) as tracked:
                 results = sweep(specs, task, folder, self.accelerator, tracked)
         else:
             results = sweep(specs, task, folder, self.accelerator, watcher)
@@ -188,8 +186,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, 
     task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec, reading)
-    tracking = tracking_folder(folder.path)
-    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
+    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=folder.tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
 
 

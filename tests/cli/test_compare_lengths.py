@@ -89,7 +89,7 @@ def test_a_tracker_is_looked_for_before_anything_trains(
     command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
     code, _, err = posembed(f"{command} --track excel")
     assert (code, err) == (1, "posembed: error: unknown tracker 'excel'; known are tensorboard, wandb\n")
-    monkeypatch.setattr("posembed.lab.runs.tracking.find_spec", lambda name: None)
+    monkeypatch.setattr("posembed.lab.runs.sweep.find_spec", lambda name: None)
     code, _, err = posembed(f"{command} --track tensorboard")
     assert code == 1
     assert "needs the library tensorboard; install it with: pip install 'posembed[track]'" in err

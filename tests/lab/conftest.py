@@ -4,8 +4,7 @@ import pytest
 from accelerate import Accelerator
 
 from posembed.lab.data.images import load_images
-from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.readers import load_labelled
+from posembed.lab.data.labelled import Labelled, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
 from posembed.lab.questions.lengths import PRESETS, LengthSpec

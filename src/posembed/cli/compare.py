@@ -17,7 +17,7 @@ from posembed.lab.questions import QUESTIONS, Cost
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
-    from posembed.lab.runs.plan import PlannedRun
+    from posembed.lab.runs.sweep import PlannedRun
 
 app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
 tasks = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tasks: problems, texts, images?")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from posembed.lab.runs.spec import Watcher
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -70,7 +72,7 @@ class Bar:
         self.progress.update(self.task, description=name, completed=done, total=total, now=now)
 
 
-class RunsBar(Bar):
+class RunsBar(Bar, Watcher):
     """One bar over the steps of all runs, with the name, loss and speed of the latest run.
 
     Elsewhere than on a terminal, it prints a line every 30 seconds.

@@ -149,7 +149,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     (resumed,) = sweep([spec], pickle.loads(pickle.dumps(image_task)), folder, accelerator)
     assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
     assert folder.results() == [resumed]
-    assert folder.table(spec).exists()  # of the sums of rows and columns
+    assert folder.file("tables", spec).exists()  # of the sums of rows and columns
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:

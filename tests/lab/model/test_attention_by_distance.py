@@ -13,7 +13,7 @@ from posembed import RunFolderError
 from posembed.lab import attention
 from posembed.lab.model import Decoder
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs import snapshots
+from posembed.lab.runs import tensors
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.nn import Attention, Positions
 
@@ -99,8 +99,8 @@ def test_looking_everywhere_is_what_even_weights_give(window: int | None) -> Non
 
 def test_the_file(tmp_path: Path) -> None:
     weights = torch.rand(2, 3, 8)
-    snapshots.save_attention(tmp_path / "a.safetensors", weights.double())
-    assert torch.equal(snapshots.load_attention(tmp_path / "a.safetensors"), weights)
+    tensors.save_attention(tmp_path / "a.safetensors", weights.double())
+    assert torch.equal(tensors.load_attention(tmp_path / "a.safetensors"), weights)
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     with pytest.raises(RunFolderError, match="without its figure"):
-        snapshots.load_attention(tmp_path / "a.safetensors")
+        tensors.load_attention(tmp_path / "a.safetensors")

@@ -18,7 +18,7 @@ from made_up_classes import finished
 from posembed import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.tokenizer import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.questions.classification import TEXT_PRESETS, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
@@ -44,16 +44,16 @@ def test_batches_are_texts_cut_and_padded(text_task: TextClassification, text_sp
 @pytest.mark.parametrize("name", ["bytes", "bpe:300"])
 def test_texts_keep_their_ids_whatever_stands_beside_them(name: str) -> None:
     texts = ["one text", "another, longer text", "é", "one text again " * 20]
-    tokenizer = text_tokenizer(name, texts)
+    tokenizer = read_tokenizer(name, texts)
     together = encode(tokenizer, texts)
     assert tokenizer.vocabulary >= int(together.ids.max()) + 1
     for i, text in enumerate(texts):
         (alone,), _ = encode(tokenizer, [text]).batch(torch.tensor([0]), 1000)
         ids, lengths = together.batch(torch.tensor([3, i]), 1000)
         assert torch.equal(ids[1, : lengths[1]], alone)
-    assert text_tokenizer(name, texts).sha256 == tokenizer.sha256
+    assert read_tokenizer(name, texts).sha256 == tokenizer.sha256
     if name != "bytes":
-        assert text_tokenizer(name, texts[:1]).sha256 != tokenizer.sha256
+        assert read_tokenizer(name, texts[:1]).sha256 != tokenizer.sha256
 
 
 def test_position_is_learned_and_a_bag_of_letters_learns_nothing(
@@ -149,4 +149,4 @@ def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec)
     with pytest.raises(ArgumentError, match="train_length must be at least 2, got 1"):
         shared("text", train_length=1)
     with pytest.raises(ArgumentError, match="expected a number above 256 after bpe:, such as bpe:2000; got 'bpe:9'"):
-        text_tokenizer("bpe:9", ["a"])
+        read_tokenizer("bpe:9", ["a"])

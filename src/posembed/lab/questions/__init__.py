@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from posembed.errors import RunFolderError
-from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.inits import Inits

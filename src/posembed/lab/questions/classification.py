@@ -101,7 +101,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     presets = TEXT_PRESETS
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.data.readers import load_labelled
+        from posembed.lab.data.labelled import load_labelled
         from posembed.lab.tasks.classification import TextClassification
 
         if chosen["train_length"] < 2:

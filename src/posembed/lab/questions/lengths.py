@@ -59,7 +59,9 @@ class LanguageSpec(TrainingSpec):
     data: str = option("stdlib, text files, a folder, or hf:NAME[:CONFIG].", compare=False)
     data_sha256: str
     """Hash of the text, its split and the tokenizer."""
-    tokenizer: str = option("bytes, a tokenizer.json, or a name on the Hugging Face hub.", compare=False)
+    tokenizer: str = option(
+        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
     train_length: int = option("Tokens per training sequence.", MODEL)
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.lab.data.images import Images, cut_patches, enlarged
 from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.tokenizer import encode, text_tokenizer
+from posembed.lab.data.tokenizer import encode, read_tokenizer
 from posembed.lab.model import Classifier, PositionedModel
 from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
 from posembed.lab.runs.spec import MeasuredT
@@ -67,10 +67,10 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
 
 
 class TextClassification(Classification[TextSpec, Classified]):
-    """Trains and measures on ``data``. ``tokenizer`` is as in text_tokenizer."""
+    """Trains and measures on ``data``. ``tokenizer`` is as in read_tokenizer."""
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
-        chosen = text_tokenizer(tokenizer, [example.text for example in data.train])
+        chosen = read_tokenizer(tokenizer, (example.text for example in data.train))
         self.vocabulary = chosen.vocabulary
         self.classes = data.labels
         self.train, self.held_out = (encode(chosen, [e.text for e in side]) for side in (data.train, data.held_out))
