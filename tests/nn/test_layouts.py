@@ -277,7 +277,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: call(segment_ids=SEGMENTS, offset=2), "have no padding, offset or cache"),
     (lambda: call(segment_ids=SEGMENTS, cu_seqlens=torch.tensor([0, 6])), "give one of them"),
     (lambda: call(cu_seqlens=torch.tensor([0, 6])), r"got a batch of 2. Pass segment_ids \(B, L\)=\(2, 6\)"),
-    (lambda: call(x=torch.zeros(6, DIM), cu_seqlens=torch.tensor([0, 5])), "to the length of the packed input, 6; got 0 to 5"),
+    (
+        lambda: call(x=torch.zeros(6, DIM), cu_seqlens=torch.tensor([0, 5])),
+        "to the length of the packed input, 6; got 0 to 5",
+    ),
 ]
 
 
