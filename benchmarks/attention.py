@@ -33,7 +33,7 @@ from transformers import BertConfig, DynamicCache, GPT2Config, GPT2Model
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
-from posembed.lab.cost.turns import ratio, take_turns
+from posembed.lab.cost.instruments import ratio, take_turns
 from posembed.nn import Decoder, DecoderLayer, EncoderLayer
 from posembed.report.questions.cost_tables import milliseconds
 from posembed.report.words import interval
