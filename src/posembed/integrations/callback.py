@@ -1,0 +1,2 @@
+from transformers import TrainerCallback
+class TableCallback(TrainerCallback): pass
