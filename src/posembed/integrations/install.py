@@ -44,7 +44,7 @@ def install(
     built = encoding_for(encoding, given, table_width=old.width)
     if not like.is_meta:
         built.to(like.device, like.dtype)
-    slot = PositionSlot(built, old, causal=causal)
+    slot = PositionSlot(built, old, causal=causal).train(base.training)
     owner_path, _, name = path.removesuffix(".weight").rpartition(".")
     owner = model.get_submodule(owner_path)
     undo.callback(_restore, owner, dict(owner._parameters), dict(owner._modules))

@@ -45,6 +45,8 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
     if unknown:
         known = ", ".join(field.name for field in fields(Sizes))
         raise ArgumentError(f"unknown sizes: {', '.join(sorted(unknown))}; an encoding is built from {known}")
+    has_heads = isinstance(sizes["heads"], int)
+    sizes = dict(sizes) if has_heads else {**sizes, "heads": 1}
     model = Sizes(**sizes)
     if isinstance(encoding, str):
         name, grid = encoding, model.grid
@@ -60,6 +62,11 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
     else:
         raise ArgumentError(
             f'encoding must be a PositionEncoding or one of its names, such as "rope"; got {encoding!r}'
+        )
+    if not has_heads and acts_in_attention(built):
+        raise ArgumentError(
+            f"{type(built).__name__} acts in the attention, and this model has no single number of heads; choose an "
+            'encoding that acts at the input, such as "learned"'
         )
     width = table_width if acts_at_input(built) else sizes["dim"]
     require_fitting(built, width, model.heads, causal=model.causal)
