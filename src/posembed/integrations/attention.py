@@ -52,14 +52,13 @@ def attention_with_positions(
         )
     if posembed is None:
         tokens.carried_by_keyword = False
-    tokens.layers += 1
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    tokens.seen_as_causal.append(causal)
     project = projection(module)
-    own_scaling = getattr(module, "scaling", None)
     scaling = query.size(-1) ** -0.5 if scaling is None else scaling
-    if isinstance(own_scaling, float) and own_scaling != scaling:  # OPT multiplies queries by it beforehand
-        query, scaling = query * (scaling / own_scaling), own_scaling
-    query, key, scaling = tokens.queries_and_keys(query, key, project, scaling)
+    of_module = getattr(module, "scaling", scaling)  # OPT multiplies its queries by it beforehand
+    applied = of_module / scaling if isinstance(of_module, float) else 1.0
+    query, key, scaling = tokens.queries_and_keys(query, key, project, scaling, applied)
     mask = tokens.mask(attention_mask, query, key, project, causal=causal, window=window)
     attended, _ = sdpa_attention_forward(
         module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=causal, **kwargs

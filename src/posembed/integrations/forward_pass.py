@@ -60,7 +60,8 @@ def place(
     """
     if mask is not None:
         mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
-        mask = None if bool(mask.all()) else mask[:, : earlier + length]
+        mask = mask[:, : earlier + length]
+        mask = None if bool(mask.all()) else mask
     ranks = consecutive(earlier + length, device=device)
     if mask is not None:
         ranks = torch.where(mask, mask.cumsum(-1) - 1, 0)
@@ -99,8 +100,6 @@ class ForwardPass(Positions):
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
 
-    layers = 0
-    """The number of layers that have used it."""
 
     def __init__(
         self,
@@ -119,6 +118,8 @@ class ForwardPass(Positions):
         super().__init__(encoding, tokens, placed.position_ids, causal=causal, mask=placed.mask, cache=placed.earlier)
         self.batch, self.image, self.shares_bias = batch, image, shares_bias
         self.has_gaps = placed.has_gaps
+        self.seen_as_causal: list[bool] = []
+        """For each layer that has used this pass, whether its attention was causal."""
         self._masks: dict[tuple[object, ...], tuple[Tensor | None, Tensor | None]] = {}
 
     def _visible(self, length: int) -> Tensor | None:
@@ -131,8 +132,15 @@ class ForwardPass(Positions):
         rows = self.at_input(zeros.expand(1 if shared else self.batch, self.q_positions.size(-1), width))
         return rows.to(dtype)
 
-    def queries_and_keys(self, q: Tensor, k: Tensor, project: Project, scaling: float) -> tuple[Tensor, Tensor, float]:
-        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns them and the factor of their products."""
+    def queries_and_keys(
+        self, q: Tensor, k: Tensor, project: Project, scaling: float, applied: float = 1.0
+    ) -> tuple[Tensor, Tensor, float]:
+        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns them and the factor of their products.
+
+        ``applied`` is the factor that the model has already multiplied its queries by.
+        """
+        if applied != 1 and acts_on_queries(self.encoding):
+            q, scaling = q / applied, scaling * applied
         q_positions = self._fitted(self.q_positions, q.size(-2))
         k_positions = self._fitted(self.k_positions, k.size(-2))
         for_keys = self.encoding.before_queries_keys(project, k_positions)
@@ -219,6 +227,12 @@ class ForwardPass(Positions):
             )
         first = position_ids[..., :1].expand(*position_ids.shape[:-1], missing)
         return torch.cat((first, position_ids), dim=-1)
+
+
+def acts_on_queries(encoding: PositionEncoding) -> bool:
+    """Returns whether an encoding changes queries and keys."""
+    methods = ("before_queries_keys", "at_queries_keys")
+    return any(getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in methods)
 
 
 def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device: torch.device) -> Tensor:

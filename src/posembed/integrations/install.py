@@ -24,9 +24,16 @@ REMEDY = "posembed.integrations.transformers.from_pretrained"
 
 
 def install(
-    model: PreTrainedModel, encoding: PositionEncoding | str, sizes: dict[str, Any], undo: ExitStack
+    model: PreTrainedModel,
+    encoding: PositionEncoding | str,
+    sizes: dict[str, Any],
+    undo: ExitStack,
+    *,
+    causal: bool | None = None,
 ) -> tuple[PositionSlot, PreTrainedModel]:
     """Puts an encoding into a model, and into ``undo`` what takes it out. Returns its slot and the base model.
+
+    ``causal`` says whether token i sees the tokens up to i; None means as in the replacement before this one.
 
     Raises:
         ArgumentError: a model that cannot be changed, or an encoding that does not fit.
@@ -34,9 +41,11 @@ def install(
     require_reachable(model)
     found = find_slot(model)
     if found is not None:
-        path, old, causal = found[0], found[1].old, found[1].causal
+        path, old = found[0], found[1].old
+        causal = found[1].causal if causal is None else causal
     else:
-        path, old, causal = _old_table(model)
+        path, old = _old_table(model)
+    assert causal is not None
     base = _base_around(model, path)
     like = next(base.parameters()) if found is not None else model.get_parameter(path)
     is_embedding = found is not None or path.endswith(".weight")
@@ -88,8 +97,8 @@ def find_slot(model: nn.Module) -> tuple[str, PositionSlot] | None:
     return next(((path, slot) for path, slot in model.named_modules() if isinstance(slot, PositionSlot)), None)
 
 
-def try_out(model: PreTrainedModel, base: PreTrainedModel, slot: PositionSlot) -> None:
-    """Runs the model on one token or image.
+def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
+    """Runs the model on one token or image. Returns whether its attention is causal.
 
     Raises:
         ArgumentError: the encoding does not reach every layer, or the model cannot be run so.
@@ -110,16 +119,19 @@ def try_out(model: PreTrainedModel, base: PreTrainedModel, slot: PositionSlot) -
     finally:
         for module, mode in modes:
             module.training = mode
-    layers = getattr(config, "num_hidden_layers", None)
-    if slot.layers == 0 or (isinstance(layers, int) and slot.layers != layers):
+    layers, reached = getattr(config, "num_hidden_layers", None), slot.seen_as_causal
+    if not reached or (isinstance(layers, int) and len(reached) != layers):
         raise ArgumentError(
-            f"the encoding reaches {slot.layers} of the {layers} layers of {type(base).__name__}: the others compute "
+            f"the encoding reaches {len(reached)} of the {layers} layers of {type(base).__name__}: the others compute "
             "their attention themselves. Choose another model, or build one from posembed.nn"
         )
+    if len(set(reached)) > 1:
+        raise ArgumentError(f"only some layers of {type(base).__name__} are causal; build the model from posembed.nn")
+    return reached[0]
 
 
-def _old_table(model: PreTrainedModel) -> tuple[str, OldTable, bool]:
-    """Returns the path of a model's only position table, what must be known of it, and whether it is causal."""
+def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
+    """Returns the path of a model's only position table, and what must be known of it."""
     name = type(model).__name__
     config = {**model.config.to_dict(), "architectures": [name]}
     # The values of a model that is still to be loaded do not exist; a table of zeros has the same layout.
@@ -143,18 +155,11 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable, bool]:
     if table.layout.grid is not None and table.patch is None:
         raise ArgumentError(f"{table.key} of {name} is not replaced: the size of its patches is not known")
     path = table.parameter or table.key
-    base = _base_around(model, path)
-    kinds = {bool(module.is_causal) for module in base.modules() if hasattr(module, "is_causal")}
-    if len(kinds) != 1:
-        raise ArgumentError(
-            f"{name} is not replaced: {'only some' if kinds else 'none'} of its attention modules say whether they are "
-            "causal; build the model from posembed.nn"
-        )
     field, layout = table.field, table.layout
     beyond = field.value - table.length if field is not None and isinstance(field.value, int) else 0
     field_path = field.path if field is not None and layout.grid is None else ()
     old = OldTable(table.width, layout.prefix, layout.grid, table.patch, field_path, beyond)
-    return path, old, kinds.pop()
+    return path, old
 
 
 def _base_around(model: PreTrainedModel, path: str) -> PreTrainedModel:
@@ -216,7 +221,8 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
     from posembed import __version__
 
     model.config.attn_implementation = REMEDY
-    setattr(model.config, NAME, {"version": __version__, "encoding": described(slot.encoding)})
+    entry = {"version": __version__, "causal": slot.causal, "encoding": described(slot.encoding)}
+    setattr(model.config, NAME, entry)
     if slot.length is not None and slot.old.field:
         section = model.config
         for part in slot.old.field[:-1]:

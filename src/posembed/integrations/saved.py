@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 import posembed
 from posembed.errors import ArgumentError
+from posembed.integrations.forward_pass import acts_on_queries
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import require_fitting
 from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for, split_name
@@ -26,9 +27,11 @@ def acts_at_input(encoding: PositionEncoding) -> bool:
 
 def acts_in_attention(encoding: PositionEncoding) -> bool:
     """Returns whether an encoding changes queries, keys, scores or what a token sees."""
-    methods = ("before_queries_keys", "at_queries_keys", "at_scores", "in_layer")
-    changed = any(getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in methods)
-    return changed or encoding.window is not None or encoding.log_length is not None
+    at_scores = any(
+        getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in ("at_scores", "in_layer")
+    )
+    limits = encoding.window is not None or encoding.log_length is not None
+    return acts_on_queries(encoding) or at_scores or limits
 
 
 def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, table_width: int) -> PositionEncoding:
@@ -112,12 +115,3 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, Mapping):
         return rebuilt(value)
     return tuple(value) if isinstance(value, list) else value
-
-
-def same_place_(encoding: PositionEncoding, table: Tensor) -> PositionEncoding:
-    """Moves an encoding to the device and dtype of the table that it replaces; one without data stays."""
-    if table.is_meta:
-        return encoding
-    moved: nn.Module = encoding.to(table.device, table.dtype)
-    assert isinstance(moved, PositionEncoding)
-    return moved

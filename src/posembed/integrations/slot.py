@@ -52,8 +52,9 @@ class PositionSlot(nn.Module):
     def __init__(self, encoding: PositionEncoding, old: OldTable, *, causal: bool) -> None:
         super().__init__()
         self.encoding, self.old, self.causal = encoding, old, causal
-        self.layers, self.carried_by_keyword = 0, True
-        """How many layers the last pass reached, and how: ``ForwardPass.carried_by_keyword``."""
+        self.seen_as_causal: list[bool] = []
+        self.carried_by_keyword = True
+        """What the last pass found, as in ``ForwardPass``."""
 
     @property
     def weight(self) -> Tensor:
@@ -124,7 +125,7 @@ class BaseHooks:
         CURRENT.set(None)
         slot = base.get_submodule(self.slot_path)
         if tokens is not None and isinstance(slot, PositionSlot):
-            slot.layers, slot.carried_by_keyword = tokens.layers, tokens.carried_by_keyword
+            slot.seen_as_causal, slot.carried_by_keyword = tokens.seen_as_causal, tokens.carried_by_keyword
             cache = getattr(output, "past_key_values", None)
             if tokens.has_gaps and cache is not None:
                 setattr(cache, GAPS, True)
@@ -144,8 +145,9 @@ def _of_texts(
         raise ArgumentError("the tokens of this cache were given position_ids with gaps: pass use_cache=False")
     if not isinstance(mask, Tensor):
         mask = None
-    elif mask.dim() == 4:  # what the last token sees, of a text that continues
-        mask = (mask[:, 0, -1] if mask.dtype == torch.bool else mask[:, 0, -1] == 0) if earlier else None
+    elif mask.dim() == 4:  # in a text that continues, what the last token sees is what is present
+        last = mask[:, 0, -1]
+        mask = None if cache is None else last if last.dtype == torch.bool else last == 0
     if position_ids is None and slot.training and not earlier and _draws_positions(slot.encoding):
         position_ids = slot.encoding.training_positions(batch, length, torch.default_generator)
     placed = place(position_ids, mask, earlier=earlier, length=length, device=device)

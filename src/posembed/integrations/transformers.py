@@ -23,6 +23,7 @@ from posembed.integrations.callback import TableCallback as TableCallback
 from posembed.integrations.install import find_slot, install, try_out
 from posembed.integrations.saved import rebuilt
 from posembed.layers.base import PositionEncoding
+from posembed.layers.none import NoPosition
 
 OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download", "trust_remote_code")
 
@@ -47,17 +48,20 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
             then unchanged.
     """
     with ExitStack() as undo:
-        slot, base = install(model, encoding, sizes, undo)
-        if not next(base.parameters()).is_meta:
-            try:
-                try_out(model, base, slot)
-            except PosEmbedError:
-                raise
-            except Exception as error:
-                raise ArgumentError(
-                    f"{type(model).__name__} does not run with a replaced position table, and is unchanged "
-                    f"({type(error).__name__}: {error})"
-                ) from error
+        try:
+            if find_slot(model) is None:
+                slot, base = install(model, NoPosition(), {}, undo, causal=False)
+                causal = try_out(base, slot)
+            else:
+                causal = None
+            try_out(*reversed(install(model, encoding, sizes, undo, causal=causal)))
+        except PosEmbedError:
+            raise
+        except Exception as error:
+            raise ArgumentError(
+                f"{type(model).__name__} does not run with a replaced position table, and is unchanged "
+                f"({type(error).__name__}: {error})"
+            ) from error
         undo.pop_all()
     return model
 
@@ -100,7 +104,7 @@ def from_pretrained(
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
-            install(self, chosen, {}, ExitStack())
+            install(self, chosen, {}, ExitStack(), causal=saved["causal"])
 
     Loading.__name__, Loading.__module__ = kind.__name__, kind.__module__
     model, report = Loading.from_pretrained(folder, config=config, output_loading_info=True, **kwargs)
