@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -45,11 +46,9 @@ def vision_transformer() -> types.ModuleType:
         finder = _Empty()
         sys.meta_path.append(finder)
         try:
-            import timm.models.vision_transformer
+            importlib.import_module("timm.models.vision_transformer")
         finally:
             sys.meta_path.remove(finder)
             for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
                 del sys.modules[name]
-    import timm.models.vision_transformer as module
-
-    return module
+    return importlib.import_module("timm.models.vision_transformer")

@@ -12,10 +12,10 @@ from torch import nn
 
 pytest.importorskip("transformers", minversion="5")
 
-import replaced_models as made
 import transformers as hf
 
 import posembed
+import replaced_models as made
 from posembed import ArgumentError, CheckpointError, LearnedPositionalEmbedding, RotaryEmbedding, YarnScaling
 from posembed.integrations.saved import described, rebuilt
 from posembed.integrations.transformers import from_pretrained, replace_positions

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from timm_peer import vision_transformer
 from torch import Tensor, nn
 
-from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, TableLayout
+from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, PositionError, TableLayout
+from timm_peer import vision_transformer
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -20,7 +20,18 @@ KINDS: list[dict[str, Any]] = [
     {"no_embed_class": True},
     {"reg_tokens": 2, "no_embed_class": True, "qk_norm": True},
 ]
-ENCODINGS = ("rope", "alibi", "t5", "kerple-log", "pope", "learned", "learned-1d", "learned-2d", "factorized", "sinusoidal-2d")
+ENCODINGS = (
+    "rope",
+    "alibi",
+    "t5",
+    "kerple-log",
+    "pope",
+    "learned",
+    "learned-1d",
+    "learned-2d",
+    "factorized",
+    "sinusoidal-2d",
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,5 +132,7 @@ def test_refusals(timm: Any, replace: Any) -> None:
     assert run(replace(parallel, "learned-2d"), torch.randn(1, 3, 16, 16)).isfinite().all()
     with pytest.raises(ArgumentError, match="causal window"):
         replace(tiny(timm), "rolling", window=3)
+    with pytest.raises(PositionError):
+        replace(tiny(timm), LearnedGridEmbedding((3, 3), 16))
     with pytest.raises(ArgumentError, match="dim"):
         replace(tiny(timm), LearnedGridEmbedding((4, 4), 12))

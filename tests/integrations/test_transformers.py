@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers", minversion="5")
 
-import replaced_models as made
 import transformers as hf
 
 import posembed
+import replaced_models as made
 from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableLayout
 from posembed.integrations.transformers import replace_positions
 from posembed.nn import ENCODINGS
@@ -112,7 +112,10 @@ def test_rows_below_the_projections_are_added_to_their_input() -> None:
     ring = posembed.RollingPositionalEmbedding(12, 16, ring=12)
     x, seen = torch.randn(1, 9, 16), {}
     attention = model.model.decoder.layers[0].self_attn
-    q, k = (getattr(attention, name)(x + ring.weight[:9]).unflatten(-1, (2, 8)).transpose(1, 2) for name in ("q_proj", "k_proj"))
+    q, k = (
+        getattr(attention, name)(x + ring.weight[:9]).unflatten(-1, (2, 8)).transpose(1, 2)
+        for name in ("q_proj", "k_proj")
+    )
     v = attention.v_proj(x).unflatten(-1, (2, 8)).transpose(1, 2)
     attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
     want = attention.out_proj(attended)
@@ -158,7 +161,9 @@ def test_packed_texts_are_read_as_if_alone() -> None:
     ids = made.inputs("gpt2", batch=1)["input_ids"]
     for encoding in ("rope", "t5", "rolling", "learned"):
         model = replaced("gpt2", encoding)
-        packed = outputs(model, input_ids=ids, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]), use_cache=False)
+        packed = outputs(
+            model, input_ids=ids, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]), use_cache=False
+        )
         assert torch.allclose(packed[:, 4:], outputs(model, input_ids=ids[:, 4:]), atol=1e-5), encoding
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
+import transformers
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -18,6 +19,9 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from posembed.errors import ArgumentError
 from posembed.integrations.forward_pass import ForwardPass, projection
+
+if int(transformers.__version__.partition(".")[0]) < 5:
+    raise ImportError(f"posembed.integrations needs transformers 5 or later; got {transformers.__version__}")
 
 NAME = "posembed"
 

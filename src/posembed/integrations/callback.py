@@ -19,7 +19,7 @@ FIGURE = "position_table.png"
 
 
 class TableCallback(TrainerCallback):
-    """Logs ``TableMonitor.state()`` to the trackers of a Trainer, each time that it logs, and draws a figure at the end.
+    """Logs ``TableMonitor.state()`` to a Trainer's trackers each time that it logs, and draws a figure at the end.
 
         trainer.add_callback(TableCallback(trainer))
 
@@ -72,21 +72,16 @@ class TableCallback(TrainerCallback):
         figure.savefig(path, dpi=120)
 
 
-def table_of(model: nn.Module) -> nn.Module | Tensor:
+def table_of(model: Any) -> nn.Module | Tensor:
     """Returns the encoding with a table that a model holds, or else the model's own position table."""
-    encodings = [
-        module for module in model.modules() if isinstance(module, PositionEncoding) and module.table() is not None
-    ]
-    if len(encodings) == 1:
-        return encodings[0]
-    keys: list[str] = []
+    encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
+    tables: list[nn.Module | Tensor] = [module for module in encodings if module.table() is not None]
     if not encodings and hasattr(model, "config"):
         config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
         found = find_tables(config, {key: tensor.detach() for key, tensor in model.state_dict().items()})
-        keys = [table.parameter or table.key for table in found.understood]
-    if len(keys) != 1:
+        tables = [model.get_parameter(table.parameter or table.key) for table in found.understood]
+    if len(tables) != 1:
         raise ArgumentError(
-            f"{type(model).__name__} has {len(encodings) or len(keys)} position tables, and a TableCallback watches "
-            "one: pass layer="
+            f"{type(model).__name__} has {len(tables)} position tables, and a TableCallback watches one: pass layer="
         )
-    return model.get_parameter(keys[0])
+    return tables[0]

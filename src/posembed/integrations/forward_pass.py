@@ -100,7 +100,6 @@ class ForwardPass(Positions):
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
 
-
     def __init__(
         self,
         encoding: PositionEncoding,
@@ -186,17 +185,16 @@ class ForwardPass(Positions):
         if given is None and causal and q_length > 1:
             columns = torch.arange(k_length, device=q.device)
             given = columns <= columns[k_length - q_length :, None]
-        if scores is None:
-            if given is None or given.dtype == torch.bool:
-                return near if given is None else given & near
-            return given.masked_fill(~near, torch.finfo(given.dtype).min)
-        scores = (scores if scores.dim() == 4 else scores.unsqueeze(0)).to(q.dtype)
+        if near is not None and (given is None or given.dtype == torch.bool):
+            given, near = near if given is None else given & near, None
+        if scores is not None:
+            scores = (scores if scores.dim() == 4 else scores.unsqueeze(0)).to(q.dtype)
         lowest = torch.finfo(q.dtype).min  # a row of -inf alone, as of padding, would become NaN
-        if near is not None:
-            scores = scores.masked_fill(~near, lowest)
-        if given is None:
-            return scores
-        return scores.masked_fill(~given, lowest) if given.dtype == torch.bool else scores + given
+        if scores is None or given is None:
+            both = given if scores is None else scores
+        else:
+            both = scores.masked_fill(~given, lowest) if given.dtype == torch.bool else scores + given
+        return both if both is None or near is None else both.masked_fill(~near, lowest)
 
     def _near(self, q_length: int, k_length: int, window: int | None) -> Tensor | None:
         """Returns which keys the windows leave to each query, (Lq, Lk) or (B, 1, Lq, Lk), or None for all."""

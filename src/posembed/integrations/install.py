@@ -7,16 +7,17 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
+from posembed._version import __version__
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.found import PositionTable
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, PositionedGPTNeoAttention
 from posembed.integrations.saved import described, encoding_for
-from posembed.integrations.slot import BaseHooks, ImageHooks, OldTable, PositionSlot
+from posembed.integrations.slot import NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
@@ -59,7 +60,7 @@ def install(
     undo.callback(_restore, owner, dict(owner._parameters), dict(owner._modules))
     if not is_embedding:
         delattr(owner, name)
-        setattr(owner, name, None)
+        setattr(owner, name, NO_ROWS)
     slot_name = name if is_embedding else f"{name}_{NAME}"
     setattr(owner, slot_name, slot)
     if found is None:
@@ -81,8 +82,8 @@ def require_reachable(model: Any) -> None:
         )
     if model.config.is_encoder_decoder or getattr(model.config, "add_cross_attention", False):
         raise ArgumentError(
-            f"{name} has cross-attention, whose queries and keys belong to two texts; replace_positions is for encoders "
-            "and decoders alone. Build the model from posembed.nn instead"
+            f"{name} has cross-attention, whose queries and keys belong to two texts; replace_positions is for an "
+            "encoder or a decoder alone. Build the model from posembed.nn instead"
         )
     own = any(isinstance(module, GPTNeoSelfAttention) for module in model.modules())
     if not own and not model._can_set_attn_implementation():
@@ -136,17 +137,18 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
     config = {**model.config.to_dict(), "architectures": [name]}
     # The values of a model that is still to be loaded do not exist; a table of zeros has the same layout.
     tensors = {
-        key: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape) if tensor.is_meta else tensor.detach()
+        key: torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape) if tensor.is_meta else tensor
         for key, tensor in model.state_dict().items()
     }
-    tables = find_tables(config, tensors).tables
+    with torch.device("cpu"):  # while transformers loads a model, the default is meta
+        tables = find_tables(config, tensors).tables
     if len(tables) != 1:
         listed = ", ".join(table.key for table in tables)
         reason = f"several position tables ({listed})" if tables else "no position table"
         other = "" if tables else "; positions that it computes otherwise (RoPE, relative biases) stay as they are"
         raise ArgumentError(
-            f"{name} has {reason}, and replace_positions replaces one{other}. Use a part of the model, such as its "
-            "vision_model, or another model"
+            f"{name} has {reason}, and replace_positions replaces one{other}. Choose another model, or load the "
+            "part that has the table alone"
         )
     table = tables[0]
     if not isinstance(table, PositionTable) or table.doubt or table.layout.tail:
@@ -218,8 +220,6 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
         model.set_attn_implementation(NAME)
     else:
         model.config._attn_implementation_internal = NAME
-    from posembed import __version__
-
     model.config.attn_implementation = REMEDY
     entry = {"version": __version__, "causal": slot.causal, "encoding": described(slot.encoding)}
     setattr(model.config, NAME, entry)
@@ -230,12 +230,11 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
         setattr(section, slot.old.field[-1], slot.length + slot.old.beyond)
 
 
-def _restore(
-    owner: nn.Module, parameters: dict[str, Tensor | None], modules: dict[str, nn.Module | None]
-) -> None:
+def _restore(owner: nn.Module, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
     """Gives a module its old parameters and modules, in their old order."""
     for name in parameters:
         owner.__dict__.pop(name, None)
-    for now, then in ((owner._parameters, parameters), (owner._modules, modules)):
+    kinds: list[tuple[Any, dict[str, Any]]] = [(owner._parameters, parameters), (owner._modules, modules)]
+    for now, then in kinds:
         now.clear()
         now.update(then)

@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.integrations.forward_pass import acts_on_queries
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import require_fitting
-from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for, split_name
+from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
 
 Description = dict[str, Any]
 

@@ -18,6 +18,8 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 
 ENDLESS = 2**40
 GAPS = "posembed_has_gaps"
+NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
+"""What stands for a table that was a parameter between passes: transformers initialises it when it loads a model."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,10 @@ class PositionSlot(nn.Module):
     @property
     def length(self) -> int | None:
         """The number of positions that the encoding has, or None if it has no end."""
-        ends = isinstance(self.encoding, LearnedPositionalEmbedding)
-        return self.encoding.max_len if ends and not isinstance(self.encoding, ExtendedPositionalEmbedding) else None
+        encoding: PositionEncoding = self.encoding
+        if isinstance(encoding, ExtendedPositionalEmbedding) or not isinstance(encoding, LearnedPositionalEmbedding):
+            return None
+        return encoding.max_len
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the rows of this pass, (1, L, D) or (B, L, D), whatever positions the model itself has counted."""
@@ -101,7 +105,9 @@ class BaseHooks:
 
     slot_path: str
 
-    def before(self, base: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[()], dict[str, Any]]:
+    def before(
+        self, base: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[()], dict[str, Any]]:
         parameters = inspect.signature(base.forward).parameters
         kwargs = dict(zip(parameters, args, strict=False)) | kwargs
         slot = base.get_submodule(self.slot_path)
@@ -131,13 +137,12 @@ class BaseHooks:
                 setattr(cache, GAPS, True)
 
 
-def _of_texts(
-    slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], shares: bool
-) -> ForwardPass | None:
-    ids, embeddings = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
-    if ids is None and embeddings is None:
+def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:
+    ids, x = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
+    if ids is not None:
+        x = ids.reshape(-1, ids.size(-1))
+    if x is None:
         return None
-    x = embeddings if ids is None else ids.reshape(-1, ids.size(-1))
     (batch, length), device = x.shape[:2], x.device
     cache, mask, position_ids = (kwargs.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
     earlier = 0 if cache is None else int(cache.get_seq_length())
@@ -187,7 +192,7 @@ class ImageHooks:
     def after(self, embeddings: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         embeddings.__dict__.pop("interpolate_pos_encoding", None)
         if self.attribute:
-            setattr(embeddings, self.attribute, None)
+            setattr(embeddings, self.attribute, NO_ROWS)
 
 
 def is_checkpointing(model: nn.Module) -> bool:

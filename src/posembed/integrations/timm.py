@@ -55,11 +55,11 @@ class ImagePositions(nn.Module):
 
 @dataclass(frozen=True)
 class _Around:
-    """The model around an attention module or a hook, which is not a child of theirs."""
+    """The VisionTransformer around an attention module or a hook, which is not a child of theirs."""
 
-    model: VisionTransformer
+    model: Any
 
-    def note_grid(self, patch_embed: nn.Module, args: tuple[Any, ...]) -> None:
+    def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
         height, width = args[0].shape[-2:]
         self.model.positions.grid_now = tuple(patch_embed.dynamic_feat_size((height, width)))
 
@@ -118,7 +118,9 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     name = type(model).__name__
     earlier = getattr(model, "positions", None)
     if not isinstance(model, VisionTransformer):
-        raise ArgumentError(f"expected timm's VisionTransformer, got {name}; other models of timm place positions otherwise")
+        raise ArgumentError(
+            f"expected timm's VisionTransformer, got {name}; other models of timm place positions otherwise"
+        )
     if model.pos_embed is None and not isinstance(earlier, ImagePositions):
         raise ArgumentError(f"this {name} has no position table (pos_embed): create it with pos_embed='learn'")
     if not isinstance(model.patch_embed, PatchEmbed) or model.patch_embed.grid_size is None:
@@ -143,10 +145,12 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
             f'({other}); choose an encoding that acts at the input, such as "learned-2d"'
         )
     like = next(model.parameters())
+    prefix = model.num_prefix_tokens
     positions = ImagePositions(
-        built.to(like.device, like.dtype), prefix=model.num_prefix_tokens, grid=tuple(grid),
-        prefix_has_rows=not model.no_embed_class,
-    )  # fmt: skip
+        built.to(like.device, like.dtype), prefix=prefix, grid=tuple(grid), prefix_has_rows=not model.no_embed_class
+    )
+    # Raises here, not in the first forward pass, for a table of another size.
+    image_pass(built, 1, prefix, tuple(grid), like.device, shares=False).rows_at_input(model.embed_dim, like.dtype)
     model.pos_embed = None
     model.positions = positions.train(model.training)
     around = _Around(model)
@@ -154,6 +158,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
         model.patch_embed.register_forward_pre_hook(around.note_grid)
         model.patch_drop.register_forward_pre_hook(around.add_rows)
     for module in standard:
+        assert module is not None
         module.__class__ = PositionedAttention if acts_in_attention(built) else Attention
         module.around = around
     return model

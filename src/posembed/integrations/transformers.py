@@ -25,7 +25,8 @@ from posembed.integrations.saved import rebuilt
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 
-OF_THE_HUB = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download", "trust_remote_code")
+FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download", "dtype")
+"""Arguments that finding the config uses up, and the weights need too."""
 
 
 def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, **sizes: Any) -> PreTrainedModel:
@@ -85,7 +86,8 @@ def from_pretrained(
         ArgumentError: a folder of another kind, or an encoding that must be given.
         CheckpointError: files without all values of the encoding.
     """
-    config = AutoConfig.from_pretrained(folder, **{name: kwargs[name] for name in OF_THE_HUB if name in kwargs})
+    config, others = AutoConfig.from_pretrained(folder, return_unused_kwargs=True, **kwargs)
+    others |= {name: kwargs[name] for name in FOR_BOTH if name in kwargs}
     saved = getattr(config, NAME, None)
     if not isinstance(saved, dict):
         raise ArgumentError(
@@ -94,7 +96,7 @@ def from_pretrained(
         )
     if encoding is None and saved["encoding"] is None:
         raise ArgumentError(f"{folder}: its encoding is not one of posembed's; pass encoding=, built as the saved one")
-    chosen = rebuilt(saved["encoding"]) if encoding is None else encoding
+    chosen, causal = rebuilt(saved["encoding"]) if encoding is None else encoding, saved["causal"]
     kind = getattr(transformers, config.architectures[0]) if model_class is None else model_class
     delattr(config, NAME)
     config._attn_implementation = None
@@ -104,10 +106,10 @@ def from_pretrained(
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
-            install(self, chosen, {}, ExitStack(), causal=saved["causal"])
+            install(self, chosen, {}, ExitStack(), causal=causal)
 
     Loading.__name__, Loading.__module__ = kind.__name__, kind.__module__
-    model, report = Loading.from_pretrained(folder, config=config, output_loading_info=True, **kwargs)
+    model, report = Loading.from_pretrained(folder, config=config, output_loading_info=True, **others)
     model.__class__ = kind
     path, slot = find_slot(model) or ("", None)
     unread = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}

@@ -45,10 +45,12 @@ class TableMonitor:
         return table_rows(table).detach().to("cpu", torch.float64, copy=True)
 
     def unchanged(self) -> Tensor:
-        """Returns which rows no step has changed, boolean (N,). Weight decay alone, which shrinks a row, is no change."""
+        """Returns which rows no step has changed, boolean (N,). Weight decay alone, which shrinks a row, is none."""
         rows = self.rows()
         if rows.shape != self.initial.shape:
-            raise ArgumentError(f"the table was {tuple(self.initial.shape)} and is now {tuple(rows.shape)}: watch it anew")
+            raise ArgumentError(
+                f"the table was {tuple(self.initial.shape)} and is now {tuple(rows.shape)}: watch it anew"
+            )
         now, then = (F.normalize(x, dim=1, eps=torch.finfo(x.dtype).tiny) for x in (rows, self.initial))
         return (rows == self.initial).all(dim=1) | (1 - (now * then).sum(dim=1) <= SAME_DIRECTION)
 
