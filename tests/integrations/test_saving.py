@@ -17,7 +17,7 @@ import transformers as hf
 import posembed
 import replaced_models as made
 from posembed import ArgumentError, CheckpointError, LearnedPositionalEmbedding, RotaryEmbedding, YarnScaling
-from posembed.integrations.saved import described, rebuilt
+from posembed.integrations.saved import described, encoding_for, rebuilt
 from posembed.integrations.transformers import from_pretrained, replace_positions
 from posembed.nn import ENCODINGS, Sizes, encoding_by_name
 
@@ -123,6 +123,13 @@ def test_every_encoding_is_described(name: str) -> None:
     again = rebuilt(json.loads(json.dumps(described(encoding))))
     assert repr(again) == repr(encoding)
     assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in encoding.state_dict().items()}
+
+
+def test_a_model_without_one_number_of_heads_takes_encodings_at_the_input() -> None:
+    sizes = {"dim": 16, "heads": None, "max_len": 8, "causal": False}
+    assert encoding_for("learned", sizes, table_width=16).table().shape == (8, 16)  # type: ignore[union-attr]
+    with pytest.raises(ArgumentError, match="heads"):
+        encoding_for("alibi", sizes, table_width=16)
 
 
 def test_what_cannot_be_described_is_none() -> None:

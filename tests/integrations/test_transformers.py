@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import math
 from typing import Any
 
@@ -129,19 +130,17 @@ def test_rows_below_the_projections_are_added_to_their_input() -> None:
 # --- where the tokens are -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", [*made.DECODERS, *made.ENCODERS])
-def test_padding_changes_nothing(name: str, side: str) -> None:
-    model, ids = made.tiny(name), made.inputs(name)["input_ids"]
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", *made.ENCODERS])
+def test_padding_changes_nothing(name: str) -> None:
+    model, ids = made.tiny(name), made.inputs(name, batch=3)["input_ids"]
+    ids[1, :3] = ids[2, 6:] = 0
+    mask = (ids != 0).long()
     for encoding in CAUSAL if name in made.DECODERS else BIDIRECTIONAL:
         replace_positions(model, encoding, **SIZES.get(encoding, {}))
-        want = outputs(model, input_ids=ids[1:, :6])
-        padding, short = ids.new_zeros(1, 3), ids[1:, :6]
-        row = torch.cat((padding, short) if side == "left" else (short, padding), dim=1)
-        mask = torch.ones_like(ids)
-        mask[1] = (row[0] != 0).long()
-        got = outputs(model, input_ids=torch.cat((ids[:1], row)), attention_mask=mask)
-        assert torch.allclose(got[1:, 3:] if side == "left" else got[1:, :6], want, atol=3e-5), encoding
+        got = outputs(model, input_ids=ids, attention_mask=mask)
+        for row, text in enumerate((slice(None), slice(3, None), slice(6))):
+            want = outputs(model, input_ids=ids[row : row + 1, text])
+            assert torch.allclose(got[row : row + 1, text], want, atol=3e-5), (encoding, row)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "roberta", "electra", "distilbert"])
@@ -201,8 +200,11 @@ def generated(model: nn.Module, ids: Tensor, mask: Tensor | None = None, **optio
     return model.generate(ids, attention_mask=mask, **options)
 
 
-@pytest.mark.parametrize("encoding", CAUSAL)
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt"])
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [*(("gpt2", each) for each in CAUSAL)]
+    + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling", "near-far")],
+)
 def test_generate_with_left_padding_a_cache_and_beams(name: str, encoding: str) -> None:
     model = replaced(name, encoding)
     ids = made.inputs(name)["input_ids"]
@@ -215,6 +217,22 @@ def test_generate_with_left_padding_a_cache_and_beams(name: str, encoding: str) 
         if encoding not in BY_LENGTH:
             assert torch.equal(both, generated(model, ids, mask, use_cache=False, **options))
     assert torch.equal(generated(model, ids, mask), generated(model, ids, mask, cache_implementation="static"))
+
+
+@pytest.mark.parametrize("encoding", ["rope", "t5", "rolling", "learned"])
+def test_other_ways_to_generate(encoding: str) -> None:
+    model, ids = replaced("gpt2", encoding), made.inputs("gpt2")["input_ids"]
+    ids[1, :3] = 0
+    mask = (ids != 0).long()
+    want = generated(model, ids, mask)
+    assert torch.equal(generated(model, ids, mask, prefill_chunk_size=4), want)
+    assert torch.equal(generated(model, ids[:1], prompt_lookup_num_tokens=2), want[:1])
+    torch.save(model, file := io.BytesIO())
+    file.seek(0)
+    assert torch.equal(generated(torch.load(file, weights_only=False), ids, mask), want)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert outputs(model, input_ids=ids, attention_mask=mask).isfinite().all()
+    assert outputs(model.to(torch.bfloat16), input_ids=ids, attention_mask=mask).dtype == torch.bfloat16
 
 
 def test_generate_follows_the_whole_text() -> None:
@@ -240,7 +258,9 @@ def test_a_cache_does_not_continue_positions_with_gaps() -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "vit"])
 @pytest.mark.parametrize("encoding", ["rope", "t5", "kerple-log", "fire", "learned-averaged", "rolling", "learned"])
-def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: str) -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: str, reentrant: bool) -> None:
     causal = name in made.DECODERS
     if not causal and (encoding == "rolling" or encoding not in BIDIRECTIONAL):
         pytest.skip("for decoders")
@@ -250,7 +270,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: st
     off |= {"dropout": 0.0, "attention_dropout": 0.0} if name == "opt" else {}
     plain = replaced(name, encoding, **off).train()
     again = copy.deepcopy(plain)
-    again.activation_checkpointing_enable()
+    again.activation_checkpointing_enable({"use_reentrant": reentrant})
     for model in (plain, again):
         torch.manual_seed(3)
         loss = torch.zeros(())

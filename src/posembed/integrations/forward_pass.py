@@ -52,16 +52,17 @@ def place(
 ) -> Placed:
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
-    Positions that only count the tokens become None, so that a batch shares one bias. The tokens in a cache precede
-    the new ones without gaps.
+    Positions that only count the tokens become None, so that a batch shares one bias; a compiled program does not look.
+    The tokens in a cache precede the new ones without gaps.
 
     Raises:
         ArgumentError: position ids with gaps after the tokens of a cache.
     """
+    looks = not torch.compiler.is_compiling()
     if mask is not None:
         mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
         mask = mask[:, : earlier + length]
-        mask = None if bool(mask.all()) else mask
+        mask = None if looks and bool(mask.all()) else mask
     ranks = consecutive(earlier + length, device=device)
     if mask is not None:
         ranks = torch.where(mask, mask.cumsum(-1) - 1, 0)
@@ -73,8 +74,8 @@ def place(
             new = mask[:, earlier:]
             differences = torch.where(new, differences, differences.masked_fill(~new, -1).amax(-1, keepdim=True))
         shift = differences[:, -1:]
-        has_gaps = bool((differences != shift).any())
-        if not has_gaps and not bool(shift.any()):
+        has_gaps = looks and bool((differences != shift).any())
+        if looks and not has_gaps and not bool(shift.any()):
             position_ids, shift = None, shift[0]
     if not earlier:
         return Placed(position_ids, mask, None, has_gaps)
@@ -198,7 +199,8 @@ class ForwardPass(Positions):
 
     def _near(self, q_length: int, k_length: int, window: int | None) -> Tensor | None:
         """Returns which keys the windows leave to each query, (Lq, Lk) or (B, 1, Lq, Lk), or None for all."""
-        window = min((size for size in (window, self.encoding.window) if size is not None), default=k_length)
+        sizes = [size for size in (window, self.encoding.window) if size is not None]
+        window = min([k_length, *sizes])
         if window >= k_length:
             return None
         ranks = self._ranks()

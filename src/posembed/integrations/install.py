@@ -48,7 +48,7 @@ def install(
         path, old = _old_table(model)
     assert causal is not None
     base = _base_around(model, path)
-    like = next(base.parameters()) if found is not None else model.get_parameter(path)
+    like = next(parameter for parameter in base.parameters() if parameter.is_floating_point())
     is_embedding = found is not None or path.endswith(".weight")
     given = _sizes(base, old, causal) | sizes
     built = encoding_for(encoding, given, table_width=old.width)
