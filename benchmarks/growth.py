@@ -25,7 +25,7 @@ from posembed.lab.cost.settings import CostSettings
 from posembed.lab.cost.turns import fit_exponent, take_turns
 from posembed.lab.encodings import names_for
 from posembed.layers.base import PositionEncoding
-from posembed.report.questions.cost_words import in_bytes, milliseconds
+from posembed.report.questions.cost_tables import in_bytes, milliseconds
 
 LENGTH = 512
 ROUNDS = 7

@@ -35,7 +35,8 @@ from posembed.lab.model.decoder import Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention
-from posembed.report.questions.cost_words import between, milliseconds, percent, quoted_share
+from posembed.report.questions.cost_tables import milliseconds, percent, quoted_share
+from posembed.report.words import measured
 from posembed.statistics import Estimate, estimate_median
 
 OURS = ("learned", "sinusoidal", "rope", "alibi", "rolling")
@@ -142,8 +143,7 @@ def rows_of(times: dict[tuple[str, str], Estimate], cells: Callable[[tuple[str, 
 
 
 def described(value: Estimate) -> str:
-    interval = between(value)
-    return f"{percent(value.value)}{f' ({interval})' if interval else ''}"
+    return measured(value, percent)
 
 
 def added(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:

@@ -27,7 +27,7 @@ from posembed.checkpoints.resize import resize_checkpoint
 from posembed.cli.console import Bar
 from posembed.evaluation.api import evaluate_checkpoints
 from posembed.evaluation.results import Evaluation
-from posembed.report.evaluation.tables import answer, legend, tables
+from posembed.report.evaluation import answer, legend, tables
 from posembed.report.page import Table
 from posembed.tables.resize_text import TEXT_METHODS
 

@@ -148,7 +148,7 @@ def tune_and_compare(
 
 
 def main() -> None:
-    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.evaluation import paragraphs, tables
     from posembed.report.terminal import as_text
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

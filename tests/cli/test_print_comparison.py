@@ -38,7 +38,7 @@ def test_table_answer_and_notes_in_this_order(printed) -> None:
     order = [
         "no position past 64",
         "The lowest perplexity at 512",
-        "Below each mean",
+        "below each mean",
         "holds: past 64",
         "reaches back: ",
     ]
@@ -60,7 +60,7 @@ def test_what_failed_is_the_last_row_and_the_answer_gives_the_reason(printed) ->
     assert f"(seed 0: {FAILURE})" in " ".join(lines)
     failed = init_run("normal-0.5", 0, failure="the loss was nan at step 3 of 600")
     text = " ".join(printed([*init_runs_of({"zero": 1.4}), failed]))
-    assert "Training with normal-0.5 failed (seed 0: the loss was nan" in text
+    assert "normal-0.5 1 of 1 (seed 0: the loss was nan" in text
 
 
 def test_a_name_is_printed_as_it_is(printed) -> None:

@@ -6,6 +6,7 @@ from made_up_inits import save_inits, typical
 from made_up_problems import runs as problem_runs
 from made_up_problems import save_problems
 from made_up_runs import runs, save
+from posembed.lab.questions import QUESTIONS
 
 
 def test_report_says_where_the_page_is(posembed, tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_every_kind_of_folder_has_its_page(posembed, tmp_path: Path) -> None:
     assert "minus that of zero" in (inits / "report.html").read_text(encoding="utf-8")
     problems = save_problems(tmp_path / "addition", problem_runs(1)).path
     assert posembed("report", problems).code == 0
-    assert "solves addition past 10 digits" in (problems / "report.html").read_text(encoding="utf-8")
+    assert QUESTIONS["addition"].asks in (problems / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_cannot_be_reported_is_one_line(posembed, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from made_up_classes import finished
 from posembed.lab.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
 from posembed.lab.questions.text import DEFAULTS, TextSpec
-from posembed.report.questions.accuracy import accuracy, compared
+from posembed.report.questions.accuracy import compared
+from posembed.report.words import interval, percent
 from posembed.statistics import estimate
 
 
@@ -25,11 +26,13 @@ def test_a_few_documents_that_agree_are_not_significant(documents: int, examples
     found = accuracy_difference(of(all_right, seeds), of(none_right, seeds), lambda correct: correct)
     assert found is not None
     assert found.significant == (documents >= FEWEST_ALIKE)
-    assert ("unknown over documents" in compared("a", found, "b", "documents")) == (documents < FEWEST_ALIKE)
+    (sentence,) = compared({"a": found}, "b", "documents")
+    assert ("unknown over documents" in sentence) == (documents < FEWEST_ALIKE)
+    assert ("better than b" in sentence) == (documents >= FEWEST_ALIKE)
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=5))
 def test_the_interval_of_a_share_is_of_a_share(values: list[float]) -> None:
-    ends = accuracy(estimate(values)).partition("(")[2].rstrip(")").replace("\N{EN DASH}", " to ").split(" to ")
+    ends = interval(estimate(values), percent).split("\N{EN DASH}")
     assert all(0 <= float(end) <= 100 for end in ends)

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from made_up_runs import run, runs, save
 from posembed.lab.runs.snapshots import snapshot_steps
+from posembed.report import learned
 from posembed.report.drawing import svg_for_page
-from posembed.report.learned import along_training, attention_by_distance
-from posembed.report.learned import tables as learned_tables
 
 
 def texts(figure: Figure) -> list[str]:
@@ -32,7 +31,7 @@ def tables(*, moving: int, steps: int = 600) -> dict[int, Tensor]:
 
 @pytest.mark.parametrize("steps", [[0, 1], [0, 1, 2], [0, 1, 2, 3, 5], [0, *snapshot_steps(600), 600]])
 def test_frames_are_the_first_the_last_and_some_between(steps: list[int]) -> None:
-    chosen = along_training.frames(steps)
+    chosen = learned.frames(steps)
     assert chosen == sorted(set(chosen))
     assert (chosen[0], chosen[-1]) == (0, steps[-1])
     assert len(chosen) <= 6
@@ -41,37 +40,36 @@ def test_frames_are_the_first_the_last_and_some_between(steps: list[int]) -> Non
 
 
 def test_a_table_along_its_training() -> None:
-    words = texts(along_training.table_along_figure(tables(moving=12)))
-    assert {"at the start", "after 600 steps", "norm of each row", "variance by direction"} <= set(words)
-    assert texts(along_training.table_along_figure({0: torch.zeros(4, 6), 1: torch.ones(4, 6)}))
-    assert along_training.when(1) == "after 1 step"
+    words = texts(learned.table_along_figure(tables(moving=12)))
+    assert {"step 0", "step 600", "norm of each row", "variance by direction"} <= set(words)
+    assert texts(learned.table_along_figure({0: torch.zeros(4, 6), 1: torch.ones(4, 6)}))
 
 
 def test_the_numbers_along_the_training_with_a_line_a_table() -> None:
-    words = texts(along_training.measures_along_figure({"a": tables(moving=12), "b": tables(moving=12)}))
-    assert words.count("a") == words.count("b") == len(along_training.MEASURES) + 1  # rows are changed one by one
+    words = texts(learned.measures_along_figure({"a": tables(moving=12), "b": tables(moving=12)}))
+    assert words.count("a") == words.count("b") == len(learned.MEASURES)
     zeros = {0: torch.zeros(4, 6), 1: torch.randn(4, 6), 3: torch.randn(4, 6)}
     large = {step: 100 * torch.randn(4, 6) for step in (0, 1, 3)}
-    words = texts(along_training.measures_along_figure({"zero": zeros, "large": large}))
-    assert words.count("zero") == len(along_training.MEASURES)
-    assert texts(along_training.measures_along_figure({"alone": large})).count("alone") == 0
+    words = texts(learned.measures_along_figure({"zero": zeros, "large": large}))
+    assert words.count("zero") == len(learned.MEASURES)
+    assert texts(learned.measures_along_figure({"alone": large})).count("alone") == 0
 
 
 def test_rows_that_were_never_trained_are_named() -> None:
-    assert along_training.untrained_rows(tables(moving=12), 600) == []
-    assert along_training.untrained_rows(tables(moving=9), 600) == [9, 10, 11]
-    assert along_training.untrained_rows(tables(moving=9), 1) == list(range(1, 12))
-    assert learned_tables.which_were_trained(tables(moving=12)) == "Every row was trained."
-    said = learned_tables.which_were_trained(tables(moving=9))
-    assert "3 of 12 rows were never trained" in said
+    assert learned.untrained_rows(tables(moving=12), 600) == []
+    assert learned.untrained_rows(tables(moving=9), 600) == [9, 10, 11]
+    assert learned.untrained_rows(tables(moving=9), 1) == list(range(1, 12))
+    assert learned.which_were_trained(tables(moving=12)) == "Training left 0 of 12 rows at their initial values."
+    said = learned.which_were_trained(tables(moving=9))
+    assert "3 of 12 rows" in said
     assert "(row 9, 10, 11)" in said
-    assert "1 of 12 rows was never trained" in learned_tables.which_were_trained(tables(moving=11))
-    assert "0, 1, 2, 3, 4 and others" in learned_tables.which_were_trained(tables(moving=0))
+    assert "1 of 12 rows at their initial values (row 11)" in learned.which_were_trained(tables(moving=11))
+    assert "0, 1, 2, 3, 4 and others" in learned.which_were_trained(tables(moving=0))
 
 
 def test_starts_side_by_side() -> None:
     one = torch.zeros(4, 4), torch.randn(4, 4)
-    words = texts(along_training.starts_figure({"zero": one, "xavier": one, "normal-0.02": one}))
+    words = texts(learned.starts_figure({"zero": one, "xavier": one, "normal-0.02": one}))
     assert words.count("before") == words.count("after") == 3
     assert {"zero", "xavier", "normal-0.02"} <= set(words)
 
@@ -79,22 +77,22 @@ def test_starts_side_by_side() -> None:
 def test_pictures_of_a_folder(tmp_path: Path) -> None:
     results = [run("learned", failure="the loss was nan at step 9 of 700"), *runs(2, ("rolling", "rope"))]
     folder = save(tmp_path, results)
-    titles = [picture.title for picture in learned_tables.table_pictures(folder, results)]
+    titles = [picture.title for picture in learned.table_pictures(folder, results)]
     assert titles == [
         "rolling, seed 0: 16 rows of 96",
         "rolling, during training",
         "The tables in numbers, during training",
     ]
-    looking = attention_by_distance.attention_pictures(folder, results)
+    looking = learned.attention_pictures(folder, results)
     assert [picture.title for picture in looking] == ["rolling, seed 0", "rope, seed 0"]
     folder.attention(results[1].spec).unlink()
-    titles = [picture.title for picture in attention_by_distance.attention_pictures(folder, results)]
+    titles = [picture.title for picture in learned.attention_pictures(folder, results)]
     assert titles == ["rope, seed 0", "rolling, seed 1"]
 
 
 @pytest.mark.parametrize(("layers", "length", "window"), [(1, 1, None), (4, 2, None), (5, 300, None), (2, 64, 16)])
 def test_where_the_heads_look(layers: int, length: int, window: int | None) -> None:
-    words = texts(attention_by_distance.attention_figure(torch.rand(layers, 3, length), window=window))
+    words = texts(learned.attention_figure(torch.rand(layers, 3, length), window=window))
     assert [word for word in words if word.startswith("layer")] == [f"layer {n + 1}" for n in range(layers)]
     assert ("64" in words) == (length == 300)  # a window of 16 ends before
     assert "tokens back (log scale)" in words
@@ -104,8 +102,8 @@ def test_the_sharpest_head() -> None:
     weights = torch.zeros(2, 3, 5)
     weights[:, :, 0] = 0.9
     weights[1, 2, 1] = 0.62
-    said = attention_by_distance.sharpest(weights)
-    assert said == "The sharpest is head 3 of layer 2: 62% of its attention is on the token before."
+    said = learned.sharpest(weights)
+    assert said == "The sharpest is head 3 of layer 2: 62% of its attention is on the token 1 back."
     weights[0, 1, 4] = 0.7
-    assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in attention_by_distance.sharpest(weights)
-    assert attention_by_distance.sharpest(torch.ones(1, 1, 1)) == ""
+    assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in learned.sharpest(weights)
+    assert learned.sharpest(torch.ones(1, 1, 1)) == ""

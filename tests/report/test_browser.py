@@ -20,8 +20,8 @@ from transformers import ViTConfig, ViTModel
 from made_up_runs import run, runs, save
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.evaluation.results import Evaluation, Row
-from posembed.report.checkpoint.report import write_checkpoint_page
-from posembed.report.evaluation.report import write_evaluation_page
+from posembed.report.checkpoint import write_checkpoint_page
+from posembed.report.evaluation import write_evaluation_page
 from posembed.report.questions import write_report
 from report.golden import FOLDERS
 from tiny_models import TEXT, saved, tiny_model

@@ -10,7 +10,8 @@ import torch
 from minilm import minilm_positions
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
-from posembed.report.checkpoint.pictures import (
+from posembed.report.checkpoint import answer, render, shown_name, write_checkpoint_page
+from posembed.report.checkpoint_pictures import (
     along_figure,
     components_figure,
     fourier_figure,
@@ -19,7 +20,6 @@ from posembed.report.checkpoint.pictures import (
     thinned,
     wave_length,
 )
-from posembed.report.checkpoint.report import answer, render, shown_name, write_checkpoint_page
 from posembed.tables.fill import sinusoidal_table
 from posembed.tables.spectrum import fourier_power, table_spectrum
 from tiny_models import TEXT, saved, tiny_model

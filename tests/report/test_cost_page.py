@@ -16,9 +16,9 @@ from posembed.lab.cost.settings import CostSettings
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
 from posembed.report.questions import write_report
-from posembed.report.questions.cost import render
-from posembed.report.questions.cost_tables import cost_tables
-from posembed.report.questions.cost_words import MINUS, answer, between, in_bytes, milliseconds, percent
+from posembed.report.questions.cost import PAGE
+from posembed.report.questions.cost_tables import cost_tables, in_bytes, milliseconds, percent
+from posembed.report.words import MINUS, interval
 from posembed.statistics import estimate_median
 
 LENGTHS = (512, 1024, 2048, 4096)
@@ -72,34 +72,34 @@ RESULT = made_up(
 
 
 def test_the_answer_is_made_from_the_numbers() -> None:
-    time, inside, parameters, growth = answer(RESULT)
-    assert "learned takes less than 1% of its time; alibi 1.5%, rope 2.6% and rolling 4.0%." in time
+    time, inside, parameters, growth = PAGE.answer(RESULT)
+    assert ".65% with learned, 1.5% with alibi, 2.6% with rope and 4.0% with rolling." in time
     assert "none" not in time
-    assert "rope adds 3.0%; alibi adds 30%, because a bias (H, L, L) replaces the causal mask" in inside
-    assert "rolling saves 12%, by a window" in inside
-    assert "the overhead of learned is not significant" in inside
+    assert "adds 3.0% with rope and 30% with alibi;" in inside
+    assert f"{MINUS}12% with rolling;" in inside
+    assert "not significant: 0% with learned." in inside
     assert "512 x 768 has 393,216 parameters: 1.0% of the embeddings with 50,257 tokens" in parameters
-    assert "rolling has 24,576. 2 of 4 encodings have none." in parameters
-    assert "Up to 4,096 tokens, the time of learned, rope and rolling grows as length to the power 1.0" in growth
-    assert "alibi grows as length to the power 2.0; the next doubling after 4,096 tokens was not tried" in growth
+    assert "0 with alibi, 0 with rope and 24,576 with rolling." in parameters
+    assert "1.0 with learned, 1.0 with rope, 1.0 with rolling and 2.0 with alibi" in growth
+    assert "tokens: 4,096 with alibi." in growth
 
 
 def test_many_encodings_are_not_listed_twice() -> None:
     many = [row(f"rope-{n}", 0.02 + 0.01 * n, 0.05, Writes(0, 8, 0), parameters=n) for n in range(1, 7)]
-    time, inside, parameters, growth = answer(made_up(RESULT.rows[0], *many))
-    assert "learned takes less than 1% of its time; the others from 3.0% (rope-1) to 8.0% (rope-6)." in time
-    assert inside.endswith("add 5.0%; the overhead of learned is not significant.")
-    assert "have at most 6." in parameters
-    assert "the time of 7 encodings grows" in growth
+    time, inside, parameters, growth = PAGE.answer(made_up(RESULT.rows[0], *many))
+    assert "from .65% with learned to 8.0% with rope-6." in time
+    assert "from 5.0% with rope-1 to 5.0% with rope-6; " in inside
+    assert "from 1 with rope-1 to 6 with rope-6." in parameters
+    assert "from 1.0 with learned to 1.0 with rope-6." in growth
 
 
 def test_dear_encodings_are_said_to_be_dear() -> None:
-    text = answer(made_up(row("alibi", 1.7, 0.2, Writes(0, 0, 8))))[0]
-    assert "even the cheapest takes more time: alibi 170%." in text
+    text = PAGE.answer(made_up(row("alibi", 1.7, 0.2, Writes(0, 0, 8))))[0]
+    assert "170% with alibi." in text
 
 
 def test_nothing_but_none_leaves_the_table() -> None:
-    (parameters,) = answer(made_up(row("none", 0.0, 0.0, Writes(0, 0, 0))))
+    (parameters,) = PAGE.answer(made_up(row("none", 0.0, 0.0, Writes(0, 0, 0))))
     assert parameters.startswith("A learned table of 512 x 768")
 
 
@@ -120,9 +120,9 @@ def test_percent(value: float, text: str) -> None:
 
 
 def test_other_words() -> None:
-    assert between(estimate_median([0.01] * 7)) == "1.0\N{EN DASH}1.0%"
-    assert between(estimate_median([-0.01, *[0.01] * 5])) == f"{MINUS}1.0% to 1.0%"
-    assert between(estimate_median([0.01])) == ""
+    assert interval(estimate_median([0.01] * 7), percent) == "1.0%\N{EN DASH}1.0%"
+    assert interval(estimate_median([-0.01, *[0.01] * 5]), percent) == f"{MINUS}1.0% to 1.0%"
+    assert interval(estimate_median([0.01]), percent) == ""
     assert [milliseconds(s) for s in (1e-5, 0.0123, 0.123)] == ["0.010", "12.30", "123"]
     assert [in_bytes(n) for n in (12, 1536, 3 * 2**20, 5 * 2**30)] == ["12 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
 
@@ -147,18 +147,18 @@ def test_what_was_not_tried_is_said() -> None:
 
 
 def test_the_page_is_whole_escaped_and_the_same_each_time() -> None:
-    page = render(RESULT)
-    assert page == render(RESULT)
-    assert "A &lt;Processor&gt;, 1 thread," in page
+    page = PAGE.render(RESULT)
+    assert page == PAGE.render(RESULT)
+    assert "A &lt;Processor&gt; (threads: 1)," in page
     assert page.count("<figure>") == page.count("<svg ") == 2
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
-    assert page.index("learned takes less than 1%") < page.index("<svg ") < page.index("<table>")
+    assert page.index(".65% with learned") < page.index("<svg ") < page.index("<table>")
 
 
 def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     assert write_report(tmp_path) == tmp_path / "report.html"
-    assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == render(RESULT)
+    assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == PAGE.render(RESULT)
     with pytest.raises(ArgumentError, match="name another file with --out"):
         write_report(tmp_path, tmp_path)
 

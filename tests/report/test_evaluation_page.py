@@ -9,8 +9,16 @@ import pytest
 
 from posembed.evaluation.measures import MEASURES
 from posembed.evaluation.results import Evaluation, Row
-from posembed.report.evaluation.report import length_figure, render, write_evaluation_page
-from posembed.report.evaluation.tables import answer, legend, paragraphs, span, tables
+from posembed.report.evaluation import (
+    answer,
+    legend,
+    length_figure,
+    paragraphs,
+    render,
+    span,
+    tables,
+    write_evaluation_page,
+)
 from posembed.report.terminal import as_text
 from posembed.statistics import estimate
 
@@ -37,14 +45,14 @@ def evaluation(measure: str = "recall at 1") -> Evaluation:
 def test_the_answer_names_the_best_and_what_is_significant() -> None:
     text = " ".join(answer(evaluation()))
     assert text.startswith(
-        "At 128 tokens, tile has the best recall at 1 of 0.750 (95% interval 0.363\N{EN DASH}1.000, 8 texts)."
+        "At 128 tokens, tile has the best recall at 1: 0.750 (8 texts; 95% interval 0.363\N{EN DASH}1.000)."
     )
-    assert "“old, chunked at 64” has the same value" in text
+    assert "Equal, for every text, to “old, chunked at 64” with 0.750: tile" in text
     assert "Significantly worse than tile: mean." in text
     lower = " ".join(answer(evaluation("perplexity")))
     assert "mean has the best perplexity" in lower
-    assert "significantly better than “old, chunked at 64”" in lower
-    assert " times, paired " in lower
+    assert "Significantly better than “old, chunked at 64”" in lower
+    assert " times (paired " in lower
 
 
 def test_tables_compare_at_each_length_and_name_the_difference_at_the_longest() -> None:

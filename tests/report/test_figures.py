@@ -14,11 +14,11 @@ from made_up_runs import run, runs
 from posembed.lab.curves import smoothed
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
+from posembed.report.charts import Line, line_chart
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
 from posembed.report.evidence import training_figure
-from posembed.report.learned.pictures import norms, table_figure
-from posembed.report.line_chart import Line, line_chart
-from posembed.report.questions.lengths import PAGE, caption, heights
+from posembed.report.learned import norms, table_figure
+from posembed.report.questions.lengths import PAGE, heights
 from posembed.statistics import Estimate
 
 FLAT = (4.0, 4.0, 4.0, 4.0)
@@ -61,7 +61,8 @@ def test_the_axis_ends_where_those_that_hold_stay_apart(last: float) -> None:
     lines = [Line(row.name, row.same_tokens) for row in summary(*results).rows]
     low, high = heights(lines)
     assert 1.3 <= high / low < 5
-    assert (f"axis ends at {high:g};" in caption(summary(*results), lines)) == (last != 4.0)
+    (figure,) = PAGE.figures(summary(*results))
+    assert f"axis ends at {high:.3g};" in figure.caption
     words = length_words(*results)
     assert any(word.startswith("rope") for word in words)
     assert ("↑" in " ".join(words)) == (last != 4.0)
@@ -88,7 +89,7 @@ def test_a_note_on_who_ends_stands_clear_of_every_line(height: float) -> None:
         Line("ends", estimates(1.0, 0.9), end=10),
     ]
     names = [line.name for line in lines]
-    figure = line_chart(lines, names=names, title="", below="", ticks=[5, 10, 20, 40], trained=10, shade_trained=True)
+    figure = line_chart(lines, names=names, title="", below="", ticks=[5, 10, 20, 40], trained=10)
     (axes,) = figure.axes
     (note,) = [text for text in axes.texts if text.get_text().startswith("✕")]
     figure.canvas.draw()

@@ -15,9 +15,8 @@ from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.inits import InitReading, InitSummary
 from posembed.lab.runs.snapshots import save_attention
 from posembed.report.questions import write_report
-from posembed.report.questions.inits import PAGE
-from posembed.report.questions.inits_published import PUBLISHED, disagreements, published_table
-from posembed.report.questions.inits_words import answer, best_first, outcome
+from posembed.report.questions.inits import PAGE, PUBLISHED, best_first, disagreements, outcome, published_table
+from posembed.report.words import LEADS
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 600; try a lower learning rate"
@@ -44,34 +43,33 @@ def text_of(path: Path) -> str:
 def test_outcomes_follow_the_interval() -> None:
     assert outcome(None) == outcome(Estimate(0.1, None, None, (0.1,))) == "unknown"
     assert outcome(Estimate(0.1, -0.1, 0.3, (0.0, 0.2))) == "not significant"
-    assert outcome(Estimate(0.1, 0.05, 0.15, (0.1, 0.1))) == "higher"
-    assert outcome(Estimate(0.9, 0.8, 0.95, (0.9, 0.9)), same=1.0) == "lower"
+    assert outcome(Estimate(0.1, 0.05, 0.15, (0.1, 0.1))) == "worse"
+    assert outcome(Estimate(0.9, 0.8, 0.95, (0.9, 0.9)), same=1.0) == "better"
 
 
 def test_the_answer_groups_the_tables_by_outcome() -> None:
-    losses, steps, rows = answer(summary_of(typical(3)))
-    lower, higher, neither = losses.split("Compared with normal-0.02")[1].split("; ")
-    groups = (lower, "lower", "better"), (higher, "higher", "worse"), (neither, "not significantly", "not significant")
-    for text, word, kind in groups:
-        assert word in text
-        named = {name for name in OUTCOMES if re.search(rf"(with|and) {name}( |,|\.$)", text)}
+    losses, steps, rows, _, certainty = PAGE.answer(summary_of(typical(3)))
+    for kind, lead in LEADS.items():
+        text = losses.partition(f"{lead} normal-0.02: ")[2].partition(" nats. ")[0].partition("ignificantly")[0]
+        named = {name for name in OUTCOMES if f"{name} by " in text}
         assert named == {name for name, found in OUTCOMES.items() if found == kind}
     assert losses.startswith("The lowest held-out loss after 600 steps is that of sinusoidal-0.02, 1.262 nats")
-    assert re.search(r"sinusoidal-0.02 takes 0\.91 times .* sinusoidal 1\.79 times", steps)
+    assert re.search(r"0\.91 times .* with sinusoidal-0.02 and 1\.79 times .* with sinusoidal", steps)
     assert rows.endswith("12.0.")
+    assert certainty.startswith("3 runs per table.")
 
 
 def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
     results = [*init_runs_of({"normal-0.02": 1.4, "zero": 1.5}), init_run("normal-0.5", 0, failure=FAILURE)]
-    losses = answer(summary_of(results))[0]
-    assert "the highest is that of zero" in losses
-    assert "one run per table, so no interval" in losses
-    assert f"with normal-0.5 failed (seed 0: {FAILURE})" in losses
+    losses, *_, certainty = PAGE.answer(summary_of(results))
+    assert "With an unknown interval, compared with normal-0.02: zero by +" in losses
+    assert "one run per table, so there are no intervals" in certainty
+    assert f"normal-0.5 1 of 1 (seed 0: {FAILURE})" in losses
     assert "95%" not in " ".join(PAGE.answer(summary_of(results)))
-    assert answer(summary_of([init_run("zero", 0, failure=FAILURE)])) == [
-        f"Training with zero failed (seed 0: {FAILURE})."
+    assert PAGE.answer(summary_of([init_run("zero", 0, failure=FAILURE)])) == [
+        f"Failed runs, which are left out: zero 1 of 1 (seed 0: {FAILURE})."
     ]
-    (only,) = answer(summary_of([init_run("zero", 1.4)]))
+    (only, _) = PAGE.answer(summary_of([init_run("zero", 1.4)]))
     assert "that of zero, 1.398 nats." in only
 
 
@@ -82,27 +80,27 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
     runs = [run for run in runs if (run.spec.init, run.spec.seed) != ("xavier", 1)]
     runs += [init_run("normal-0.5", 1.7), init_run("normal-0.5", 0, seed=1, failure=failure)]
     runs += [init_run("sinusoidal", 0, seed=seed, failure=failure) for seed in range(2)]
-    text = " ".join(answer(summary_of(runs)))
-    assert "A run with normal-0.5 failed and is left out" in text
-    assert "Training with sinusoidal failed" in text
-    assert "uncertain with xavier and normal-0.5, which share only one seed" in text
+    text = " ".join(PAGE.answer(summary_of(runs)))
+    assert "normal-0.5 1 of 2" in text
+    assert "sinusoidal 2 of 2" in text
+    assert re.search(r"With an unknown interval, compared with normal-0.02: xavier by .* and normal-0.5 by ", text)
     only = [run for run in runs if run.spec.init != "zero"]
-    text = " ".join(answer(summary_of(only)))
-    assert "one seed that others share with normal-0.02" in text
-    assert "one run per table" not in text
+    text = " ".join(PAGE.answer(summary_of(only)))
+    assert "With an unknown interval" in text
+    assert "1 to 2 runs per table" in text
 
 
 def test_where_the_published_table_disagrees() -> None:
-    (text,) = disagreements(summary_of(typical(3)))
+    text = disagreements(summary_of(typical(3)))
     assert re.search(r"the loss of sinusoidal minus that of normal-0.02 is \+0\.080 here and .0\.01 there", text)
     assert "loss of xavier" not in text  # both are higher
     assert "sinusoidal takes 1.79 times the steps here and 0.95 times the epochs there" in text
     assert "cannot confirm its differences for normal-0.01 and zero" in text
     alike = {init: published.loss for init, published in PUBLISHED.items()}
-    (text,) = disagreements(summary_of(init_runs_of(alike, seeds=3)))
+    text = disagreements(summary_of(init_runs_of(alike, seeds=3)))
     assert "the loss of" not in text
-    assert disagreements(summary_of(typical(3), reference="zero")) == []
-    assert disagreements(summary_of(init_runs_of({"normal-0.02": 1.4}))) == []
+    assert disagreements(summary_of(typical(3), reference="zero")) == ""
+    assert disagreements(summary_of(init_runs_of({"normal-0.02": 1.4}))) == ""
 
 
 def test_the_tables_hold_the_summary() -> None:
@@ -176,7 +174,7 @@ def test_where_the_heads_look_is_shown_by_table(tmp_path: Path) -> None:
 
 def test_a_page_of_runs_that_all_failed_or_have_no_tables(tmp_path: Path) -> None:
     folder = save_inits(tmp_path / "failed", [init_run("zero", 0, failure=FAILURE)])
-    assert "Training with zero failed" in text_of(write_report(folder.path))
+    assert "left out: zero 1 of 1" in text_of(write_report(folder.path))
     folder = save_inits(tmp_path / "bare", init_runs_of({"zero": 1.4}))
     for file in (folder.path / "tables").iterdir():
         file.unlink()

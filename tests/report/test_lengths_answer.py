@@ -14,8 +14,8 @@ from posembed.lab.question import Compared
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
 from posembed.lab.runs.results import RunResult
-from posembed.report.questions.lengths_words import (
-    answer,
+from posembed.report.questions.lengths import (
+    PAGE,
     best_first,
     last_position,
     reach,
@@ -34,7 +34,7 @@ def summary_of(results: list[RunResult], reference: str | None = None) -> Length
 
 
 def said(results: list[RunResult], reference: str | None = None) -> str:
-    return " ".join(answer(summary_of(results, reference)))
+    return " ".join(PAGE.answer(summary_of(results, reference)))
 
 
 def verdict_of(*perplexities: float | None) -> tuple[str, str]:
@@ -112,18 +112,19 @@ def test_one_seed_claims_no_interval() -> None:
     assert "no interval" in text
     assert "95%" not in text
     assert "paired" not in text
+    assert "is of unknown significance" in text
 
 
 def test_the_best_is_compared_with_the_reference_or_with_the_second_best() -> None:
-    best = f"rolling, 3.55 (95% interval 3.49{DASH}3.60, 3 runs per encoding)"
-    assert f"{best}, 0.90 times that of alibi, 3.95 (paired interval 0.86{DASH}0.94)." in said(runs(3), "alibi")
-    assert f"{best}; that of alibi is 3.95, 1.11 times as high (paired interval 1.07{DASH}1.16)" in said(
-        runs(3), "rolling"
-    )
-    # A reference without a position at the longest length: the second best, and nothing paired.
+    best = f"3.55 (3.49{DASH}3.60), with rolling; with alibi it is 3.95."
+    ratio = f"The ratio of rolling to alibi is 0.90 (0.86{DASH}0.94), which is significant."
+    assert f"{best} {ratio}" in said(runs(3), "alibi")
+    ratio = f"The ratio of alibi to rolling is 1.11 (1.07{DASH}1.16), which is significant."
+    assert f"{best} {ratio}" in said(runs(3), "rolling")
+    # A reference without a position at the longest length: the second best, and no ratio.
     text = said(runs(3), "learned")
-    assert f"{best}; that of alibi is 3.95." in text
-    assert "paired" not in text
+    assert best in text
+    assert "The ratio" not in text
 
 
 def test_an_interval_that_contains_1_is_not_significant() -> None:
@@ -135,30 +136,30 @@ def test_an_interval_that_contains_1_is_not_significant() -> None:
 
 def test_nothing_holds() -> None:
     text = said(runs(1, ("learned", "sinusoidal", "rope")))
-    assert "no encoding holds" in text
-    assert "5.9 times with rope and 7.8 times with sinusoidal" in text
+    assert "holds with no encoding" in text
+    assert "a factor of 5.9 with rope and 7.8 with sinusoidal" in text
 
 
-def test_those_that_hold_alike_share_one_number_and_none_is_quoted() -> None:
+def test_those_that_hold_are_named_and_none_is_quoted() -> None:
     text = said([run("rope", FLAT), run("none", FLAT)])
-    assert "rope and “none” hold" in text
-    assert text.count("1.00 times") == 1
+    assert "holds with rope and “none”" in text
+    assert "1.00 with rope and 1.00 with “none”" in text
 
 
 def test_the_worst_length_is_named_where_it_is_not_the_longest() -> None:
-    assert "1.50 times with rope (at 128)" in said([run("rope", (4.0, 6.0, 5.0, 4.5))])
+    assert "1.50 with rope at 128" in said([run("rope", (4.0, 6.0, 5.0, 4.5))])
 
 
 def test_failed_runs_are_reported_with_their_reason() -> None:
-    assert f"“none” failed (seed 0: {FAILURE})." in said([*runs(1), run("none", failure=FAILURE)])
+    assert f"“none” 1 of 1 (seed 0: {FAILURE})." in said([*runs(1), run("none", failure=FAILURE)])
     text = said([*runs(3), run("rope", failure=FAILURE, seed=3)])
-    assert f"rope failed and is left out (seed 3: {FAILURE})." in text
-    assert "5.9 times with rope" in text
+    assert f"rope 1 of 4 (seed 3: {FAILURE})." in text
+    assert "5.9 with rope" in text
 
 
 def test_everything_failed() -> None:
     text = said([run(name, failure=FAILURE) for name in TYPICAL])
-    assert text.count("failed") == len(TYPICAL)
+    assert text.count(FAILURE) == len(TYPICAL)
     for claim in ("holds", "lowest", "probe"):
         assert claim not in text
 
@@ -171,17 +172,19 @@ def test_only_a_table_that_ends() -> None:
 
 
 def test_lengths_from_which_nothing_follows() -> None:
-    assert "Nothing was tested past" in said([run("rope", (4.2, 4.0), test_lengths=(32, 64))])
-    assert "ratios are unknown" in said([run("rope", (4.2, 4.0), test_lengths=(128, 256))])
+    for lengths in ((32, 64), (128, 256)):
+        assert "no ratio shows" in said([run("rope", (4.2, 4.0), test_lengths=lengths)])
+    text = said(
+        [run("rope", (4.2, 4.0), test_lengths=(128, 256)), run("learned", (None, None), test_lengths=(128, 256))]
+    )
+    assert "no position past 64 with learned" in text
 
 
 def test_reach_of_those_that_hold_and_otherwise_of_those_that_get_worse() -> None:
     far, near = run("rope", FLAT, gains=(0.4, 0.3, 0.1, 0.0)), run("alibi", FLAT, gains=(0.4, 0.0, 0.0, 0.0))
     text = said([far, near, run("rolling")])
-    for found in ("rope used a passage 128 tokens back", "alibi used a passage 32", "rolling did not use one even 32"):
+    for found in ("128 with rope", "32 with alibi", "under 32 with rolling"):
         assert found in text
-    assert "did not use a passage more than 32 tokens back" in said([near, run("rolling")])
-    assert "rolling and alibi did not use a passage even 32 tokens back" in said(runs(3))
     worse = run("sinusoidal", gains=(0.4, 0.4, 0.4, 0.4))
-    assert "sinusoidal used" not in said([near, worse])
-    assert "sinusoidal used a passage 256 tokens back" in said([worse])
+    assert "256+ with sinusoidal" not in said([near, worse])
+    assert "256+ with sinusoidal" in said([worse])

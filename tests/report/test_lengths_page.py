@@ -205,6 +205,16 @@ def test_the_reference_is_alibi_or_the_one_that_was_asked_for(tmp_path: Path) ->
     assert "Compared with rope at the same length" in read(write_report(without.path)).text
 
 
+def test_a_reading_that_cannot_be_used_is_named_and_a_reference_replaces_it(tmp_path: Path) -> None:
+    folder = save(tmp_path / "runs", runs(1, ("rope", "alibi")))
+    folder.reading_file.write_text('{"reference": "nope"}')
+    with pytest.raises(RunFolderError, match=r"reading\.json names the reference 'nope', which was not run; use --ref"):
+        write_report(folder.path)
+    for content in ('{"reference": "nope"}', "not JSON"):
+        folder.reading_file.write_text(content)
+        assert "Compared with rope" in read(write_report(folder.path, reference="rope")).text
+
+
 def test_pictures_are_of_the_first_run_that_went_well(tmp_path: Path) -> None:
     results = [
         run("learned", seed=0, failure="the loss was nan at step 9 of 700"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
 from made_up_problems import SIZES, TYPICAL, result, runs, save_problems
 from posembed.errors import ArgumentError
@@ -20,7 +21,10 @@ def summary_of(results: list) -> ProblemSummary:
 
 def test_the_page_answers_first_and_holds_every_run(tmp_path: Path) -> None:
     page = write_report(save_problems(tmp_path, runs(2)).path).read_text(encoding="utf-8")
-    order = ["<h1>Which position encoding solves addition past 10 digits?", *PAGE.answer(summary_of(runs(2)))]
+    order = [
+        f"<h1>{QUESTIONS['addition'].asks}</h1>",
+        *map(escape, PAGE.answer(summary_of(runs(2)))),
+    ]
     order += ["<svg", ">Exact match in percent", "Single tokens of the answers", "What was trained"]
     order += ["training loss", "Settings", "Every value, by seed"]
     places = [page.index(words) for words in order]
@@ -42,25 +46,29 @@ def test_who_solves_what() -> None:
     solved = {name: solves_in_words(row, summary) for name, row in rows.items()}
     assert solved == {"coupled": "30+", "learned": "10", "rope": "5", "alibi": "5", "none": "under 5", "sinusoidal": ""}
     assert {name: ends_at(row, summary) for name, row in rows.items() if ends_at(row, summary)} == {"learned": 10}
-    beyond, others, certainty = PAGE.answer(summary)
-    assert "coupled solves up to 30" in beyond
+    found, rule, certainty = PAGE.answer(summary)
+    beyond, others = found.split(". ", 1)
+    assert "solves larger problems with coupled" in beyond
     assert not any(name in beyond for name in rows if name != "coupled")
-    assert "Rope and alibi solve up to 5" in others
-    assert "sinusoidal failed (seed 0: the loss was nan)" in others
+    for part in ("30+ with coupled (exact match 98.5%, 92", "5 with rope", "5 with alibi", "under 5 with “none”"):
+        assert part in others
+    assert "Positions end at 10 with learned." in others
+    assert "sinusoidal 2 of 2 (seed 0: the loss was nan)" in others
+    assert "95%" in rule
     assert "2 runs per encoding" in certainty
 
 
 def test_runs_that_differ_are_listed_by_seed() -> None:
     results = [result("rope", (1.0, share, 0.0), seed=seed) for seed, share in enumerate((0.99, 0.4))]
-    assert "rope 10 and 5" in PAGE.answer(summary_of(results))[-1]
+    assert "by seed: rope 10 and 5" in PAGE.answer(summary_of(results))[-2]
     assert "no intervals" in PAGE.answer(summary_of(results[:1]))[-1]
 
 
 def test_nobody_solves_more_and_nothing_finished() -> None:
-    assert "no encoding solves any larger size" in PAGE.answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))[0]
-    (failed, certainty) = PAGE.answer(summary_of([result("rope", None, failure="the loss was nan")]))
-    assert "rope failed" in failed
-    assert "one run per encoding" in certainty
+    assert "solves larger problems with no encoding" in PAGE.answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))[0]
+    failed = " ".join(PAGE.answer(summary_of([result("rope", None, failure="the loss was nan")])))
+    assert "rope 1 of 1 (seed 0: the loss was nan)" in failed
+    assert "one run per encoding" not in failed
 
 
 def test_the_tables_hold_the_summary() -> None:

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
-from posembed.report.questions.accuracy import percent, points
+from posembed.report.questions.accuracy import points
 from posembed.report.questions.problems import percent as percent_of_problems
-from posembed.report.words import called, interval, listed, model_size, number, runs_per
+from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, model_size, number, percent
 from posembed.statistics import Estimate
 
 
@@ -48,18 +47,29 @@ def test_intervals() -> None:
     assert interval(Estimate(3.5, 3.4, 3.6, (3.5, 3.5))) == "3.40\N{EN DASH}3.60"
     assert interval(Estimate(0.1, -0.1, 0.3, (0.1, 0.1))) == "-0.10 to 0.30"
     assert interval(Estimate(3.5, None, None, (3.5,))) == interval(None) == ""
+    assert measured(Estimate(3.5, 3.4, 3.6)) == "3.50 (3.40\N{EN DASH}3.60)"
+    assert measured(Estimate(3.5), unit=" times") == "3.50 times"
 
 
 def test_runs_are_counted_as_they_are() -> None:
     def counted(*results: object) -> str:
-        return runs_per(QUESTIONS["lengths"].summarise(list(results)).rows)
+        return certainty(QUESTIONS["lengths"].summarise(list(results)).rows, "encoding")
 
-    assert counted(*runs(1)) == "one run per encoding"
-    assert counted(*runs(3)) == "3 runs per encoding"
-    assert counted(*runs(2), run("none", (4.0,) * 4)) == "1 to 2 runs per encoding"
+    assert counted(*runs(1)).startswith("There is one run per encoding, so there are no intervals")
+    assert counted(*runs(3)).startswith("3 runs per encoding.")
+    assert counted(*runs(2), run("none", (4.0,) * 4)).startswith("1 to 2 runs per encoding.")
 
 
-def test_one_layer_is_not_layers() -> None:
+def test_sentences_by_outcome() -> None:
+    found = [("unknown", "a"), ("better", "b"), ("worse", "c"), ("", "without a value"), ("better", "d")]
+    assert by_outcome("x", found) == [
+        "Significantly better than x: b and d.",
+        "Significantly worse than x: c.",
+        "With an unknown interval, compared with x: a.",
+    ]
+    assert by_outcome("x", []) == []
+
+
+def test_the_size_of_a_model() -> None:
     spec = run("rope", (4.0,) * 4).spec
-    assert model_size(spec) == f"{spec.layers} layers, width {spec.width}, {spec.heads} heads"
-    assert model_size(dataclasses.replace(spec, layers=1, heads=1)) == f"1 layer, width {spec.width}, 1 head"
+    assert model_size(spec) == f"layers {spec.layers}, width {spec.width}, heads {spec.heads}"

@@ -67,7 +67,7 @@ def evaluate(
     else:
         print_evaluation(table_console(), evaluation)
     if report is not None:
-        from posembed.report.evaluation.report import write_evaluation_page
+        from posembed.report.evaluation import write_evaluation_page
 
         written = write_evaluation_page(evaluation, report)
         print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
@@ -75,7 +75,7 @@ def evaluate(
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:
     """Prints the tables of the page, then the answer, the legend and the notes."""
-    from posembed.report.evaluation.tables import paragraphs, tables
+    from posembed.report.evaluation import paragraphs, tables
     from posembed.report.terminal import print_tables
 
     print_tables(console, tables(evaluation), paragraphs(evaluation))

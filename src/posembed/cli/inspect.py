@@ -35,7 +35,7 @@ def inspect(
     else:
         print_report(plain_console(soft_wrap=True), found)
     if report is not None:
-        from posembed.report.checkpoint.report import write_checkpoint_page
+        from posembed.report.checkpoint import write_checkpoint_page
 
         written = write_checkpoint_page(found, report)
         print(f"report: {written}", file=sys.stderr if as_json else sys.stdout)
@@ -43,7 +43,7 @@ def inspect(
 
 def print_report(console: Console, report: CheckpointReport) -> None:
     """Prints what is wrong with each table before its figures."""
-    from posembed.report.checkpoint.words import described, figures
+    from posembed.report.checkpoint import described, figures
 
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")

@@ -1,18 +1,23 @@
-"""What all figures share: colours, sizes, axes, and SVG for pages in light and dark."""
+"""What all figures share: colours, sizes, axes, names at the ends of lines, and SVG for pages in light and dark."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Found by search: any two differ by 27 or more (CIE76), also for viewers without red, green or blue cones (Machado et
 # al. 2009), and each is dark enough for text on white. A dark page has its own colours (page.css): svg_for_page puts
@@ -65,8 +70,22 @@ def new_figure(height: float) -> Figure:
     return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
 
 
-def axes_at(figure: Figure, *, left: float, top: float, width: float, height: float) -> Axes:
-    """Adds axes at a place in the figure's units, from its upper left corner, with two thin spines and muted ticks."""
+def axes_at(
+    figure: Figure,
+    *,
+    left: float,
+    top: float,
+    width: float,
+    height: float,
+    title: str = "",
+    x: str = "",
+    y: str = "",
+    grid: Literal["x", "y", ""] = "",
+) -> Axes:
+    """Adds axes at a place in the figure's units, from its upper left corner, with two thin spines and muted ticks.
+
+    title: written above. x, y: names of the axes. grid: the axis whose ticks get lines.
+    """
     tall = figure.get_figheight() * 72
     axes = figure.add_axes((left / WIDTH, 1 - (top + height) / tall, width / WIDTH, height / tall))
     axes.set_facecolor("none")
@@ -76,17 +95,62 @@ def axes_at(figure: Figure, *, left: float, top: float, width: float, height: fl
         axes.spines[side].set_color(RULE)
     axes.tick_params(which="both", color=RULE, labelcolor=MUTED, labelsize=TEXT - 1, length=3)
     axes.set_axisbelow(True)
+    axes.set_title(title, loc="left", fontsize=TEXT - 1, color=MUTED, pad=5, parse_math=False)
+    axes.set_xlabel(x, fontsize=TEXT - 1, color=MUTED)
+    axes.set_ylabel(y, fontsize=TEXT - 1, color=MUTED)
+    if grid:
+        axes.grid(axis=grid, color=RULE, linewidth=0.5)
     return axes
 
 
-def lines_sheet(height: float, *, title: str, below: str, names: Sequence[str]) -> tuple[Figure, Axes]:
-    """Returns a figure with one plot, a title above, and space at the right for names at the ends of lines."""
-    figure = new_figure(height)
-    room = max([len(name) for name in names], default=0) * LETTER + 24
-    axes = axes_at(figure, left=40, top=34, width=WIDTH - 40 - room, height=height - 34 - 44)
-    figure.text(0.005, 1 - 14 / height, title, fontsize=TEXT, color=INK)
+def heat_map(
+    figure: Figure,
+    values: Tensor,
+    largest: float,
+    *,
+    extent: tuple[float, float, float, float] | None = None,
+    ticks: int = 4,
+    **where: Any,
+) -> Axes:
+    """Draws values (H, W) as colours: blue below zero, white at zero, red above.
+
+    largest: the value of the strongest red. extent: what the axes show at (left, right, bottom, top). ticks: at most
+    so many per axis. where: see ``axes_at``.
+    """
+    axes = axes_at(figure, **where)
+    colours: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+    axes.imshow(values.float().numpy(), aspect="auto", interpolation="nearest", extent=extent, **colours)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(ticks, integer=True) if ticks else NullLocator())
+    return axes
+
+
+def key_above(axes: Axes, **how: Any) -> None:
+    """Writes the labels of what the axes show above their right end, in its colours. how: see ``Axes.legend``."""
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "borderaxespad": 0}
+    axes.legend(frameon=False, labelcolor="linecolor", handlelength=1.2, **place, **{"fontsize": TEXT - 1, **how})
+
+
+def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0) -> None:
+    """Writes a line of text at a place in the figure's units, such as the title above its plots."""
+    tall = figure.get_figheight() * 72
+    figure.text(left / WIDTH, 1 - (top + 14) / tall, text, fontsize=TEXT, color=INK, parse_math=False)
+
+
+def sheet(
+    height: float, *, title: str, below: str, right: float, left: float = 40, top: float = 34
+) -> tuple[Figure, Axes]:
+    """Returns a figure with one plot of this height, a title above it and the name of its x axis below."""
+    figure = new_figure(top + height + 46)
+    axes = axes_at(figure, left=left, top=top, width=WIDTH - left - right, height=height)
+    heading(figure, title)
     axes.set_xlabel(below, fontsize=TEXT, color=INK)
     return figure, axes
+
+
+def room_for(names: Iterable[str]) -> float:
+    """Returns the width that names at the ends of lines take."""
+    return max(map(len, names), default=0) * LETTER + 24
 
 
 def tick_heights(axes: Axes) -> None:
@@ -97,9 +161,7 @@ def tick_heights(axes: Axes) -> None:
     else:
         decades = math.log10(high / low)
         digits = (1, 2, 3, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
-        every = max(1, round(decades / 8))
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        heights = [digit * 10.0**power for power in powers if power % every == 0 for digit in digits]
+        heights = [float(tick) for tick in LogLocator(subs=digits, numticks=9).tick_values(low, high)]
     fix_ticks(axes.yaxis, [height for height in heights if low <= height <= high])
     axes.grid(axis="y", color=RULE, linewidth=0.5)
 
@@ -109,6 +171,43 @@ def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
     names = [f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places]
     axis.set_major_formatter(FixedFormatter(names))
     axis.set_minor_locator(NullLocator())
+
+
+def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+    """Returns the places nearest to those wanted (least squares) that keep their order and a gap between neighbours.
+
+    They lie within low .. high if there is space for all.
+    """
+    from scipy.optimize import isotonic_regression  # takes half a second
+
+    if not wanted:
+        return []
+    order = np.argsort(wanted, kind="stable")
+    gaps = gap * np.arange(len(wanted))
+    nearest = isotonic_regression(np.asarray(wanted)[order] - gaps).x
+    places = np.empty(len(wanted))
+    places[order] = np.clip(nearest, low, max(high - gaps[-1], low)) + gaps
+    return list(map(float, places))
+
+
+def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Writes names beside the plot, each joined to the end of its line: (last value, name, colour).
+
+    The y axis must have its limits and scale. The names of lines that leave it stand at its top.
+    """
+    ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    to_axes = axes.transData + axes.transAxes.inverted()
+    top, right = axes.get_ylim()[1], axes.get_xlim()[1]
+    heights = [to_axes.transform((right, value if value < top else top))[1] for value, _, _ in ends]
+    units = axes.get_position().height * figure.get_figheight() * 72
+    places = spread(heights, gap=(TEXT + 2) / units, low=0.02, high=1.0)
+    for (value, name, colour), height, place in zip(ends, heights, places, strict=True):
+        how: dict[str, Any] = {"transform": axes.transAxes, "color": colour}
+        if value <= top:
+            axes.plot((1.0, 1.03), (height, place), linewidth=0.8, clip_on=False, **how)
+        axes.text(1.045, place, name, fontsize=TEXT, verticalalignment="center_baseline", parse_math=False, **how)
 
 
 def svg_for_page(figure: Figure, *, name: str, described: str) -> str:

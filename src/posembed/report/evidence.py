@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from posembed.lab.curves import smoothed
 from posembed.lab.runs.results import RunResult
-from posembed.report.drawing import PAPER, lines_sheet, styles, tick_heights
-from posembed.report.labels import label_line_ends
+from posembed.report.drawing import PAPER, label_line_ends, room_for, sheet, styles, tick_heights
 from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
 
+HOW_TO_READ = "One line per run; each name is at the mean of its last losses. A cross marks a run that failed."
 
-def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str, note: str) -> Section:
-    """Returns the training losses as a figure. ``unit``: what a loss is the mean of; ``note``: a sentence on it."""
-    caption = f"{note} One line per run; each name is at the mean of its last losses.".strip()
-    if any(result.failure is not None for result in results):
-        caption += " A cross marks where a run failed."
-    figure = training_figure(results, unit=unit)
-    return Section("Training", (picture(figure, name="training", described="Training loss by step.", caption=caption),))
+
+def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str) -> Section:
+    """Returns the training losses as a figure. ``unit``: what a loss is the mean of."""
+    figure, described = training_figure(results, unit=unit), "Training loss by step."
+    return Section("Training", (picture(figure, name="training", described=described, caption=HOW_TO_READ),))
 
 
 def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:
     """Draws the smoothed training loss by step on logarithmic axes: one line per run, a cross where one failed."""
     drawn = styles([result.spec.compared for result in results])
-    figure, axes = lines_sheet(
-        290,
-        title=f"training loss, nats {unit} (log scale)",
-        below="training step (log scale)",
-        names=list(drawn),
-    )
+    title, below = f"training loss, nats {unit} (log scale)", "training step (log scale)"
+    figure, axes = sheet(212, title=title, below=below, right=room_for(drawn))
     axes.set_xscale("log")
     axes.set_yscale("log")
     last: dict[str, list[float]] = {}
     for result in results:
         if not result.losses:
             continue
-        name = result.spec.compared
-        style = drawn[name]
+        name, style = result.spec.compared, drawn[result.spec.compared]
         steps, losses = [step for step, _ in result.losses], smoothed([loss for _, loss in result.losses])
         axes.plot(steps, losses, color=style.colour, linestyle=style.line, linewidth=1.2, alpha=0.8)
         if result.failure is None:
@@ -54,23 +47,14 @@ def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per 
     return figure
 
 
-def evidence_section(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
-    """Returns the settings, the machine and every value, folded. ``values``: tables of what each run measured."""
-    settings = tuple(
-        (name.replace("_", " "), _plain(value)) for name, value in results[0].spec.shared_settings().items()
-    )
-    return Section(
-        "Evidence",
-        (
-            Folded("Settings", (Pairs(settings),)),
-            Folded("Machine and versions", (Pairs(_environments(results)),)),
-            Folded("Every value, by seed", (*values, _runs(results))),
-        ),
-    )
-
-
-def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
-    return table_of(
+def run_evidence(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
+    """Returns the settings, the machine and every value. ``values``: tables of what each run measured."""
+    environments = [result.environment for result in results]
+    found = {
+        name: "; ".join(dict.fromkeys(each[name] for each in environments if name in each))
+        for name in dict.fromkeys(name for each in environments for name in each)
+    }
+    runs = table_of(
         results,
         "Runs",
         "",
@@ -84,16 +68,20 @@ def _runs(results: Sequence[RunResult[Any, Any]]) -> Table:
         first="run",
         name=lambda run: run.spec.name,
     )
+    return evidence_section(results[0].spec.shared_settings(), found, (*values, runs))
 
 
-def _environments(results: Sequence[RunResult[Any, Any]]) -> tuple[tuple[str, str], ...]:
-    """Returns machine and versions of the runs; where they differ, all of them."""
-    names = dict.fromkeys(name for result in results for name in result.environment)
-    return tuple(
-        (name, "; ".join(dict.fromkeys(r.environment[name] for r in results if name in r.environment)))
-        for name in names
-    )
+def evidence_section(settings: Mapping[str, Any], environment: Mapping[str, str], values: Sequence[Table]) -> Section:
+    """Returns the settings, the machine and ``values``, folded."""
 
+    def plain(value: Any) -> str:
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    named = tuple((name.replace("_", " "), plain(value)) for name, value in settings.items())
+    parts = [
+        Folded("Settings", (Pairs(named),)),
+        Folded("Machine and versions", (Pairs(tuple(environment.items())),)),
+    ]
+    if values:
+        parts.append(Folded("Every value, by seed", tuple(values)))
+    return Section("Evidence", tuple(parts))

@@ -7,16 +7,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from matplotlib.figure import Figure
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
 from posembed.files import as_bytes, reason, write_whole
-from posembed.report.drawing import Style, svg_for_page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posembed.report.drawing import Style
 
 LARGEST_PAGE = 1 << 28
 
@@ -58,7 +61,7 @@ def table_of(
     title: str,
     says: str,
     *columns: Column,
-    first: str = "",
+    first: str = "encoding",
     name: Callable[[Any], str] = lambda row: row.name,
 ) -> Table:
     """Returns a table with one line per row, written column by column."""
@@ -115,6 +118,8 @@ class Section:
 
 def picture(figure: Figure, *, name: str, described: str, title: str = "", caption: str = "") -> Picture:
     """Returns a figure for a page. ``name`` is unique on the page; ``described`` is for screen readers."""
+    from posembed.report.drawing import svg_for_page  # imports matplotlib, which the terminal does not need
+
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
 
 
@@ -135,18 +140,8 @@ def render_page(
         sections: shown in this order; those without parts are left out.
         styles: how figures draw the names of table rows; the page shows that colour beside the name.
     """
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            version=__version__,
-            title=title,
-            about=about,
-            answer=answer,
-            sections=[section for section in sections if section.parts],
-            styles=styles or {},
-        )
-    )
+    parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}
+    page = _environment().get_template("page.html").render(version=__version__, title=title, about=about, **parts)
     # The hash tells a page that nobody changed from one that somebody edited.
     return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from posembed.statistics import Estimate
+from posembed.statistics import INTERVAL, Estimate
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
     from posembed.lab.runs.spec import TrainingSpec
 
 MINUS = "\N{MINUS SIGN}"
+LEADS = {
+    "better": "Significantly better than",
+    "worse": "Significantly worse than",
+    "not significant": "Not significantly different from",
+    "equal": "Equal, for every text, to",
+    "unknown": "With an unknown interval, compared with",
+}
+"""How a sentence about names with one outcome begins."""
 
 
 def number(value: float) -> str:
@@ -30,17 +38,23 @@ def signed(value: float, digits: int = 3) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
+def percent(share: float) -> str:
+    """Formats a share for a column of percentages: 97.4. The ends of an interval are limited to 0 and 100."""
+    return f"{100 * min(max(share, 0.0), 1.0):.1f}"
+
+
 def interval(estimate: Estimate | None, write: Callable[[float], str] = number) -> str:
     """Formats an interval as "3.50–3.58", or with "to" if an end has a sign; empty if it is unknown."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     low, high = write(estimate.low), write(estimate.high)
-    return f"{low}\N{EN DASH}{high}" if low[0].isdigit() and high[0].isdigit() else f"{low} to {high}"
+    return f"{low} to {high}" if {low[0], high[0]} & {"+", "-", MINUS} else f"{low}\N{EN DASH}{high}"
 
 
-def share_interval(estimate: Estimate | None, digits: int = 1) -> str:
-    """Formats the interval of a share in percent, limited to 0 and 100."""
-    return interval(estimate, lambda share: f"{100 * min(max(share, 0.0), 1.0):.{digits}f}")
+def measured(estimate: Estimate, write: Callable[[float], str] = number, unit: str = "") -> str:
+    """Formats an estimate with its interval, if it is known: "3.54 (3.50–3.58)"."""
+    known = interval(estimate, write)
+    return f"{write(estimate.value)}{unit}{f' ({known})' if known else ''}"
 
 
 def up_to(largest: int | None, tested: Sequence[int]) -> str:
@@ -56,31 +70,38 @@ def called(encoding: str) -> str:
 
 
 def listed(things: Sequence[str]) -> str:
-    """Joins names: "a", "a and b", "a, b and c"."""
-    return " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
+    """Joins names: "a", "a and b", "a, b and c"; empty for none."""
+    *before, last = things or ("",)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
-def names_of(rows: Sequence[Row]) -> str:
+def names_of(rows: Iterable[Row]) -> str:
     return listed([called(row.name) for row in rows])
+
+
+def from_to(texts: Sequence[str]) -> str:
+    """Returns the first and the last text: "3.0% to 25%", or "3.0%" if they are the same."""
+    return " to ".join(dict.fromkeys((texts[0], texts[-1])))
 
 
 def capitalised(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def counted(count: int, noun: str) -> str:
-    """Returns "1 layer" or "3 layers"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns one sentence per outcome. ``found``: an outcome of LEADS, or "", and the text to list, for each name.
+
+    >>> by_outcome("alibi", [("better", "rope"), ("better", "t5")])
+    ['Significantly better than alibi: rope and t5.']
+    """
+    known = list(found)
+    groups = {lead: [text for outcome, text in known if outcome == key] for key, lead in LEADS.items()}
+    return [f"{lead} {reference}: {listed(texts)}." for lead, texts in groups.items() if texts]
 
 
 def model_size(spec: TrainingSpec) -> str:
-    """Returns "3 layers, width 96, 4 heads"."""
-    return f"{counted(spec.layers, 'layer')}, width {spec.width}, {counted(spec.heads, 'head')}"
-
-
-def repeated(rows: Sequence[Row]) -> bool:
-    """Returns whether any name has several runs, and so an interval over seeds."""
-    return any(len(row.seeds) > 1 for row in rows)
+    """Returns "layers 3, width 96, heads 4"."""
+    return f"layers {spec.layers:,}, width {spec.width:,}, heads {spec.heads:,}"
 
 
 def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:
@@ -92,22 +113,27 @@ def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None
     return max([trained, *there]) if row.seeds and len(there) < len(values) else None
 
 
-def runs_per(rows: Sequence[Row], what: str = "encoding") -> str:
-    """Returns "3 runs per encoding", "1 to 3 runs per encoding" or "one run per encoding", of successful runs."""
+def certainty(rows: Sequence[Row], of_each: str) -> str:
+    """Returns how many runs the means are of, and what their intervals are; empty if every run failed."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
-    if counts in ([], [1]):
-        return f"one run per {what}"
-    return f"{counts[0]} runs per {what}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} runs per {what}"
+    if not counts:
+        return ""
+    if counts == [1]:
+        return f"There is one run per {of_each}, so there are no intervals over seeds; small differences may be chance."
+    return (
+        f"{from_to([f'{count}' for count in counts])} runs per {of_each}. In brackets, and below each mean: its "
+        f"{INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."
+    )
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Returns one sentence per name with failed runs."""
-    return [
-        f"{'A run' if row.seeds else 'Training'} with {called(row.name)} failed"
-        f"{' and is left out' if row.seeds else ''} ({row.failures[0]})."
+    """Returns a sentence on the failed runs, if there are any."""
+    failed = [
+        f"{called(row.name)} {len(row.failures)} of {len(row.failures) + len(row.seeds)} ({row.failures[0]})"
         for row in rows
         if row.failures
     ]
+    return [f"Failed runs, which are left out: {', '.join(failed)}."] if failed else []
 
 
 def not_drawn(rows: Sequence[Row]) -> list[str]:

@@ -13,7 +13,7 @@ from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.problems import ProblemSpec, solves
 from posembed.lab.runs.results import result_from_json
 from posembed.report.questions.problems import PAGE, ends_at, percent, solves_in_words
-from posembed.report.words import share_interval
+from posembed.report.words import interval
 from posembed.statistics import estimate
 
 
@@ -67,22 +67,22 @@ def test_a_result_survives_its_line_of_json() -> None:
 
 
 def test_the_answer_says_who_goes_how_far() -> None:
-    beyond, within, certainty = PAGE.answer(summarise(runs(2)))
-    assert "coupled solves up to 30, the largest" in beyond
-    assert "(exact match 98.5%, 95% interval 92\N{EN DASH}100" in beyond
-    for part in ("Rope and alibi solve up to 5", "“none” does not solve even 5", "positions end at 10"):
-        assert part in within
-    assert "Training with sinusoidal failed (seed 0: the loss was nan)" in within
-    assert "95%" in certainty
+    found, rule, certainty = PAGE.answer(summarise(runs(2)))
+    assert "with coupled. The largest size solved is 30+ with coupled" in found
+    assert "(exact match 98.5%, 92\N{EN DASH}100" in found
+    for part in ("5 with rope", "5 with alibi", "under 5 with “none”", "Positions end at 10 with learned"):
+        assert part in found
+    assert "sinusoidal 2 of 2 (seed 0: the loss was nan)" in found
+    assert "95%" in rule
     assert "2 runs per encoding" in certainty
 
 
 def test_a_single_run_and_runs_that_differ_are_reported() -> None:
     alone = PAGE.answer(summarise([result("none", (0.0, 0.0, 0.0))]))
-    assert "no encoding solves any larger size" in alone[0]
+    assert "with no encoding" in alone[0]
     assert "there are no intervals" in alone[-1]
     apart = [result("rope", (1.0, 1.0, 0.97)), result("rope", (1.0, 0.1, 0.0), seed=1)]
-    assert "by seed, rope 30 and 5" in PAGE.answer(summarise(apart))[-1]
+    assert "by seed: rope 30 and 5" in PAGE.answer(summarise(apart))[-2]
     within = dataclasses.replace(summarise([result("rope", (1.0, 1.0, 1.0))]), test_sizes=(5, 10))
     assert PAGE.answer(within)[0].startswith("Nothing was tested past the 10 digits")
 
@@ -96,5 +96,4 @@ def test_numbers_in_words() -> None:
     assert {row.name: ends_at(row, summary) for row in summary.rows}["learned"] == 10
     shares = (0.0, 0.0001, 0.005, 0.47, 0.985, 0.9849, 0.9996, 1.0)
     assert [percent(share) for share in shares] == ["0", "<0.1", "0.5", "47", "98.5", "98", ">99.9", "100"]
-    assert share_interval(estimate([1.0, 0.9]), 0) == "31\N{EN DASH}100"
-    assert share_interval(estimate([1.0])) == share_interval(None) == ""
+    assert interval(estimate([1.0, 0.9]), percent) == "31\N{EN DASH}100"

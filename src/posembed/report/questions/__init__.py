@@ -11,75 +11,54 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.question import Compared, Question, SummaryT
 from posembed.lab.question import Row as SummaryRow
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.report.drawing import styles
-from posembed.report.evidence import evidence_section, training_section
-from posembed.report.learned.attention_by_distance import attention_section
-from posembed.report.learned.tables import table_pictures
+from posembed.report.evidence import run_evidence, training_section
+from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Row, Section, Table, render_page, table_of, write_page
-from posembed.report.words import interval, number, repeated
-from posembed.statistics import INTERVAL, Estimate
+from posembed.report.words import certainty, interval, number
+from posembed.statistics import Estimate
 
-AnyT = TypeVar("AnyT")
+if TYPE_CHECKING:
+    from posembed.report.questions.cost import CostPage
+
 NO_POSITION = "no position"
+FAILED = Cell("failed", kind="failed")
+OUTCOMES = {
+    "better": Cell("better", kind="holds"),
+    "worse": Cell("worse", kind="worse"),
+    "not significant": Cell("not significant", kind="words"),
+    "unknown": Cell("unknown", kind="words"),
+}
 
 
-class FolderPage(ABC, Generic[AnyT]):
-    """The page of one question."""
-
-    @abstractmethod
-    def answer(self, summary: AnyT) -> list[str]:
-        """Returns the answer in paragraphs. It claims no more than the intervals allow."""
-
-    @abstractmethod
-    def main_tables(self, summary: AnyT) -> list[Table]:
-        """Returns the tables that the terminal shows too, best first."""
-
-    @abstractmethod
-    def notes(self, summary: AnyT) -> list[str]:
-        """Returns what a reader of the terminal must know to read the tables."""
-
-    @abstractmethod
-    def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
-        """Returns the page about a folder as text, the same for the same results."""
-
-
-class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
+class QuestionPage(ABC, Generic[SummaryT]):
     """The page of a question that trains models."""
 
-    first = "encoding"
-    """The head above the names."""
     of_each = "encoding"
     """What the runs are counted by: "3 runs per encoding"."""
     loss_unit = "per token"
     """What a training loss is the mean of."""
-    loss_note = ""
     tables_note = ""
     """A sentence below the heading of the learned tables."""
-
-    @abstractmethod
-    def title(self, summary: SummaryT) -> str: ...
 
     @abstractmethod
     def about(self, spec: Any, summary: SummaryT) -> str:
         """Returns what was trained and measured, in a sentence or two."""
 
     @abstractmethod
+    def paragraphs(self, summary: SummaryT) -> list[str]:
+        """Returns the answer. It claims no more than the intervals allow. Empty paragraphs are left out."""
+
+    @abstractmethod
     def main_table(self, summary: SummaryT) -> Table:
         """Returns the table that the terminal shows too, best first."""
-
-    def main_tables(self, summary: SummaryT) -> list[Table]:
-        return [self.main_table(summary)]
-
-    def notes(self, summary: SummaryT) -> list[str]:
-        """Returns what a reader of the terminal must know to read the main table."""
-        return [seeds_note(summary.rows, self.of_each)] if repeated(summary.rows) else []  # the answer reports one run
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -96,38 +75,56 @@ class QuestionPage(FolderPage[SummaryT], Generic[SummaryT]):
         """Returns pictures of what the learned tables became."""
         return table_pictures(folder, results)
 
+    def main_tables(self, summary: SummaryT) -> list[Table]:
+        """Returns the tables that the terminal shows."""
+        return [self.main_table(summary)]
+
+    def notes(self, summary: SummaryT) -> list[str]:
+        """Returns what a reader of the terminal must know to read the main table."""
+        return []
+
+    def answer(self, summary: SummaryT) -> list[str]:
+        """Returns the answer in paragraphs; the last one says how certain it is."""
+        paragraphs = [*self.paragraphs(summary), certainty(summary.rows, self.of_each)]
+        return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
+
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
+        """Returns the page about a folder as text, the same for the same results."""
         runs = RunFolder(folder, question.Spec)
-        reading = runs.reading(question.ReadingType)
-        if reference is not None:
-            if not isinstance(reading, Compared):
-                raise no_reference(folder, question)
-            reading = dataclasses.replace(reading, reference=reference)
+        if reference is None:
+            reading = runs.reading(question.ReadingType)
+        elif question.ReadingType is Compared:
+            reading = Compared(reference=reference)  # all that the folder keeps, and it may be damaged
+        elif issubclass(question.ReadingType, Compared):
+            reading = dataclasses.replace(runs.reading(question.ReadingType), reference=reference)
+        else:
+            raise no_reference(folder, question)
         question.check_reading(reading)
         results = runs.results()
-        return self.render(runs, results, question.summarise(results, reading))
-
-    def render(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]], summary: SummaryT) -> str:
-        """Returns the page as text, the same for the same runs."""
+        kept = getattr(reading, "reference", None)
+        if results and kept not in (None, reference, *(result.spec.compared for result in results)):
+            raise RunFolderError(
+                f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
+            )
+        summary = question.summarise(results, reading)
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
-        sections = [
-            Section("", tuple(self.figures(summary))),
-            Section("The numbers", tuple(tables), says=seeds_note(summary.rows, self.of_each)),
-            Section("What the tables learned", tuple(self.learned(folder, results)), says=self.tables_note),
-            attention_section(folder, results),
-            training_section(results, unit=self.loss_unit, note=self.loss_note),
-            evidence_section(results, self.values(results)),
-        ]
         return render_page(
-            title=self.title(summary),
+            title=question.asks,
             about=self.about(results[0].spec, summary),
             answer=self.answer(summary),
-            sections=sections,
+            sections=[
+                Section("", tuple(self.figures(summary))),
+                Section("The numbers", tuple(tables)),
+                Section("What the tables learned", tuple(self.learned(runs, results)), says=self.tables_note),
+                Section("Where the heads look", tuple(attention_pictures(runs, results)), says=HOW_HEADS_READ),
+                training_section(results, unit=self.loss_unit),
+                run_evidence(results, self.values(results)),
+            ],
             styles=styles([row.name for row in summary.rows]),
         )
 
 
-def page_of(question: Question) -> FolderPage[Any]:
+def page_of(question: Question) -> QuestionPage[Any] | CostPage:
     return importlib.import_module(f"posembed.report.questions.{question.page}").PAGE
 
 
@@ -154,18 +151,12 @@ def no_reference(folder: Path, question: Question) -> ArgumentError:
 
 
 def estimate_cell(
-    estimate: Estimate | None,
-    write: Callable[[float], str] = number,
-    *,
-    missing: str = NO_POSITION,
-    write_interval: Callable[[Estimate], str] | None = None,
-    kind: str = "",
+    estimate: Estimate | None, write: Callable[[float], str] = number, *, missing: str = NO_POSITION
 ) -> Cell:
     """Returns a mean with its interval below."""
     if estimate is None:
         return Cell(missing, kind="muted")
-    note = interval(estimate, write) if write_interval is None else write_interval(estimate)
-    return Cell(write(estimate.value), note=note, kind=kind)
+    return Cell(write(estimate.value), note=interval(estimate, write))
 
 
 def by_size(
@@ -176,29 +167,28 @@ def by_size(
     trained: int | None = None,
     rank: Callable[[int], int] = lambda size: 0,
     note: Callable[[int], str] = lambda size: "",
+    missing: str = NO_POSITION,
     failed: str = "",
-    **how: Any,
 ) -> Iterator[Column]:
-    """Yields a column per size: the estimate of each row in ``values``; rows without runs have empty cells.
+    """Yields a column per size: the estimate of each row in ``values``.
 
-    Args:
-        trained: the size that the head marks as that of training.
-        note: what stands below a size in the head, before that.
-        failed: what rows without runs have in the first column.
-        how: see ``estimate_cell``.
+    trained: the size that the head marks as that of training. note: what the head has below a size. missing: what a
+    row has where its estimate is None. failed: what rows without runs have.
     """
     for size in sizes:
         below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
 
         def cell(row: Any, size: int = size) -> Cell:
-            if row.seeds:
-                return estimate_cell(values(row)[size], write, **how)
-            return Cell(failed, kind="bad") if failed and size == sizes[0] else Cell("")
+            return (
+                estimate_cell(values(row)[size], write, missing=missing)
+                if row.seeds
+                else Cell(failed, kind="failed" if failed else "")
+            )
 
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
 
-def trained_table(rows: Sequence[SummaryRow], first: str, *extra: Column) -> Table:
+def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
     """Returns the parameters and the number of runs of each name; ``extra``: more columns."""
 
     def runs(row: SummaryRow) -> Cell:
@@ -212,7 +202,6 @@ def trained_table(rows: Sequence[SummaryRow], first: str, *extra: Column) -> Tab
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),
         *extra,
-        first=first,
     )
 
 
@@ -232,10 +221,3 @@ def values_table(
 
     rows = tuple(Row(name, tuple(map(cell, values.values()))) for name, values in measured)
     return Table(title, says, head, rows, first="run")
-
-
-def seeds_note(rows: Sequence[SummaryRow], of_each: str) -> str:
-    """Returns how certain the numbers are."""
-    if not repeated(rows):
-        return f"There is one run per {of_each}, so there are no intervals; small differences may be chance."
-    return f"Below each mean is its {INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."

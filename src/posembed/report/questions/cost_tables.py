@@ -5,29 +5,63 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from posembed.lab.cost.results import CostResult, CostRow, Passes
-from posembed.lab.cost.sizes import KNOWN
+from posembed.lab.cost.sizes import KNOWN, Size
 from posembed.report.page import Cell, Column, Table, table_of
-from posembed.report.questions.cost_words import (
-    QUOTED_ATTENTION_MS,
-    QUOTED_MS,
-    between,
-    cheapest_first,
-    in_bytes,
-    milliseconds,
-    once_a_forward,
-    percent,
-    quoted_share,
-    sizes_in_words,
-    yours,
-)
-from posembed.report.words import counted
-from posembed.statistics import Estimate
+from posembed.report.questions import estimate_cell
+from posembed.report.words import MINUS
+
+QUOTED_ATTENTION_MS = 12.3
+QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
+"""Published milliseconds of attention, and of each encoding, at batch 32, length 512, width 768."""
+
+
+def percent(share: float | None) -> str:
+    """Writes two figures: .0065 as ".65%", -.12 as "−12%"."""
+    if share is None:
+        return ""
+    value = abs(100 * share)
+    if value < 0.005:
+        return "0%"
+    text = f"{value:.2f}".lstrip("0") if value < 0.995 else f"{value:.1f}" if value < 9.95 else f"{value:,.0f}"
+    return f"{MINUS if share < 0 else ''}{text}%"
+
+
+def milliseconds(seconds: float) -> str:
+    value = 1000 * seconds
+    return f"{value:.3f}" if value < 0.995 else f"{value:.2f}" if value < 99.5 else f"{value:,.0f}"
+
+
+def in_bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1023.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.5 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"
+
+
+def sizes_in_words(result: CostResult) -> str:
+    settings = result.settings
+    return f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, heads {settings.heads:,}"
+
+
+def cheapest_first(result: CostResult) -> list[CostRow]:
+    return sorted(result.rows, key=lambda row: row.alone_share.backward.value)
+
+
+def quoted_share(encoding: str) -> float | None:
+    return QUOTED_MS[encoding] / QUOTED_ATTENTION_MS if encoding in QUOTED_MS else None
+
+
+def yours(result: CostResult) -> Size:
+    """Returns a learned table at the measured sizes."""
+    settings = result.settings
+    return Size("these sizes", settings.length, settings.width, settings.vocabulary, settings.layers)
 
 
 def cost_tables(result: CostResult) -> list[Table]:
     """Returns every table that has rows."""
-    tables = (*_tables_of_encodings(result), _published_table(result), _growth_table(result), _size_table(result))
-    return [table for table in (*tables, _length_table(result)) if table.rows]
+    tables = (*_tables_of_encodings(result), *_growth_tables(result), _published_table(result), _size_table(result))
+    return [table for table in tables if table.rows]
 
 
 def _of_rows(result: CostResult, title: str, says: str, *columns: Column) -> Table:
@@ -40,7 +74,7 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
 
     def in_model(row: CostRow) -> str:
         share = row.alone_share.backward.value
-        return percent(share / settings.layers if once_a_forward(row) else share)
+        return percent(share if row.writes.queries_keys else share / settings.layers)
 
     def enters_at(row: CostRow) -> Cell:
         named = {"input": row.writes.input, "queries and keys": row.writes.queries_keys, "scores": row.writes.scores}
@@ -50,10 +84,11 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
         result,
         "Time of the encoding alone",
         f"At {sizes_in_words(result)}, compared with an attention layer without position: "
-        f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. An "
-        "encoding at the input or as a bias is computed once for all layers.",
+        f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. Last "
+        f"column: compared with the attention of a model (layers: {settings.layers:,}). An encoding at the input or as "
+        "a bias is computed once for all layers.",
         *_times(lambda row: row.alone, lambda row: row.alone_share, "of attention"),
-        (f"of {settings.layers:,} layers", in_model),
+        ("of all layers", in_model),
     )
     yield _of_rows(
         result,
@@ -83,12 +118,43 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
     )
 
 
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
 def _times(times: Callable[[CostRow], Passes], shares: Callable[[CostRow], Passes], share: str) -> Iterator[Column]:
     """Yields milliseconds and their share, forward and with backward."""
     yield "forward, ms", lambda row: milliseconds(times(row).forward.value)
-    yield share, lambda row: _share(shares(row).forward)
+    yield share, lambda row: estimate_cell(shares(row).forward, percent)
     yield "with backward, ms", lambda row: milliseconds(times(row).backward.value)
-    yield share, lambda row: _share(shares(row).backward)
+    yield share, lambda row: estimate_cell(shares(row).backward, percent)
+
+
+def _growth_tables(result: CostResult) -> Iterator[Table]:
+    def at(length: int) -> Column:
+        def cell(row: CostRow) -> Cell:
+            growth = row.growth
+            if length not in growth.lengths:
+                return Cell("not tried", kind="muted")
+            index = growth.lengths.index(length)
+            return Cell(milliseconds(growth.seconds[index]), note=in_bytes(growth.peak[index]))
+
+        return Cell(f"{length:,}", rank=1), cell
+
+    yield _of_rows(
+        result,
+        "Growth with length",
+        f"The encoding alone, forward, one sequence, width {result.growth_width}, heads {result.growth_heads}. "
+        "Exponents are fitted by least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A "
+        "length that would not fit in memory or time, predicted from the two before, was not tried.",
+        ("exponent of time", lambda row: _known(row.growth.time_exponent, ".2f")),
+        ("of memory", lambda row: _known(row.growth.memory_exponent, ".2f")),
+        ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
+        (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
+    )
+    lengths = sorted({length for row in result.rows for length in row.growth.lengths})
+    says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."
+    yield _of_rows(result, "Time and memory by length", says, *map(at, lengths))
 
 
 def _published_table(result: CostResult) -> Table:
@@ -99,51 +165,14 @@ def _published_table(result: CostResult) -> Table:
         "hardware. Shares depend on the machine: attention is mostly arithmetic, an encoding mostly memory traffic, "
         "so its share is larger where memory is slow compared with arithmetic.",
         ("published", lambda row: percent(quoted_share(row.encoding))),
-        ("ours, forward", lambda row: _share(row.alone_share.forward)),
+        ("ours, forward", lambda row: estimate_cell(row.alone_share.forward, percent)),
         ("times as much", lambda row: f"{row.alone_share.forward.value / (quoted_share(row.encoding) or 1):.1f}"),
-        ("ours, overhead in the layer", lambda row: _share(row.overhead.forward)),
+        ("ours, overhead in the layer", lambda row: estimate_cell(row.overhead.forward, percent)),
         name=lambda row: row.encoding,
     )
 
 
-def _growth_table(result: CostResult) -> Table:
-    def exponent(value: float | None) -> str:
-        return "" if value is None else f"{value:.2f}"
-
-    return _of_rows(
-        result,
-        "Growth with length",
-        "The encoding alone, forward, one sequence, "
-        f"width {result.growth_width}, {counted(result.growth_heads, 'head')}. Exponents are fitted by "
-        "least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A length that would not fit "
-        "in memory or time, predicted from the two before, was not tried.",
-        ("exponent of time", lambda row: exponent(row.growth.time_exponent)),
-        ("of memory", lambda row: exponent(row.growth.memory_exponent)),
-        ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
-        (Cell("why not longer", kind="words"), lambda row: Cell(row.growth.stopped or "", kind="words")),
-    )
-
-
-def _length_table(result: CostResult) -> Table:
-    def at(length: int) -> Column:
-        def cell(row: CostRow) -> Cell:
-            growth = row.growth
-            if length not in growth.lengths:
-                return Cell("not tried", kind="muted")
-            place = growth.lengths.index(length)
-            return Cell(milliseconds(growth.seconds[place]), note=in_bytes(growth.peak[place]))
-
-        return Cell(f"{length:,}", rank=1), cell
-
-    lengths = sorted({length for row in result.rows for length in row.growth.lengths})
-    says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."
-    return _of_rows(result, "Time and memory by length", says, *map(at, lengths))
-
-
 def _size_table(result: CostResult) -> Table:
-    def share(value: float | None) -> str:
-        return "" if value is None else f"{value:.2%}"
-
     return table_of(
         [yours(result), *KNOWN],
         "Position tables of known models",
@@ -152,10 +181,7 @@ def _size_table(result: CostResult) -> Table:
         ("rows", lambda size: f"{size.rows:,}"),
         ("width", lambda size: f"{size.width:,}"),
         ("parameters", lambda size: f"{size.table:,}"),
-        ("of the embeddings", lambda size: share(size.share_of_embeddings)),
-        ("of the model", lambda size: share(size.share_of_model)),
+        ("of the embeddings", lambda size: _known(size.share_of_embeddings, ".2%")),
+        ("of the model", lambda size: _known(size.share_of_model, ".2%")),
+        first="model",
     )
-
-
-def _share(value: Estimate) -> Cell:
-    return Cell(percent(value.value), note=between(value))

@@ -8,52 +8,44 @@ from typing import Any
 from posembed.lab.encodings import ENCODINGS
 from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
-from posembed.report.line_chart import Line, line_chart
+from posembed.report.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage, by_size, trained_table, values_table
-from posembed.report.questions.accuracy import compared, difference_cell, in_short, percent
-from posembed.report.words import (
-    called,
-    capitalised,
-    failures,
-    listed,
-    model_size,
-    not_drawn,
-    repeated,
-    runs_per,
-    share_interval,
-)
+from posembed.report.questions.accuracy import accuracies, compared, difference_cell
+from posembed.report.words import capitalised, failures, model_size, not_drawn, percent
 from posembed.statistics import INTERVAL
 
 TWINS = {"learned-1d", "learned-2d"}
 """Both have one row per patch with the same initial values: they are the same model until the grid changes."""
-IN_FULL = ("learned-2d", "none")
-"""The encodings whose differences the answer gives in full."""
 
 
 class ImagesPage(QuestionPage[ImageSummary]):
     loss_unit = "per image"
     tables_note = "Row 0 belongs to the class token, if there is one; the patches follow row by row."
 
-    def title(self, summary: ImageSummary) -> str:
-        return "Which position encodings suit images, and which still work on another grid?"
-
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
-        side = spec.train_size // spec.patch
         return (
             f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} images of "
-            f"{spec.data}, {spec.train_size} pixels wide and high, in {side} x {side} patches. Only the positions "
-            f"differ. Tested on {summary.examples:,} held-out images, at that size and resized to others "
-            "(bilinearly): patches keep their size in pixels, so there are more or fewer of them. "
-            f"{capitalised(runs_per(summary.rows))}."
+            f"{spec.data}, {spec.train_size} pixels wide and high, in {grid_of(summary, spec.train_size)} patches. "
+            f"Only the positions differ. Tested on {summary.examples:,} held-out images, at that size and resized to "
+            "others (bilinearly): patches keep their size in pixels, so there are more or fewer of them."
         )
 
-    def answer(self, summary: ImageSummary) -> list[str]:
-        """Returns two paragraphs: the training grid, and the grid farthest from it."""
-        sizes = dict.fromkeys((summary.train_size, summary.farthest))
-        paragraphs = [f"{shares(summary, size)} {differences(summary, size)}".strip() for size in sizes]
-        paragraphs[-1] = " ".join([paragraphs[-1], *failures(summary.rows)]).strip()
-        return [text for text in paragraphs if text]
+    def paragraphs(self, summary: ImageSummary) -> list[str]:
+        """Returns a paragraph on the training grid, and one on the grid farthest from it."""
+        far = summary.farthest
+        places = {summary.train_size: f"On the training grid of {grid_of(summary, summary.train_size)} patches"}
+        if far != summary.train_size:
+            places[far] = (
+                f"With the images resized to {far} x {far} pixels and the tables to {grid_of(summary, far)} patches, "
+                "and nothing trained again"
+            )
+        paragraphs = []
+        for size, where in places.items():
+            found = [(row.name, row.accuracy[size]) for row in summary.rows if row.accuracy]
+            shares = accuracies(f"{summary.examples:,} held-out images", found)
+            paragraphs.append(" ".join([f"{where}, {shares}" if found else "", *differences(summary, size)]))
+        return [*paragraphs[:-1], " ".join([paragraphs[-1], *failures(summary.rows)])]
 
     def main_table(self, summary: ImageSummary) -> Table:
         ends, far = (summary.train_size, summary.farthest), summary.farthest
@@ -73,10 +65,8 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 rank=lambda size: 1 if size in ends else 3,
                 note=lambda size: grid_of(summary, size),
                 failed="failed",
-                write_interval=share_interval,
             ),
             (Cell(f"at {far:,}, minus {summary.reference}", rank=2), minus_reference),
-            first=self.first,
         )
 
     def tables(self, summary: ImageSummary) -> list[Table]:
@@ -97,18 +87,19 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
                 "over images; a difference is green or red if it is significant: if neither contains 0.",
                 *map(minus_reference, summary.test_sizes),
-                first=self.first,
             ),
             trained_table(
                 rows,
-                self.first,
                 (Cell("what it is", kind="words"), lambda row: Cell(ENCODINGS[row.name].line, kind="words")),
                 (Cell("on another grid", kind="words"), lambda row: Cell(ENCODINGS[row.name].regridded, kind="words")),
             ),
         ]
 
     def figures(self, summary: ImageSummary) -> Iterable[Picture]:
-        shaded = [f"Shaded: {INTERVAL}s over seeds."] if repeated(summary.rows) else []
+        caption = (
+            "The dotted line: the training size. At other sizes, tables are resized to the new grid, and nothing is "
+            f"trained again. Shaded, if there are several runs: {INTERVAL}s."
+        )
         yield picture(
             line_chart(
                 [Line(row.name, row.accuracy) for row in summary.rows],
@@ -120,14 +111,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
             ),
             name="accuracy",
             described=" ".join(self.answer(summary)),
-            caption=" ".join(
-                (
-                    "The dotted line: the training size. At other sizes, tables are resized to the new grid, and "
-                    "nothing is trained again.",
-                    *shaded,
-                    *not_drawn(summary.rows),
-                )
-            ),
+            caption=" ".join([caption, *not_drawn(summary.rows)]),
         )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
@@ -157,41 +141,17 @@ def are_twins(row: ImageRow, summary: ImageSummary, size: int) -> bool:
     return set(row.difference[size].over_seeds.values) == {0.0}
 
 
-def shares(summary: ImageSummary, size: int) -> str:
-    rows = sorted((row for row in summary.rows if row.accuracy), key=lambda row: -row.accuracy[size].value)
-    if not rows:
-        return ""
-    first, *rest = [f"{percent(row.accuracy[size].value)}% with {called(row.name)}" for row in rows]
-    grid = grid_of(summary, size).replace(" ", "\N{NO-BREAK SPACE}") + " patches"
-    if size == summary.train_size:
-        first = first.replace("%", f"% of {summary.examples:,} held-out images", 1)
-        return (
-            f"On its training grid of {grid}, a small ViT correctly classifies {listed([first, *rest])} "
-            f"({runs_per(rows)})."
-        )
-    return (
-        f"On the same images resized to {size} x {size} pixels, a grid of {grid}, with the tables resized and nothing "
-        f"trained again, it correctly classifies {listed([first, *rest])}."
+def differences(summary: ImageSummary, size: int) -> list[str]:
+    """Returns sentences that compare each encoding with the reference."""
+    rows, reference = [row for row in best_first(summary) if size in row.difference], summary.reference or ""
+    twins = [row.name for row in rows if are_twins(row, summary, size)]
+    same = [
+        f"{capitalised(name)} and {reference} are the same model until the grid changes, and gave the same answers."
+        for name in twins
+    ]
+    return same + compared(
+        {row.name: row.difference[size] for row in rows if row.name not in twins}, reference, "images"
     )
-
-
-def differences(summary: ImageSummary, size: int) -> str:
-    """Returns sentences: full text for IN_FULL, one line for the rest."""
-    there = [row for row in best_first(summary) if size in row.difference]
-    in_full = [row for name in IN_FULL for row in there if row.name == name]
-    sentences, reference = [], summary.reference or ""
-    for row in in_full:
-        if are_twins(row, summary, size):
-            sentences.append(
-                f"{capitalised(called(row.name))} and {called(reference)} are the same model until the grid changes, "
-                "and gave the same answers."
-            )
-        else:
-            sentences.append(capitalised(compared(row.name, row.difference[size], reference, "images")))
-    others = {row.name: row.difference[size] for row in there if row not in in_full}
-    if others:
-        sentences += in_short(others, reference)
-    return " ".join(sentences)
 
 
 PAGE = ImagesPage()

@@ -1,33 +1,48 @@
-"""The page of ``compare inits``: the answer, losses and steps, and what the tables became."""
+"""The page of ``compare inits``: the answer, losses and steps, what the tables became, and a published table."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from posembed.lab.questions.inits import InitRow, InitSpec, InitSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.report.dots import dots_figure
-from posembed.report.learned.along_training import starts_figure
-from posembed.report.learned.tables import measures_picture, tables_of
+from posembed.report.charts import dots_figure
+from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import QuestionPage, estimate_cell, values_table
-from posembed.report.questions.inits_published import disagreements, published_table
-from posembed.report.questions.inits_words import answer, best_first, loss_number, outcome
-from posembed.report.words import MINUS, capitalised, model_size, number, repeated, runs_per, signed
-from posembed.statistics import INTERVAL
+from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, values_table
+from posembed.report.words import by_outcome, failures, from_to, listed, measured, model_size, number, signed
+from posembed.statistics import INTERVAL, Estimate
 
-THE_REFERENCE = Cell("the reference", kind="words")
-OUTCOMES = {
-    "lower": Cell("better", kind="holds"),
-    "higher": Cell("worse", kind="worse"),
-    "not significant": Cell("not significant", kind="words"),
-    "unknown": Cell("no interval", kind="words"),
+
+class Published(NamedTuple):
+    loss: float
+    """The final loss."""
+    epoch: int
+    """The epoch at which training had converged."""
+
+
+PUBLISHED = {
+    "normal-0.02": Published(1.45, 40),
+    "normal-0.01": Published(1.46, 42),
+    "normal-0.05": Published(1.52, 45),
+    "xavier": Published(1.46, 41),
+    "sinusoidal": Published(1.44, 38),
+    "zero": Published(1.48, 50),
 }
+"""The table that guides to learned positions copy from each other."""
+REFERENCE = "normal-0.02"
+BASE = PUBLISHED[REFERENCE]
+
+
+def loss_number(value: float) -> str:
+    """Formats a loss in nats: 1.384."""
+    return f"{value:.3f}"
 
 
 def cosine(value: float) -> str:
-    return f"{round(value, 2) + 0:.2f}".replace("-", MINUS)  # + 0: no minus sign before a zero
+    return signed(value, 2).removeprefix("+")
 
 
 BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
@@ -42,44 +57,39 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("neighbours after", "neighbour_cosine_after", cosine, 4),
 )
 """What became of the rows: head, field of the row, format, rank of the column."""
+FIRST = "initial values"
 
 
 class InitsPage(QuestionPage[InitSummary]):
-    first, of_each = "initial values", "table"
-
-    def title(self, summary: InitSummary) -> str:
-        return "Which initial values should a learned table start from?"
+    of_each = "table"
 
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
-        unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
         return (
             f"The same small Transformer ({model_size(spec)}) with a learned table of {spec.train_length:,} rows at "
-            f"its input, trained on {spec.data} for {spec.steps:,} steps on {spec.train_length:,} {unit} at a time. "
-            f"Only the table's initial values differ. {capitalised(runs_per(summary.rows, 'table'))}."
+            f"its input, trained on {spec.data} for {spec.steps:,} steps on {spec.train_length:,} tokens at a time "
+            f"(tokenizer: {spec.tokenizer}). Only the table's initial values differ."
         )
 
-    def answer(self, summary: InitSummary) -> list[str]:
-        return answer(summary) + disagreements(summary)
+    def paragraphs(self, summary: InitSummary) -> list[str]:
+        """Returns which table ends lowest, which learns fastest, and what is left of the initial values."""
+        losses = " ".join([*_losses(summary), *failures(summary.rows)])
+        return [losses, _steps(summary), _rows_after(summary), disagreements(summary)]
 
     def main_table(self, summary: InitSummary) -> Table:
         reference = summary.reference
+
+        def versus(row: InitRow) -> Cell:
+            return Cell("the reference", kind="words") if row.name == reference else OUTCOMES[of_loss(row)]
+
         columns: list[Column] = [
-            (
-                Cell("loss", rank=1),
-                lambda row: estimate_cell(row.loss, loss_number) if row.seeds else Cell("failed", kind="failed"),
-            ),
+            (Cell("loss", rank=1), lambda row: estimate_cell(row.loss, loss_number) if row.seeds else FAILED),
             (Cell("perplexity", rank=9), lambda row: estimate_cell(row.loss and row.loss.exp(), missing="")),
         ]
         if any(row.versus_reference for row in summary.rows):
+            minus = Cell(f"minus {reference}", rank=2)
             columns += [
-                (
-                    Cell(f"minus {reference}", rank=2),
-                    lambda row: estimate_cell(row.versus_reference, signed, missing=""),
-                ),
-                (
-                    Cell("", kind="words", rank=3),
-                    lambda row: THE_REFERENCE if row.name == reference else OUTCOMES[outcome(row.versus_reference)],
-                ),
+                (minus, lambda row: estimate_cell(row.versus_reference, signed, missing="")),
+                (Cell("", kind="words", rank=3), versus),
             ]
         if summary.loss is not None:
             columns.append((Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4), steps_cell))
@@ -88,7 +98,7 @@ class InitsPage(QuestionPage[InitSummary]):
             f"Held-out loss after {summary.steps:,} steps, nats per token: lower is better",
             f"In windows of the training length of {summary.train_length:,}; differences are paired by seed.",
             *columns,
-            first=self.first,
+            first=FIRST,
         )
 
     def main_tables(self, summary: InitSummary) -> list[Table]:
@@ -96,7 +106,11 @@ class InitsPage(QuestionPage[InitSummary]):
 
     def what_became(self, summary: InitSummary) -> Table:
         def became(field: str, write: Callable[[float], str]) -> Callable[[InitRow], Cell]:
-            return lambda row: estimate_cell(getattr(row, field), write, missing="none", write_interval=lambda _: "")
+            def cell(row: InitRow) -> Cell:
+                found: Estimate | None = getattr(row, field)
+                return Cell("none", kind="muted") if found is None else Cell(write(found.value))
+
+            return cell
 
         return table_of(
             trained(summary),
@@ -105,21 +119,19 @@ class InitsPage(QuestionPage[InitSummary]):
             "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
             "of consecutive rows.",
             *((Cell(head, rank=rank), became(field, write)) for head, field, write, rank in BECAME),
-            first=self.first,
+            first=FIRST,
         )
 
     def tables(self, summary: InitSummary) -> list[Table]:
-        rows = trained(summary)
-
         steps = table_of(
-            [] if summary.loss is None else rows,
+            [] if summary.loss is None else trained(summary),
             f"Steps to a training loss of {loss_number(summary.loss or 0.0)}",
             "The first step at which the mean of the last losses reaches it (losses are kept at about a hundred "
             "steps per run). Without --loss, the steps count to the highest final loss among the runs of a seed.",
             ("steps", steps_cell),
             (f"times {summary.reference}", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
             ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
-            first=self.first,
+            first=FIRST,
         )
         return [steps, self.what_became(summary), published_table(summary)]
 
@@ -129,18 +141,16 @@ class InitsPage(QuestionPage[InitSummary]):
         if not rows:
             return
         compared = any(row.versus_reference is not None for row, _ in rows)
-        how = "One run per table, so no intervals."
-        if repeated(summary.rows):
-            how = f"Dot: mean; ticks: seeds; bar: {INTERVAL}."
+        how = f"Dot: mean; ticks: seeds; bar, if there are several runs: {INTERVAL}."
         yield picture(
             dots_figure(
                 [(row.name, row.versus_reference if compared else loss, loss_number(loss.value)) for row, loss in rows],
                 title=f"held-out loss{f' minus that of {summary.reference}' if compared else ''}, nats per token",
-                below="left is better" if compared else "",
+                below="left is better",
                 marked=0.0 if compared else None,
             ),
             name="losses",
-            described=" ".join(answer(summary)),
+            described=" ".join(self.answer(summary)),
             caption=f"{how} At the right: the loss itself.",
         )
         counted = [(row.name, row.steps, steps_cell(row).text) for row, _ in rows]
@@ -168,12 +178,151 @@ class InitsPage(QuestionPage[InitSummary]):
             yield measures_picture(tables)
 
 
+def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
+    """Returns whether a difference (``same`` 0) or a ratio (1) is significantly lower, which is better, or higher.
+
+    "better", "worse", "not significant", or "unknown" without an interval.
+    """
+    side = None if difference is None else difference.side_of(same)
+    return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
+
+
+def of_loss(row: InitRow) -> str:
+    return outcome(row.versus_reference)
+
+
 def trained(summary: InitSummary) -> list[InitRow]:
     return [row for row in best_first(summary) if row.seeds]
 
 
 def steps_cell(row: InitRow) -> Cell:
     return estimate_cell(row.steps, "{:,.0f}".format, missing="not all")
+
+
+def best_first(summary: InitSummary) -> list[InitRow]:
+    """Sorts the rows by held-out loss, those without one last."""
+    return sorted(summary.rows, key=lambda row: row.loss.value if row.loss is not None else math.inf)
+
+
+def _losses(summary: InitSummary) -> list[str]:
+    rows = [(row, row.loss) for row in best_first(summary) if row.loss is not None]
+    if not rows:
+        return []
+    best, lowest = rows[0]
+    first = (
+        f"The lowest held-out loss after {summary.steps:,} steps is that of {best.name}, "
+        f"{loss_number(lowest.value)} nats."
+    )
+    compared = [
+        (of_loss(row), f"{row.name} by {measured(row.versus_reference, signed)}")
+        for row, _ in rows
+        if row.versus_reference is not None
+    ]
+    return [first, *by_outcome(summary.reference or "", compared)]
+
+
+def _steps(summary: InitSummary) -> str:
+    """Names the fastest and the slowest to reach the loss."""
+    found = [(row.name, ratio) for row in best_first(summary) if (ratio := row.steps_versus_reference) is not None]
+    if not found or summary.loss is None:
+        return ""
+    found.sort(key=lambda pair: pair[1].value)
+    extremes = [f"{measured(ratio, unit=' times')} with {name}" for name, ratio in dict.fromkeys((found[0], found[-1]))]
+    late = listed([row.name for row in summary.rows if row.steps_reached < len(row.seeds)])
+    return (
+        f"Relative to the steps of {summary.reference}, a training loss of {loss_number(summary.loss)} takes "
+        f"{listed(extremes)}.{f' Not every run reached it from {late}.' if late else ''}"
+    )
+
+
+def _rows_after(summary: InitSummary) -> str:
+    """Reports how much of the initial values is left."""
+    rows = [
+        (row.cosine.value, row.name, row.moved_times.value)
+        for row in summary.rows
+        if row.cosine is not None and row.moved_times is not None
+    ]
+    if len(rows) < 2:
+        return ""
+    (low, least, moved_most), (high, most, moved_least) = min(rows), max(rows)
+    ranks = sorted(row.effective_rank_after.value for row in summary.rows if row.effective_rank_after is not None)
+    return (
+        f"Training changed {least} most: its rows moved {number(moved_most)} times their initial scale, and the "
+        f"cosine between before and after is {low:.2f}. It changed {most} least: {number(moved_least)} times, and "
+        f"{high:.2f}. The effective rank of the trained tables is {from_to([f'{rank:.1f}' for rank in ranks])}."
+    )
+
+
+def comparable(summary: InitSummary) -> list[InitRow]:
+    """Returns the rows that the published table has too; none if our reference is another one."""
+    if summary.reference != REFERENCE:
+        return []
+    return [row for row in summary.rows if row.name in PUBLISHED and row.loss is not None]
+
+
+def disagreements(summary: InitSummary) -> str:
+    """Returns where the measured order of losses, or of steps, contradicts the published table."""
+    against, unconfirmed = [], []
+    rows = [(row, loss) for row in comparable(summary) if (loss := row.versus_reference) is not None]
+    if not rows:
+        return ""
+    for row, loss in rows:
+        theirs, steps = PUBLISHED[row.name], row.steps_versus_reference
+        if of_loss(row) in ("not significant", "unknown"):
+            unconfirmed.append(row.name)
+        elif on_the_loss(row) == "disagrees":
+            against.append(
+                f"the loss of {row.name} minus that of {REFERENCE} is {signed(loss.value)} here and "
+                f"{their_difference(theirs)} there"
+            )
+        if steps is not None and outcome(steps, same=1.0) == ("worse" if theirs.epoch < BASE.epoch else "better"):
+            against.append(
+                f"{row.name} takes {number(steps.value)} times the steps here and {theirs.epoch / BASE.epoch:.2f} "
+                "times the epochs there"
+            )
+    contradicted = "; ".join(against) or "nowhere"
+    sentence = f"Where these runs contradict the table that guides copy from each other: {contradicted}."
+    return sentence + (f" They cannot confirm its differences for {listed(unconfirmed)}." if unconfirmed else "")
+
+
+def published_table(summary: InitSummary) -> Table:
+    """Compares differences to N(0, 0.02), since the losses themselves are of other data."""
+
+    def loss(row: InitRow) -> Cell:
+        theirs = PUBLISHED[row.name]
+        return Cell(f"{theirs.loss:.2f}", note=their_difference(theirs))
+
+    def epoch(row: InitRow) -> Cell:
+        theirs = PUBLISHED[row.name]
+        return Cell(f"{theirs.epoch}", note=f"{theirs.epoch / BASE.epoch:.2f} times")
+
+    return table_of(
+        comparable(summary),
+        "Compared with the table that guides copy from each other",
+        "That table comes without data, model, seeds or intervals: final loss, and the epoch at which training had "
+        "converged. Only differences to N(0, 0.02) can be compared; its times are ratios of epochs, ours of steps to "
+        f"a training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
+        ("their loss", loss),
+        ("our difference", lambda row: estimate_cell(row.versus_reference, signed, missing="")),
+        ("their epoch", epoch),
+        ("our ratio of steps", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
+        (Cell("on the loss", kind="words"), lambda row: Cell(on_the_loss(row), kind="words")),
+        first=FIRST,
+    )
+
+
+def their_difference(theirs: Published) -> str:
+    return signed(theirs.loss - BASE.loss, 2)
+
+
+def on_the_loss(row: InitRow) -> str:
+    """Returns whether our difference has the direction of theirs."""
+    if row.name == REFERENCE:
+        return "the reference"
+    ours = of_loss(row)
+    if ours in ("not significant", "unknown"):
+        return ours
+    return "agrees" if (ours == "better") == (PUBLISHED[row.name].loss < BASE.loss) else "disagrees"
 
 
 PAGE = InitsPage()

@@ -3,52 +3,58 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from posembed.lab.questions.lengths import ByLength, LengthRow, LengthSpec, LengthSummary, base_length
+from posembed.lab.questions.lengths import LengthRow, LengthSpec, LengthSummary, base_length
 from posembed.lab.runs.results import RunResult
-from posembed.report.line_chart import Line, line_chart
+from posembed.report.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import NO_POSITION, QuestionPage, by_size, estimate_cell, trained_table, values_table
-from posembed.report.questions.lengths_words import (
-    HOLDS,
-    REACHES,
-    answer,
-    best_first,
-    last_position,
-    reach,
-    reach_in_words,
-    verdict,
+from posembed.report.questions import QuestionPage, by_size, estimate_cell, trained_table, values_table
+from posembed.report.words import (
+    called,
+    ended_at,
+    failures,
+    listed,
+    measured,
+    model_size,
+    names_of,
+    not_drawn,
+    number,
+    signed,
+    up_to,
 )
-from posembed.report.words import capitalised, model_size, not_drawn, repeated, runs_per, signed
 from posembed.statistics import INTERVAL
 
+HOLDS = 1.02
+"""An encoding holds if its same-token perplexity past the training length is never above this many times its own at
+the training length."""
+REACHES = 0.05
+"""An earlier passage was used if the loss of its repetition is lower by this many nats per token (5% of perplexity).
+Models that cannot reach it measure up to 0.02, by chance."""
 CUT = 4
 """The figure's axis ends at this many times the lowest perplexity, so that the encodings that hold stay apart."""
 
 
 class LengthsPage(QuestionPage[LengthSummary]):
-    def title(self, summary: LengthSummary) -> str:
-        return f"How far does each position encoding carry past {summary.train_length:,} tokens?"
-
     def about(self, spec: LengthSpec, summary: LengthSummary) -> str:
-        unit = "bytes" if spec.tokenizer == "bytes" else f"tokens of {spec.tokenizer}"
         return (
             f"The same small Transformer ({model_size(spec)}), trained on {spec.data} for {spec.steps:,} steps on "
-            f"{spec.train_length:,} {unit} at a time, then tested with up to {max(spec.test_lengths):,}. Only the "
-            f"position encoding differs. {capitalised(runs_per(summary.rows))}."
+            f"{spec.train_length:,} tokens at a time (tokenizer: {spec.tokenizer}), then tested with up to "
+            f"{max(spec.test_lengths):,}. Only the position encoding differs."
         )
 
-    def answer(self, summary: LengthSummary) -> list[str]:
-        return answer(summary)
+    def paragraphs(self, summary: LengthSummary) -> list[str]:
+        """Returns who holds past the training length; who is best at the longest; how far back text is used."""
+        return [" ".join([*_past_training(summary), *failures(summary.rows)]), " ".join(_longest(summary))]
 
     def notes(self, summary: LengthSummary) -> list[str]:
         trained, base = summary.train_length, base_length(summary)
-        lines = super().notes(summary)
+        lines = [f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}."]
         if base is not None:
             lines.append(f"holds: past {trained:,}, never above {HOLDS:g} times its own perplexity at {base:,}.")
-        lines.append(f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}.")
         if summary.gaps:
             lines.append(
                 "reaches back: the most tokens between a passage and its repetition at which the first still lowers "
@@ -59,72 +65,57 @@ class LengthsPage(QuestionPage[LengthSummary]):
     def main_table(self, summary: LengthSummary) -> Table:
         trained, longest = summary.train_length, max(summary.test_lengths)
 
-        def became(row: LengthRow) -> Cell:
-            found = verdict(row, summary)
-            return Cell(found.text, kind=found.kind)
-
-        def chunked(row: LengthRow) -> Cell:
-            return estimate_cell(row.chunked_same_tokens[longest]) if row.seeds else Cell("")
-
         return table_of(
             best_first(summary),
             "Perplexity of the same tokens, by tokens of context: lower is better",
             "The same held-out tokens, predicted with more and more context. Chunked: what the same model gives them "
             f"at {longest:,} tokens if the text is fed in chunks of {trained:,}.",
-            (Cell(f"past {trained:,}", kind="words", rank=2), became),
+            (Cell(f"past {trained:,}", kind="words", rank=2), lambda row: verdict(row, summary)),
             *by_size(
                 summary.test_lengths,
                 lambda row: row.same_tokens,
                 trained=trained,
                 rank=lambda length: 1 if length == longest else 3 if length == trained else 6,
             ),
-            (Cell("chunked", note=f"by {trained:,}", rank=8), chunked),
+            (
+                Cell("chunked", note=f"by {trained:,}", rank=8),
+                lambda row: estimate_cell(row.chunked_same_tokens[longest]) if row.seeds else Cell(""),
+            ),
             reaches_back(summary, rank=4),
-            first=self.first,
         )
 
     def tables(self, summary: LengthSummary) -> list[Table]:
         trained, longest, base = summary.train_length, max(summary.test_lengths), base_length(summary)
         rows, reference = [row for row in best_first(summary) if row.seeds], summary.reference
 
-        def table(
-            title: str,
-            says: str,
-            values: Callable[[Any], ByLength],
-            *more: Column,
-            among: Sequence[LengthRow] = rows,
-            missing: str = NO_POSITION,
-        ) -> Table:
-            columns = by_size(summary.test_lengths, values, trained=trained, missing=missing)
-            return table_of(among, title, says, *columns, *more, first=self.first)
-
+        columns = partial(by_size, summary.test_lengths, trained=trained)
         return [
-            table(
+            table_of(
+                [] if base is None else rows,
                 f"Compared with its own perplexity at {base or 0:,}",
                 "Ratios of the perplexities above, paired by seed: 1 holds, more is worse.",
-                lambda row: row.ratio,
-                among=[] if base is None else rows,
+                *columns(lambda row: row.ratio),
             ),
-            table(
+            table_of(
+                [row for row in rows if row.name != reference],
                 f"Compared with {reference} at the same length",
                 f"Ratios of the perplexities above, paired by seed: below 1 is better than {reference}. A difference "
                 "is significant if its interval excludes 1.",
-                lambda row: row.versus_reference,
-                among=[row for row in rows if row.name != reference],
-                missing="not in both",
+                *columns(lambda row: row.versus_reference, missing="not in both"),
             ),
-            table(
+            table_of(
+                rows,
                 "Perplexity over whole windows",
                 "The usual figure: all tokens in windows that do not overlap. It is lower with longer windows, since "
                 f"fewer tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
-                lambda row: row.perplexity,
+                *columns(lambda row: row.perplexity),
                 (Cell("chunked", note=f"by {trained:,}"), lambda row: estimate_cell(row.chunked[longest])),
             ),
-            table(
+            table_of(
+                [row for row in rows if any(row.bits_per_byte.values())],  # none if the tokenizer loses text
                 "Bits per byte over whole windows",
                 "The same in bits per byte of text, which compares across tokenizers.",
-                lambda row: row.bits_per_byte,
-                among=[row for row in rows if any(row.bits_per_byte.values())],  # none if the tokenizer loses text
+                *columns(lambda row: row.bits_per_byte),
             ),
             table_of(
                 rows if summary.gaps else [],
@@ -133,17 +124,21 @@ class LengthsPage(QuestionPage[LengthSummary]):
                 f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, the first is out of reach.",
                 reaches_back(summary),
                 *by_size(summary.gaps, lambda row: row.repeat_gain, signed),
-                first=self.first,
             ),
             trained_table(
                 best_first(summary),
-                self.first,
                 ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
             ),
         ]
 
     def figures(self, summary: LengthSummary) -> Iterable[Picture]:
         lines = [Line.of(row.name, row.same_tokens, last_position(row, summary)) for row in summary.rows]
+        low, high = heights(lines)
+        caption = (
+            f"A flat line holds past the training length; a rising one gets worse. The axis ends at {high:.3g}; if a "
+            "line leaves it, its last value is next to its name. A low perplexity does not mean that far text is used: "
+            f"see the repeat probe. Shaded, if there are several runs: {INTERVAL}s."
+        )
         figure = line_chart(
             lines,
             names=[row.name for row in summary.rows],
@@ -151,9 +146,12 @@ class LengthsPage(QuestionPage[LengthSummary]):
             below="tokens of context (log scale)",
             ticks=summary.test_lengths,
             trained=summary.train_length,
-            logarithmic=heights(lines),
+            logarithmic=(low, high),
         )
-        yield picture(figure, name="lengths", described=" ".join(answer(summary)), caption=caption(summary, lines))
+        described = " ".join(self.answer(summary))
+        yield picture(
+            figure, name="lengths", described=described, caption=" ".join([caption, *not_drawn(summary.rows)])
+        )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         kinds: dict[str, Callable[[Any], dict[int, float | None]]] = {
@@ -166,34 +164,157 @@ class LengthsPage(QuestionPage[LengthSummary]):
         return [values_table(title, "In nats per token.", results, read) for title, read in kinds.items()]
 
 
+def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
+    """Returns what became of an encoding past its training length.
+
+    The kind is "holds", "worse", "ends", "failed" or "untested".
+    """
+    if not row.seeds:
+        steps = re.findall(r"at step (\d+)", " ".join(row.failures))
+        return Cell(f"failed at step {', '.join(dict.fromkeys(steps))}" if steps else "failed", kind="failed")
+    end = last_position(row, summary)
+    if end is not None:
+        return Cell(f"ends at {end:,}", kind="ends")
+    worst = worst_ratio(row, summary)
+    if worst is None:
+        return Cell("not tested", kind="untested")
+    ratio, length = worst
+    if ratio <= HOLDS:
+        return Cell("holds", kind="holds")
+    by = f"{(ratio - 1) * 100:.0f}%" if ratio < 1.995 else f"{times(ratio)} times"
+    return Cell(f"{by} worse{_unless_longest(length, summary)}", kind="worse")
+
+
+def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
+    return ended_at(row, row.same_tokens, summary.train_length)
+
+
+def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
+    """Returns the highest ratio to the encoding's own perplexity at ``base_length``, and its length.
+
+    Of the lengths past that of training. NaN counts as infinite.
+    """
+    ratios = [
+        (math.inf if math.isnan(ratio.value) else ratio.value, length)
+        for length, ratio in row.ratio.items()
+        if ratio is not None and length > summary.train_length
+    ]
+    return max(ratios, default=None)
+
+
+def reach(row: LengthRow, summary: LengthSummary) -> int | None:
+    """Returns the largest probed gap at which, as at every smaller one, an earlier passage was used; else None."""
+    reached = None
+    for gap in summary.gaps:
+        gain = row.repeat_gain.get(gap)
+        if gain is None or not gain.value >= REACHES:  # NaN is not a gain
+            break
+        reached = gap
+    return reached
+
+
+def reach_in_words(row: LengthRow, summary: LengthSummary) -> str:
+    """Returns "64", "256+" or "under 32"; empty if nothing was measured."""
+    return up_to(reach(row, summary), summary.gaps) if row.seeds and summary.gaps else ""
+
+
 def reaches_back(summary: LengthSummary, rank: int = 0) -> Column:
     head = Cell("reaches back", kind="words", rank=rank)
     return head, lambda row: Cell(reach_in_words(row, summary), kind="words" if row.seeds else "")
 
 
+def best_first(summary: LengthSummary) -> list[LengthRow]:
+    """Sorts the rows by same-token perplexity at the longest length; then those that end, then those that failed."""
+
+    def key(row: LengthRow) -> tuple[bool, bool, float]:
+        known = [value.value for value in row.same_tokens.values() if value is not None]
+        last = known[-1] if known else math.inf
+        return not row.seeds, last_position(row, summary) is not None, last if math.isfinite(last) else math.inf
+
+    return sorted(summary.rows, key=key)
+
+
+def times(ratio: float) -> str:
+    """Formats a ratio for a sentence, large ones without decimals: 1.34, 5.9, 21, 250."""
+    if ratio < 1.995 or ratio >= 999.5:
+        return number(ratio)
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
+
+
+def _unless_longest(length: int, summary: LengthSummary) -> str:
+    return "" if length == max(summary.test_lengths) else f" at {length:,}"
+
+
+def _rows(summary: LengthSummary, kind: str) -> list[LengthRow]:
+    return [row for row in best_first(summary) if verdict(row, summary).kind == kind]
+
+
+def _past_training(summary: LengthSummary) -> list[str]:
+    """Says with whom perplexity holds, how much it grows with the others, and where positions end."""
+    trained, longest, base = summary.train_length, max(summary.test_lengths), base_length(summary)
+    if not any(row.seeds for row in summary.rows):
+        return []
+    holding, ending = _rows(summary, "holds"), _rows(summary, "ends")
+    ratios = [f"{number(ratio.value)} with {called(row.name)}" for row in holding if (ratio := row.ratio[longest])]
+    worst = sorted((worst_ratio(row, summary) or (math.inf, 0), row.name) for row in _rows(summary, "worse"))
+    ratios += [
+        f"{times(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
+    ]
+    names = names_of(holding) or "no encoding"
+    sentences = [f"Past the training length of {trained:,} tokens, perplexity holds with {names}."]
+    if base is None or longest <= trained:
+        sentences = [
+            f"The test lengths are not on both sides of the training length of {trained:,} tokens, so no ratio shows "
+            "what happens past it."
+        ]
+    elif ratios:
+        sentences.append(
+            f"From {base:,} to {longest:,} tokens of context, the perplexity of the same tokens changes by a factor of "
+            f"{listed(ratios)}."
+        )
+    if ending:
+        ends = listed([f"{last_position(row, summary):,} with {called(row.name)}" for row in ending])
+        sentences.append(f"The model has no position past {ends}, and stops there.")
+    return sentences
+
+
+def _longest(summary: LengthSummary) -> list[str]:
+    """Compares the best at the longest length with the reference, or with the second best if it is the reference; says
+    how far back those use text that hold, or else those that get worse."""
+    longest, sentences = max(summary.test_lengths), []
+    known = [(row, value) for row in best_first(summary) if (value := row.same_tokens.get(longest)) is not None]
+    if len(known) > 1:
+        best, ours = known[0]
+        rival, theirs = next((pair for pair in known[1:] if pair[0].name == summary.reference), known[1])
+        sentences.append(
+            f"The lowest perplexity at {longest:,} is {measured(ours)}, with {called(best.name)}; with "
+            f"{called(rival.name)} it is {number(theirs.value)}."
+        )
+        row = rival if best.name == summary.reference else best
+        ratio = row.versus_reference.get(longest)
+        if ratio is not None:
+            side = {None: "of unknown significance", "both": "not significant"}.get(ratio.side_of(1), "significant")
+            pair = f"{called(row.name)} to {called(summary.reference or '')}"
+            sentences.append(f"The ratio of {pair} is {measured(ratio)}, which is {side}.")
+    rows = _rows(summary, "holds") or _rows(summary, "worse")
+    if rows and summary.gaps:
+        reached = listed([f"{reach_in_words(row, summary)} with {called(row.name)}" for row in rows])
+        sentences.append(
+            "A low perplexity does not mean that far text is used. In the repeat probe, the model used a passage this "
+            f"many tokens back: {reached}."
+        )
+    return sentences
+
+
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
     """Returns the ends of the axis: around all means, a factor of 1.3 at least, cut at about CUT times the lowest."""
-    there = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
-    lowest = min(there)
-    highest = min(max(*there, 1.3 * lowest), CUT * lowest)
+    means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
+    lowest = min(means)
+    highest = min(max(*means, 1.3 * lowest), CUT * lowest)
     room = (highest / lowest) ** 0.08
     top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
     ends = {line.end for line in lines} - {None}
     return lowest / room ** (1 + len(ends)), top  # the notes on who ends stand below the lines
-
-
-def caption(summary: LengthSummary, lines: Sequence[Line]) -> str:
-    sentences = ["A flat line holds past the training length; a rising one gets worse."]
-    if repeated(summary.rows):
-        sentences.append(f"Shaded: {INTERVAL}s.")
-    top = heights(lines)[1]
-    if any(not e.value <= top for line in lines for e in line.points.values()):
-        sentences.append(f"The axis ends at {top:g}; the last value of a line that leaves it is next to its name.")
-    sentences += not_drawn(summary.rows)
-    holding = [row for row in summary.rows if verdict(row, summary).kind == "holds"]
-    if summary.gaps and holding and all((reach(row, summary) or 0) <= summary.train_length for row in holding):
-        sentences.append("A low perplexity does not mean that far text is used: see the repeat probe.")
-    return " ".join(sentences)
 
 
 PAGE = LengthsPage()

@@ -8,49 +8,33 @@ from typing import Any
 from posembed.lab.questions.problems import SOLVED, ProblemRow, ProblemSpec, ProblemSummary
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.problem_texts import PROBLEMS
-from posembed.report.line_chart import Line, line_chart
+from posembed.report.charts import Line, line_chart
 from posembed.report.page import Cell, Picture, Table, picture, table_of
-from posembed.report.questions import QuestionPage, by_size, trained_table, values_table
-from posembed.report.words import (
-    called,
-    capitalised,
-    ended_at,
-    failures,
-    listed,
-    model_size,
-    names_of,
-    repeated,
-    runs_per,
-    share_interval,
-    up_to,
-)
-from posembed.statistics import INTERVAL, Estimate
+from posembed.report.questions import FAILED, QuestionPage, by_size, trained_table, values_table
+from posembed.report.words import called, ended_at, failures, interval, listed, model_size, names_of, up_to
+from posembed.statistics import INTERVAL
 
 
 class ProblemsPage(QuestionPage[ProblemSummary]):
-    loss_note = "Over the answers' tokens only."
-
-    def title(self, summary: ProblemSummary) -> str:
-        return f"Which position encoding solves {summary.problem} past {summary.train_size:,} {summary.unit}?"
+    loss_unit = "per token of the answers"
 
     def about(self, spec: ProblemSpec, summary: ProblemSummary) -> str:
         return (
             f"The same small Transformer decoder ({model_size(spec)}), trained for {spec.steps:,} steps on problems of "
             f"1 to {spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
-            f"{max(spec.test_sizes):,}. Only the positions differ. {capitalised(runs_per(summary.rows))}."
+            f"{max(spec.test_sizes):,}. Only the positions differ."
         )
 
-    def answer(self, summary: ProblemSummary) -> list[str]:
-        """Returns who solves larger problems than in training, and how large; who does not; how certain it is."""
-        others = " ".join((_not_beyond(summary), *failures(summary.rows))).strip()
-        return [text for text in (_beyond(summary), others, _certainty(summary)) if text]
+    def paragraphs(self, summary: ProblemSummary) -> list[str]:
+        """Returns who solves larger problems than in training, and how large; then what counts as solved."""
+        return [" ".join([*_past_training(summary), *failures(summary.rows)]), " ".join(_solved(summary))]
 
     def main_table(self, summary: ProblemSummary) -> Table:
         ends = (summary.train_size, max(summary.test_sizes))
 
         def solves(row: ProblemRow) -> Cell:
             if not row.seeds:
-                return Cell("failed", kind="failed")
+                return FAILED
             kind = "holds" if (row.solves or 0) > summary.train_size else "words"
             return Cell(solves_in_words(row, summary), kind=kind)
 
@@ -65,30 +49,18 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
                 percent,
                 trained=summary.train_size,
                 rank=lambda size: 2 if size in ends else 4,
-                write_interval=_interval,
             ),
-            first=self.first,
         )
 
     def tables(self, summary: ProblemSummary) -> list[Table]:
-        def by_seed(row: ProblemRow) -> str:
-            return ", ".join(_sizes(row))
-
         return [
             table_of(
                 [row for row in best_first(summary) if row.seeds],
                 "Single tokens of the answers",
                 "Percent correct, each predicted from the correct tokens before it.",
-                *by_size(
-                    summary.test_sizes,
-                    lambda row: row.token_accuracy,
-                    percent,
-                    trained=summary.train_size,
-                    write_interval=_interval,
-                ),
-                first=self.first,
+                *by_size(summary.test_sizes, lambda row: row.token_accuracy, percent, trained=summary.train_size),
             ),
-            trained_table(best_first(summary), self.first, ("solved by seed", by_seed)),
+            trained_table(best_first(summary), ("solved by seed", lambda row: ", ".join(_by_seed(row)))),
         ]
 
     def figures(self, summary: ProblemSummary) -> Iterable[Picture]:
@@ -101,12 +73,11 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
                 ticks=summary.test_sizes,
                 trained=summary.train_size,
                 target=SOLVED,
-                shade_trained=True,
             ),
             name="sizes",
             described=" ".join(self.answer(summary)),
-            caption="Shaded at the left: the sizes of training. The dotted line: a size is solved from here, at "
-            f"{SOLVED:.0%}.{f' Shaded bands: {INTERVAL}s over seeds.' if repeated(summary.rows) else ''}",
+            caption=f"The dotted lines: the largest size of training, and the {SOLVED:.0%} from which on a size is "
+            f"solved. Shaded, if there are several runs: {INTERVAL}s.",
         )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
@@ -131,7 +102,11 @@ def ends_at(row: ProblemRow, summary: ProblemSummary) -> int | None:
 
 
 def percent(share: float) -> str:
-    """Formats a share in percent: 0, 0.5, 47, 99.5, 100. Only exact shares become 100 or 0."""
+    """Formats a share in percent: 0, 0.5, 47, 99.5, 100. Only exact shares become 100 or 0.
+
+    The ends of an interval are limited to 0 and 100.
+    """
+    share = min(max(share, 0.0), 1.0)
     text = f"{100 * share:.0f}" if 0.1 <= share < 0.985 else f"{100 * share:.1f}".removesuffix(".0")
     if text == "100" and share < 1:
         return ">99.9"
@@ -142,77 +117,43 @@ def solves_in_words(row: ProblemRow, summary: ProblemSummary) -> str:
     return up_to(row.solves, summary.test_sizes) if row.seeds else ""
 
 
-def _interval(estimate: Estimate | None) -> str:
-    return share_interval(estimate, 0)
-
-
-def _sizes(row: ProblemRow) -> list[str]:
+def _by_seed(row: ProblemRow) -> list[str]:
     """Returns the largest size solved by each seed."""
     return ["none" if size is None else f"{size:,}" for size in row.solves_by_seed]
 
 
-def _beyond(summary: ProblemSummary) -> str:
-    trained, longest, unit = summary.train_size, max(summary.test_sizes), summary.unit
-    if not any(row.seeds for row in summary.rows):
-        return ""
-    if longest <= trained:
-        return f"Nothing was tested past the {trained:,} {unit} of training."
-    lead = f"After training on {summary.problem} with up to {trained:,} {unit},"
-    rows = [row for row in best_first(summary) if (row.solves or 0) > trained]
+def _past_training(summary: ProblemSummary) -> list[str]:
+    """Says with which encodings larger problems than in training are solved, and how large with each."""
+    rows, trained = [row for row in best_first(summary) if row.seeds], summary.train_size
     if not rows:
-        return f"{lead} no encoding solves any larger size tested."
-    parts = [
-        f"{called(row.name)} {'' if index else 'solves '}up to {row.solves:,}{_at_the_end(row, longest)}"
-        for index, row in enumerate(rows)
-    ]
-    return f"{lead} {listed(parts)}."
-
-
-def _at_the_end(row: ProblemRow, longest: int) -> str:
-    """Returns the exact match at the largest size solved."""
-    share = None if row.solves is None else row.exact_match[row.solves]
-    if share is None:
-        return ""
-    known = f", {INTERVAL} {_interval(share)}" if _interval(share) else ""
-    largest = ", the largest size tested" if row.solves == longest else ""
-    return f"{largest} (exact match {percent(share.value)}%{known})"
-
-
-def _not_beyond(summary: ProblemSummary) -> str:
-    """Reports those that solve nothing larger than in training, grouped by what they solve."""
-    rows = [row for row in best_first(summary) if row.seeds and (row.solves or 0) <= summary.train_size]
-    ended = [row for row in rows if ends_at(row, summary) is not None]
-    others = [row for row in rows if row not in ended]
-    sentences = [
-        f"{names_of(those)} {_stops(those, summary)}."
-        for size in dict.fromkeys(row.solves for row in others)
-        if (those := [row for row in others if row.solves == size])
-    ]
-    sentences += [
-        f"{called(row.name)}, whose positions end at {ends_at(row, summary):,}, {_stops([row], summary)}."
-        for row in ended
-    ]
-    return " ".join(map(capitalised, sentences))
-
-
-def _stops(rows: list[ProblemRow], summary: ProblemSummary) -> str:
-    several, size = len(rows) > 1, rows[0].solves
-    if size is None:
-        return f"{'do' if several else 'does'} not solve even {min(summary.test_sizes):,}"
-    return f"{'solve' if several else 'solves'} up to {size:,}"
-
-
-def _certainty(summary: ProblemSummary) -> str:
+        return []
+    beyond = names_of(row for row in rows if (row.solves or 0) > trained) or "no encoding"
+    ends = [f"{ends_at(row, summary):,} with {called(row.name)}" for row in rows if ends_at(row, summary)]
     lead = (
-        f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, "
-        f"are answered without a mistake; {runs_per(summary.rows)}"
+        f"After training on {summary.problem} with up to {trained:,} {summary.unit}, the model solves larger problems "
+        f"with {beyond}. The largest size solved is {listed([_largest(row, summary) for row in rows])}."
+        if max(summary.test_sizes) > trained
+        else f"Nothing was tested past the {trained:,} {summary.unit} of training."
     )
-    apart = [
-        f"{called(row.name)} {listed(_sizes(row))}" for row in best_first(summary) if len(set(row.solves_by_seed)) > 1
-    ]
-    if apart:
-        return f"{lead}. The runs differ: by seed, {'; '.join(apart)}."
-    return f"{lead}." if repeated(summary.rows) else f"{lead}, so there are no intervals."
+    return [lead, *([f"Positions end at {listed(ends)}."] if ends else [])]
+
+
+def _largest(row: ProblemRow, summary: ProblemSummary) -> str:
+    share = None if row.solves is None else row.exact_match[row.solves]
+    known = interval(share, percent)
+    exact = "" if share is None else f" (exact match {percent(share.value)}%{f', {known}' if known else ''})"
+    return f"{solves_in_words(row, summary)} with {called(row.name)}{exact}"
+
+
+def _solved(summary: ProblemSummary) -> list[str]:
+    """Says what counts as solved, and with which encodings the runs differ."""
+    rule = (
+        f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, "
+        "are answered without a mistake."
+    )
+    rows = [row for row in best_first(summary) if len(set(row.solves_by_seed)) > 1]
+    differ = "; ".join(f"{called(row.name)} {listed(_by_seed(row))}" for row in rows)
+    return [rule, *([f"The runs differ; by seed: {differ}."] if differ else [])]
 
 
 PAGE = ProblemsPage()

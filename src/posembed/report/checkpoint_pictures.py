@@ -1,12 +1,13 @@
 """Figures of one position table: its values, similarities and spectrum; rows in a line, or cells of a grid.
 
-Large tables are drawn thinned, every k-th row of them; all figures are computed on all rows.
+Large tables are drawn thinned, every k-th row of them; all numbers are computed on all rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from posembed.report.drawing import INK, MUTED, RULE, SERIES, TEXT, WIDTH, axes_at, fix_ticks, new_figure
-from posembed.report.learned.pictures import image, norms, small_title
+from posembed.report.drawing import INK, MUTED, SERIES, TEXT, WIDTH, axes_at, fix_ticks, heat_map, new_figure
 from posembed.tables.similarity import cosine_matrix, neighbour_cosine
 from posembed.tables.spectrum import Spectrum, fourier_power
 
@@ -33,9 +33,8 @@ def thinned(rows: Tensor, most: int = MOST_DRAWN) -> tuple[Tensor, int]:
     return rows[::step], step
 
 
-def label(axes: Axes, *, x: str = "", y: str = "") -> None:
-    axes.set_xlabel(x, fontsize=TEXT - 1, color=MUTED)
-    axes.set_ylabel(y, fontsize=TEXT - 1, color=MUTED)
+def every(step: int) -> str:
+    return f"; every {step}th row" if step > 1 else ""
 
 
 def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure:
@@ -46,27 +45,25 @@ def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure
     figure = new_figure(430)
     drawn, step = thinned(rows)
     last = first + len(rows)
-    values = axes_at(figure, left=LEFT, top=26, width=WIDE, height=150)
     sample, _ = thinned(rows.abs().float().flatten(), most=200_000)
     largest = sample.quantile(0.995).item() or 1.0  # so that a few large values do not turn all others white
-    title = f"values, ± {largest:.2g}" + (f"; every {step}th row" if step > 1 else "")
-    image(values, thinned(drawn.T)[0], largest, title=title, extent=(first, last, rows.size(1), 0))
+    title, extent = f"values, ± {largest:.2g}{every(step)}", (first, last, rows.size(1), 0)
+    where: dict[str, Any] = {"left": LEFT, "top": 26, "width": WIDE, "height": 150, "title": title}
+    values = heat_map(figure, thinned(drawn.T)[0], largest, extent=extent, y="dimension", **where)
     values.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    label(values, y="dimension")
-    of_rows, shown = norms(rows), [row for row in marked if first <= row < last]
-    lengths = axes_at(figure, left=LEFT, top=214, width=WIDE, height=72)
-    row_line(lengths, of_rows, first=first, title="norm of each row")
-    lengths.set_ylim(0, 1.25 * of_rows.max().item() or 1.0)
-    cosines = axes_at(figure, left=LEFT, top=324, width=WIDE, height=62)
-    row_line(cosines, neighbour_cosine(rows), first=first, title="cosine of each row to the next")
-    label(cosines, x="row")
+    norms = rows.double().norm(dim=1)
+    lengths = row_line(figure, norms, first=first, top=214, height=72, title="norm of each row")
+    lengths.set_ylim(0, 1.25 * norms.max().item() or 1.0)
+    cosines = neighbour_cosine(rows)
+    row_line(figure, cosines, first=first, top=324, height=62, title="cosine of each row to the next", x="row")
+    shown = [row for row in marked if first <= row < last]
     for row in shown:
-        lengths.plot(row, of_rows[row - first].item(), "o", color=SERIES[3], markersize=4, clip_on=False)
-    label_marks(lengths, shown, of_rows, first)
+        lengths.plot(row, norms[row - first].item(), "o", color=SERIES[3], markersize=4, clip_on=False)
+    label_marks(lengths, shown, norms, first)
     return figure
 
 
-def label_marks(axes: Axes, marked: list[int], lengths: Tensor, first: int) -> None:
+def label_marks(axes: Axes, marked: list[int], norms: Tensor, first: int) -> None:
     """Writes the numbers of the rows that stand out, as far as they do not overlap."""
     low, high = axes.get_xlim()
     near, last = (high - low) * 0.09, -math.inf
@@ -74,60 +71,51 @@ def label_marks(axes: Axes, marked: list[int], lengths: Tensor, first: int) -> N
         if row - last < near:
             continue
         last = row
-        right = row > low + 0.9 * (high - low)
-        axes.annotate(
-            f"{row:,}",
-            (row, lengths[row - first].item()),
-            xytext=(-5 if right else 5, 3),
-            textcoords="offset points",
-            horizontalalignment="right" if right else "left",
-            fontsize=TEXT - 1,
-            color=SERIES[3],
-        )
+        offset, side = (-5, "right") if row > low + 0.9 * (high - low) else (5, "left")
+        how: dict[str, Any] = {"horizontalalignment": side, "fontsize": TEXT - 1, "color": SERIES[3]}
+        place = row, norms[row - first].item()
+        axes.annotate(f"{row:,}", place, xytext=(offset, 3), textcoords="offset points", **how)
 
 
-def row_line(axes: Axes, values: Tensor, *, first: int, title: str) -> None:
+def row_line(figure: Figure, values: Tensor, *, first: int, **where: Any) -> Axes:
+    """Draws a value per row. where: see ``axes_at``."""
+    axes = axes_at(figure, left=LEFT, width=WIDE, grid="y", **where)
     drawn, step = thinned(values, most=4 * MOST_DRAWN)
     axes.plot(range(first, first + len(values), step), drawn.tolist(), color=SERIES[0], linewidth=1.1)
-    small_title(axes, title)
     axes.set_xlim(first, first + max(len(values), 2))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.grid(axis="y", color=RULE, linewidth=0.5)
+    return axes
 
 
 def similarity_figure(rows: Tensor, *, first: int) -> Figure:
     """Draws the cosine of every two rows (N, D)."""
     figure = new_figure(400)
     drawn, step = thinned(rows)
-    axes = axes_at(figure, left=LEFT, top=26, width=330, height=330)
     last = first + len(rows)
-    title = "cosine of two rows" + (f", every {step}th" if step > 1 else "")
-    image(axes, cosine_matrix(drawn), 1.0, title=title, extent=(first, last, last, first))
-    label(axes, x="row", y="row")
-    scale = axes_at(figure, left=LEFT + 348, top=26, width=10, height=330)
-    image(scale, torch.linspace(1, -1, 101)[:, None], 1.0, title="", extent=(0, 1, -1, 1))
-    scale.set_xticks([])
+    where: dict[str, Any] = {"top": 26, "height": 330, "left": LEFT, "width": 330, "x": "row", "y": "row"}
+    title = f"cosine of two rows{every(step)}"
+    heat_map(figure, cosine_matrix(drawn), 1.0, extent=(first, last, last, first), title=title, **where)
+    where = {"top": 26, "height": 330, "left": LEFT + 348, "width": 10}
+    scale = heat_map(figure, torch.linspace(1, -1, 101)[:, None], 1.0, extent=(0, 1, -1, 1), ticks=0, **where)
     scale.yaxis.tick_right()
     fix_ticks(scale.yaxis, (-1, -0.5, 0, 0.5, 1))
-    scale.spines["left"].set_visible(False)
-    scale.spines["bottom"].set_visible(False)
+    for side in ("left", "bottom"):
+        scale.spines[side].set_visible(False)
     return figure
 
 
 def spectrum_figure(spectrum: Spectrum) -> Figure:
     """Draws the singular values, and the share of the variance that the first directions hold together."""
     figure = new_figure(250)
-    shares = spectrum.variance_shares
+    shares, few = spectrum.variance_shares, spectrum.directions_for(0.9)
     shown = max(2, min(len(shares), 2 * spectrum.directions_for(0.99)))
-    places = range(1, shown + 1)
-    strengths = axes_at(figure, left=LEFT, top=26, width=168, height=175)
-    small_title(strengths, "singular values")
-    strengths.bar(places, spectrum.singular_values[:shown].tolist(), width=1.0, color=SERIES[0])
-    together = axes_at(figure, left=WIDTH - 168 - 10, top=26, width=168, height=175)
-    small_title(together, "share of the variance, together")
-    together.plot(places, (100 * shares.cumsum(0)[:shown]).tolist(), color=SERIES[0], linewidth=1.8)
-    few = spectrum.directions_for(0.9)
+    directions = range(1, shown + 1)
+    where: dict[str, Any] = {"top": 26, "width": 168, "height": 175, "x": "direction, the strongest first", "grid": "y"}
+    strengths = axes_at(figure, left=LEFT, title="singular values", **where)
+    strengths.bar(directions, spectrum.singular_values[:shown].tolist(), width=1.0, color=SERIES[0])
+    together = axes_at(figure, left=WIDTH - 168 - 10, title="share of the variance, together", **where)
+    together.plot(directions, (100 * shares.cumsum(0)[:shown]).tolist(), color=SERIES[0], linewidth=1.8)
     together.plot([0, few, few], [90, 90, 0], color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
     together.annotate(f"90% in {few:,}", (few, 45), xytext=(5, 0), textcoords="offset points", fontsize=TEXT, color=INK)
     together.set_ylim(0, 103)
@@ -135,8 +123,6 @@ def spectrum_figure(spectrum: Spectrum) -> Figure:
     for axes in (strengths, together):
         axes.set_xlim(0.4, shown + 0.6)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.grid(axis="y", color=RULE, linewidth=0.5)
-        label(axes, x="direction, the strongest first")
     return figure
 
 
@@ -148,17 +134,15 @@ def components_figure(spectrum: Spectrum, *, first: int) -> Figure:
     parts = spectrum.left_vectors * spectrum.singular_values
     power = fourier_power(spectrum.left_vectors)
     for index in range(number):
-        axes = axes_at(figure, left=LEFT, top=22 + index * (each + gap), width=WIDE, height=each)
+        is_last = index == number - 1
         title = f"direction {index + 1}: {100 * spectrum.variance_shares[index]:.0f}% of the variance"
         length = wave_length(power[:, index], len(parts))
         title += "" if length is None else f", waves of about {length:.3g} rows"
-        row_line(axes, parts[:, index], first=first, title=title)
+        where: dict[str, Any] = {"top": 22 + index * (each + gap), "height": each, "x": "row" if is_last else ""}
+        axes = row_line(figure, parts[:, index], first=first, title=title, **where)
         axes.axhline(0, color=MUTED, linewidth=0.6)
         axes.yaxis.set_major_locator(MaxNLocator(2))
-        if index < number - 1:
-            axes.set_xticklabels([])
-        else:
-            label(axes, x="row")
+        axes.tick_params(labelbottom=is_last)
     return figure
 
 
@@ -176,10 +160,12 @@ def fourier_figure(spectrum: Spectrum) -> Figure:
     bins = min(power.size(1), int((power.amax(dim=0) > 0.01).nonzero().max()) + 9)
     power = F.adaptive_max_pool1d(power[:, :bins], min(bins, MOST_DRAWN))
     figure = new_figure(90 + 11 * number)
-    axes = axes_at(figure, left=LEFT, top=26, width=WIDE, height=11 * number)
-    extent = (-0.5, bins - 0.5, number + 0.5, 0.5)
-    image(axes, power.sqrt(), 1.0, title="strength of each wave (root of its share)", extent=extent)
-    label(axes, x="waves in the length of the table", y="direction")
+    where: dict[str, Any] = {"left": LEFT, "top": 26, "width": WIDE, "height": 11 * number}
+    words: dict[str, Any] = {
+        "title": "strength of each wave (root of its share)",
+        "x": "waves in the length of the table",
+    }
+    heat_map(figure, power.sqrt(), 1.0, extent=(-0.5, bins - 0.5, number + 0.5, 0.5), y="direction", **words, **where)
     return figure
 
 
@@ -188,33 +174,29 @@ def grid_similarity_figure(rows: Tensor, grid: tuple[int, int]) -> Figure:
     high, wide = grid
     unit = F.normalize(rows.double(), dim=1)
     chosen = [(round(r * (high - 1)), round(c * (wide - 1))) for r in (0.1, 0.5, 0.9) for c in (0.1, 0.5, 0.9)]
-    maps = [(f"row {r}, column {c}", unit @ unit[r * wide + c], (r, c)) for r, c in chosen]
-    return grid_maps(maps, grid, largest=1.0)
+    figure, all_axes = grid_maps([(f"row {r}, column {c}", unit @ unit[r * wide + c], 1.0) for r, c in chosen], grid)
+    for axes, (row, column) in zip(all_axes, chosen, strict=True):
+        axes.plot(column, row, "s", markerfacecolor="none", markeredgecolor=INK, markersize=5)
+    return figure
 
 
 def grid_components_figure(spectrum: Spectrum, grid: tuple[int, int]) -> Figure:
     """Draws what each cell holds of the strongest directions."""
-    number = min(COMPONENTS, spectrum.left_vectors.size(1))
-    parts = spectrum.left_vectors[:, :number] * spectrum.singular_values[:number]
+    shares, parts = spectrum.variance_shares, spectrum.left_vectors * spectrum.singular_values
     maps = [
-        (f"direction {index + 1}: {100 * spectrum.variance_shares[index]:.0f}%", parts[:, index], None)
-        for index in range(number)
+        (f"direction {index + 1}: {100 * shares[index]:.0f}%", part, part.abs().max().item() or 1.0)
+        for index, part in enumerate(parts.T[:COMPONENTS])
     ]
-    return grid_maps(maps, grid, largest=None)
+    return grid_maps(maps, grid)[0]
 
 
-def grid_maps(
-    maps: Sequence[tuple[str, Tensor, tuple[int, int] | None]], grid: tuple[int, int], *, largest: float | None
-) -> Figure:
-    """Draws maps (title, values (H * W,), the cell to mark), three side by side."""
+def grid_maps(maps: Sequence[tuple[str, Tensor, float]], grid: tuple[int, int]) -> tuple[Figure, list[Axes]]:
+    """Draws maps (title, values (H * W,), the value of the strongest red), three side by side."""
     side, between = 118, 28
     tall = side * min(max(grid[0] / grid[1], 0.3), 3.0)
-    figure = new_figure(22 + math.ceil(len(maps) / 3) * (tall + 40))
-    for index, (title, values, cell) in enumerate(maps):
-        left = 20 + (index % 3) * (side + between)
-        axes = axes_at(figure, left=left, top=22 + (index // 3) * (tall + 40), width=side, height=tall)
-        scale = largest or values.abs().max().item() or 1.0
-        image(axes, values.reshape(grid), scale, title=title)
-        if cell is not None:
-            axes.plot(cell[1], cell[0], "s", markerfacecolor="none", markeredgecolor=INK, markersize=5)
-    return figure
+    figure, drawn = new_figure(22 + math.ceil(len(maps) / 3) * (tall + 40)), []
+    for index, (title, values, largest) in enumerate(maps):
+        left, top = 20 + (index % 3) * (side + between), 22 + (index // 3) * (tall + 40)
+        where: dict[str, Any] = {"left": left, "top": top, "width": side, "height": tall}
+        drawn.append(heat_map(figure, values.reshape(grid), largest, title=title, **where))
+    return figure, drawn

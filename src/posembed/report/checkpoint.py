@@ -1,20 +1,18 @@
-"""One HTML page about a checkpoint's position tables: what stands out, in words; then each table in pictures."""
+"""A checkpoint's position tables: names and values for the terminal, and one HTML page with pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableReport
-from posembed.report.checkpoint import pictures
-from posembed.report.checkpoint.words import described, figures
+from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, Learned, TableReport
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
+from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
 from posembed.tables.spectrum import table_spectrum
 
+KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
 # name: (what a screen reader says, title, caption)
 WORDS = {
     "spectrum": (
@@ -62,6 +60,49 @@ WORDS = {
 }
 
 
+def described(report: TableReport) -> list[tuple[str, str]]:
+    """Returns what a table is, as names and values."""
+    table, kind, length = report.table, "not known", "not known"
+    rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
+    if isinstance(table, PositionTable):
+        kind, length, layout = KINDS[table.kind], f"{table.length} positions", table.layout
+        counts = {"reserved": layout.reserved, "prefix": layout.prefix, "tail": layout.tail}
+        rows += [f"{number} {name}" for name, number in counts.items() if number]
+        rows += [f"a grid of {layout.grid[0]} x {layout.grid[1]}"] if layout.grid else []
+    shares = f"{report.share_of_embeddings:.1%} of the embeddings, {report.share_of_model:.1%} of the model"
+    lines = [
+        ("kind", kind),
+        ("usable length", length),
+        ("shape", ", ".join(rows)),
+        ("size", f"{report.parameters:,} parameters: {shares}"),
+    ]
+    if table.field is not None:
+        lines.append(("config field", f"{table.field} = {table.field.value}"))
+    if report.dependents:
+        more = f" and {len(report.dependents) - 3} more" if len(report.dependents) > 3 else ""
+        lines.append(("also changes", ", ".join(report.dependents[:3]) + more))
+    return lines
+
+
+def figures(learned: Learned | None) -> list[tuple[str, str]]:
+    """Returns what a table learned, as names and values."""
+    if learned is None:
+        return []
+    rank = f"{learned.effective_rank:.1f}; {learned.directions_90} directions hold 90% of the variance"
+    lines = [("effective rank", rank)]
+    if learned.cosine_by_distance:
+        cosines = ", ".join(f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
+        lines.append(("cosine by distance", cosines))
+    if learned.toeplitz is not None:
+        lines.append(("Toeplitz residual", f"{learned.toeplitz:.2f} (0: similarity depends on distance alone)"))
+    if learned.position_error is not None:
+        error = f"a linear probe errs by {learned.position_error:.1f} positions on average"
+        lines.append(("position", f"{error} (a guess: {learned.rows / 4:.0f})"))
+    if learned.order_error is not None:
+        lines.append(("order", f"a linear probe errs in {learned.order_error:.1%} of pairs (a guess: 50%)"))
+    return lines
+
+
 def write_checkpoint_page(report: CheckpointReport, path: str | Path) -> Path:
     """Writes what ``inspect_checkpoint`` found as one self-contained HTML file, whole or not at all.
 
@@ -73,10 +114,10 @@ def write_checkpoint_page(report: CheckpointReport, path: str | Path) -> Path:
 
 def render(report: CheckpointReport) -> str:
     name = shown_name(report.source)
+    kind = f", {report.model_type}" if report.model_type else ""
     return render_page(
         title=f"What do the positions of {name} hold?",
-        about=f"{name}{f', {report.model_type}' if report.model_type else ''}: {report.parameters:,} parameters, "
-        f"{len(report.tables)} position table{'' if len(report.tables) == 1 else 's'}.",
+        about=f"{name}{kind}: {report.parameters:,} parameters; position tables: {len(report.tables)}.",
         answer=answer(report),
         sections=[section_of(table, f"t{index}") for index, table in enumerate(report.tables)],
     )
@@ -92,21 +133,18 @@ def answer(report: CheckpointReport) -> list[str]:
     """Returns a paragraph per table from its numbers: its size, what stands out, what it learned."""
     if not report.tables:
         return [f"No position table was found: {report.why_none}."]
-    several = len(report.tables) > 1
-    return [" ".join(sentences(table, f"{table.table.key}: " if several else "")) for table in report.tables]
+    return [" ".join(sentences(table)) for table in report.tables]
 
 
-def sentences(report: TableReport, lead: str) -> Iterator[str]:
-    table = report.table
+def sentences(report: TableReport) -> Iterator[str]:
+    table, learned = report.table, report.learned
     holds = f"{table.length:,} positions" if isinstance(table, PositionTable) else f"{table.rows:,} rows"
-    yield f"{lead}{holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
+    yield f"{table.key}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
     for finding in report.findings:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
-        stands = "stands out" if len(finding.rows) == 1 else "stand out"
-        yield f"{where.capitalize()}{f' {stands}' if finding.what == 'outlying' else f': {finding.what}'}."
+        yield f"{capitalised(where)}: {finding.what}."
     if not report.findings and isinstance(table, PositionTable) and table.kind == "learned":
         yield "Nothing is wrong with its rows."
-    learned = report.learned
     if learned is None:
         return
     yield f"{learned.directions_90:,} of {min(learned.rows, table.width):,} directions hold 90% of the rows' variance."
@@ -125,33 +163,34 @@ def section_of(report: TableReport, name: str) -> Section:
     parts: list[Part] = []
     wrong = [*map(str, report.findings), *([report.table.doubt] if report.table.doubt else [])]
     if wrong:
-        parts.append(Lines(tuple(sentence[:1].upper() + sentence[1:] for sentence in wrong)))
+        parts.append(Lines(tuple(map(capitalised, wrong))))
     parts.append(Pairs((*described(report), *figures(report.learned))))
     return Section(report.table.key, (*parts, *pictures_of(report, name)))
 
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
     """Yields nothing if the table is not understood, or its rows are not finite or too few to measure."""
+    from posembed.report import checkpoint_pictures as draw  # imports matplotlib, which the terminal does not need
+
     if not isinstance(report.table, PositionTable) or report.learned is None:
         return
     front, rows, _ = report.table.layout.split(report.values)
     rows, first = rows.float()[:MOST_ROWS], len(front)
     spectrum, grid = table_spectrum(rows), report.table.layout.grid
-    drawn: dict[str, Figure]
     if grid is not None:
         drawn = {
-            "grid-similarity": pictures.grid_similarity_figure(rows, grid),
-            "grid-components": pictures.grid_components_figure(spectrum, grid),
-            "spectrum": pictures.spectrum_figure(spectrum),
+            "grid-similarity": draw.grid_similarity_figure(rows, grid),
+            "grid-components": draw.grid_components_figure(spectrum, grid),
+            "spectrum": draw.spectrum_figure(spectrum),
         }
     else:
         marked = tuple(row for finding in report.findings if finding.what == "outlying" for row in finding.rows)
         drawn = {
-            "along": pictures.along_figure(rows, first=first, marked=marked),
-            "similarity": pictures.similarity_figure(rows, first=first),
-            "spectrum": pictures.spectrum_figure(spectrum),
-            "components": pictures.components_figure(spectrum, first=first),
-            "fourier": pictures.fourier_figure(spectrum),
+            "along": draw.along_figure(rows, first=first, marked=marked),
+            "similarity": draw.similarity_figure(rows, first=first),
+            "spectrum": draw.spectrum_figure(spectrum),
+            "components": draw.components_figure(spectrum, first=first),
+            "fourier": draw.fourier_figure(spectrum),
         }
     for kind, figure in drawn.items():
         spoken, title, caption = WORDS[kind]

@@ -1,0 +1,180 @@
+"""An evaluation in tables and sentences, for the terminal and the benchmarks, and as one HTML page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from posembed.evaluation.measures import MEASURES, Measure, Verdict
+from posembed.evaluation.results import Evaluation, Row
+from posembed.evaluation.runnable import KINDS
+from posembed.report.charts import Line, line_chart
+from posembed.report.page import Cell, Column, Lines, Section, Table, picture, render_page, table_of, write_page
+from posembed.report.words import by_outcome, capitalised, interval, number, signed
+from posembed.statistics import INTERVAL, Estimate
+
+MARKS: dict[Verdict, str] = {"better": "+", "worse": "-", "not significant": "="}
+LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant": "muted", "equal": "muted", "": ""}
+
+
+def tables(evaluation: Evaluation) -> list[Table]:
+    """Returns one table per measure: values by length, and the difference from the reference at the longest length."""
+    return [table(evaluation, MEASURES[name]) for name in evaluation.measures]
+
+
+def table(evaluation: Evaluation, measure: Measure) -> Table:
+    """Each value has a mark that compares it with the reference at the same length. See ``legend``."""
+    reference, longest = evaluation.reference, evaluation.lengths[-1]
+
+    def at(length: int) -> Column:
+        def cell(row: Row) -> Cell:
+            found, versus = row.estimate(measure.name, length), row.versus(reference, measure.name, length)
+            if found is None:
+                return Cell("-" if row.fits(length) else "too long", kind="muted")
+            verdict = measure.verdict(versus)
+            note = f"{half_width(measure, found)} {MARKS.get(verdict, '')}".strip()
+            return Cell(value(measure, found.value), note=note, kind="" if verdict == "equal" else LOOKS[verdict])
+
+        return Cell(f"{length:,}", rank=longest - length), cell
+
+    def difference_cell(row: Row) -> Cell:
+        versus = None if row is reference else row.versus(reference, measure.name, longest)
+        if versus is None:
+            return Cell("")
+        verdict = measure.verdict(versus)
+        note = f"{half_width(measure, versus)} {verdict}".strip()
+        return Cell(difference(measure, versus.value), note=note, kind=LOOKS[verdict])
+
+    columns = [at(length) for length in evaluation.lengths]
+    if len(evaluation.rows) > 1:
+        columns.append((f"{'ratio' if measure.perplexity else 'difference'} at {longest:,}", difference_cell))
+    title = f"{capitalised(measure.name)}, by text length in tokens ({better(measure)})"
+    return table_of(evaluation.rows, title, "", *columns, first="checkpoint")
+
+
+def legend(evaluation: Evaluation) -> str:
+    """Returns how to read the tables."""
+    if evaluation.texts < 2:
+        return "One text: there are no intervals, and any difference may be chance."
+    intervals = f"±: half the {INTERVAL} over texts; not shown if all texts have the same value."
+    if len(evaluation.rows) == 1:
+        return intervals
+    return (
+        f"{intervals} Reference: {evaluation.reference.name}. Compared with it at the same length, paired by text, + "
+        "is significantly better, - significantly worse, = not significant. Last column: the difference from it at "
+        f"{evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
+    )
+
+
+def paragraphs(evaluation: Evaluation) -> list[str]:
+    """Returns the text below the tables: the answer, the legend and the notes."""
+    return [" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes]
+
+
+def answer(evaluation: Evaluation) -> list[str]:
+    """Returns sentences that compare the best checkpoint at the longest length with the reference and the others."""
+    measure, length, reference = MEASURES[evaluation.measures[0]], evaluation.lengths[-1], evaluation.reference
+    best = evaluation.best(measure.name, length)
+    found = None if best is None else best.estimate(measure.name, length)
+    if best is None or found is None:
+        return [f"No checkpoint has a value at {length:,} tokens."]
+    ends = f"; {INTERVAL} {span(measure, found)}" if found.low is not None else ""
+    sentences = [
+        f"At {length:,} tokens, {best.name} has the best {measure.name}: {value(measure, found.value)} "
+        f"({evaluation.texts:,} texts{ends})."
+    ]
+    versus, theirs = best.versus(reference, measure.name, length), reference.estimate(measure.name, length)
+    if reference is not best and versus is not None and theirs is not None:
+        by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
+        ends = interval(versus, lambda end: difference(measure, end))
+        paired = f"{best.name}, {by}{f' (paired {INTERVAL} {ends})' if ends else ''}"
+        than = f"“{reference.name}” with {value(measure, theirs.value)}"
+        sentences += by_outcome(than, [(measure.verdict(versus), paired)])
+    rivals = [row for row in evaluation.checkpoints if row is not best]
+    verdicts = [(measure.verdict(row.versus(best, measure.name, length)), row.name) for row in rivals]
+    return sentences + by_outcome(best.name, verdicts)
+
+
+def better(measure: Measure) -> str:
+    return f"{'lower' if measure.perplexity else 'higher'} is better"
+
+
+def value(measure: Measure, mean: float) -> str:
+    return number(mean) if measure.perplexity else f"{mean:.3f}"
+
+
+def difference(measure: Measure, mean: float) -> str:
+    """Formats a difference, "−0.064"; for a perplexity the ratio, "1.07"."""
+    return number(mean) if measure.perplexity else signed(mean)
+
+
+def half_width(measure: Measure, found: Estimate) -> str:
+    """Formats "±.021"; empty if there is no interval or if all texts have the same value."""
+    if found.low is None or found.high is None or found.low == found.high:
+        return ""
+    half = (found.high - found.low) / 2
+    return "±" + (f"{half:.2f}" if measure.perplexity else f"{half:.3f}").removeprefix("0")
+
+
+def span(measure: Measure, found: Estimate) -> str:
+    """Formats "0.764–0.806". A share ends at 0 and 1, whatever Student's t gives."""
+    most = math.inf if measure.perplexity else 1.0
+    return interval(found, lambda end: value(measure, min(max(end, 0.0), most)))
+
+
+def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
+    """Writes an evaluation as one self-contained HTML file, whole or not at all.
+
+    Raises:
+        ArgumentError: the file cannot be written there.
+    """
+    return write_page(Path(path), render(evaluation), option="--report")
+
+
+def render(evaluation: Evaluation) -> str:
+    measure, sentences = evaluation.measures[0], " ".join(answer(evaluation))
+    curve = picture(
+        length_figure(evaluation, measure),
+        name="lengths",
+        described=sentences,
+        caption=f"{capitalised(measure)} by length in tokens. Shaded: {INTERVAL}s over texts. Rows with overlapping "
+        "intervals can still differ significantly, because they are measured on the same texts.",
+    )
+    return render_page(
+        title=f"How good is the model with {evaluation.lengths[-1]:,} tokens of text?",
+        about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} texts: "
+        f"{', '.join(row.name for row in evaluation.checkpoints)}.",
+        answer=[sentences],
+        sections=[
+            Section("", (curve,)),
+            Section("The numbers", tuple(tables(evaluation)), says=legend(evaluation)),
+            Section("How it was measured", (Lines(evaluation.notes),)),
+        ],
+    )
+
+
+def length_figure(evaluation: Evaluation, measure: str) -> Figure:
+    """Draws the measure by length, one line per row."""
+    lengths, perplexity = evaluation.lengths, MEASURES[measure].perplexity
+    lines = [
+        Line.of(
+            row.name,
+            {length: row.estimate(measure, length) for length in lengths},
+            end=None if row.fits(lengths[-1]) else row.length,
+        )
+        for row in evaluation.rows
+    ]
+    ends = [end for line in lines for at in line.points.values() for end in (at.low, at.value, at.high)]
+    finite = [end for end in ends if end is not None and math.isfinite(end)]
+    return line_chart(
+        lines,
+        names=[row.name for row in evaluation.checkpoints],
+        title=f"{measure}{'' if perplexity else ', percent'}; {better(MEASURES[measure])}",
+        below="tokens of text",
+        ticks=lengths,
+        logarithmic=(min(finite, default=1.0) / 1.05, max(finite, default=1.0) * 1.05) if perplexity else None,
+        baselines=[row.name for row in evaluation.rows if row.baseline],
+        past_end="takes at most",
+    )
