@@ -106,6 +106,12 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     made.tiny("gpt2").save_pretrained(tmp_path / "plain")
     with pytest.raises(ArgumentError, match="no entry 'posembed'"):
         from_pretrained(tmp_path / "plain")
+    saved("gpt2", "rope", tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    config["posembed"]["encoding"] = {"class": "resize_checkpoint", "arguments": {}}
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="resize_checkpoint"):
+        from_pretrained(tmp_path / "other")
     saved("gpt2", "t5", tmp_path / "damaged")
     config = json.loads((tmp_path / "damaged" / "config.json").read_text())
     config["posembed"]["encoding"] = described(posembed.Fire(2))

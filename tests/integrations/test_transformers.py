@@ -156,6 +156,24 @@ def test_a_text_may_be_longer_than_the_old_table(name: str) -> None:
         model(input_ids=torch.cat((ids, ids[:, :1]), dim=1))
 
 
+def test_a_row_without_tokens_leaves_the_others_alone() -> None:
+    model, ids = replaced("gpt2", "t5"), made.inputs("gpt2")["input_ids"]
+    mask = torch.tensor([[1] * 9, [0] * 9])
+    got = outputs(model, input_ids=ids, attention_mask=mask)
+    assert torch.allclose(got[:1], outputs(model, input_ids=ids[:1]), atol=1e-5)
+
+
+def test_bert_as_a_decoder_generates() -> None:
+    torch.manual_seed(0)
+    model = hf.BertLMHeadModel(hf.BertConfig(**made.GPT2, is_decoder=True)).eval()
+    ids = made.inputs("bert")["input_ids"]
+    ids[1, :3] = 0
+    for encoding in ("rope", "rolling", "learned"):
+        replace_positions(model, encoding, **SIZES.get(encoding, {}))
+        both = generated(model, ids, (ids != 0).long(), max_new_tokens=5)
+        assert torch.equal(both[1:, 3:], generated(model, ids[1:, 3:], max_new_tokens=5))
+
+
 def test_packed_texts_are_read_as_if_alone() -> None:
     ids = made.inputs("gpt2", batch=1)["input_ids"]
     for encoding in ("rope", "t5", "rolling", "learned"):

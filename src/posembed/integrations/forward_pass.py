@@ -62,6 +62,7 @@ def place(
     if mask is not None:
         mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
         mask = mask[:, : earlier + length]
+        mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens has positions, which mean nothing
         mask = None if looks and bool(mask.all()) else mask
     ranks = consecutive(earlier + length, device=device)
     if mask is not None:

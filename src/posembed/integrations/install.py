@@ -110,8 +110,8 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
         shape = (1, getattr(config, "num_channels", 3), height, width)
         inputs = {"pixel_values": torch.zeros(shape, device=device, dtype=base.dtype)}
     else:
-        special = {config.pad_token_id, config.bos_token_id, config.eos_token_id}
-        inputs = {"input_ids": torch.tensor([[next(i for i in range(9) if i not in special)]], device=device)}
+        # Not the padding token: a model warns of it.
+        inputs = {"input_ids": torch.full((1, 1), int(getattr(config, "pad_token_id", None) == 0), device=device)}
     modes = [(module, module.training) for module in base.modules()]
     base.eval()
     try:

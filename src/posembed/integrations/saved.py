@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 import posembed
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.integrations.forward_pass import acts_on_queries
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import require_fitting
@@ -102,9 +102,19 @@ def described(value: Any) -> Description | None:
 
 
 def rebuilt(description: Mapping[str, Any]) -> Any:
-    """Builds what ``described`` describes, with new initial values."""
+    """Builds what ``described`` describes, with new initial values.
+
+    Raises:
+        CheckpointError: something else than an encoding of posembed.
+    """
+    kind = getattr(posembed, str(description.get("class")), None)
+    if not isinstance(kind, type) or not (issubclass(kind, PositionEncoding) or is_dataclass(kind)):
+        raise CheckpointError(
+            f"the entry of posembed in config.json names {description.get('class')!r}, which is no encoding of this "
+            "version; load the model with the version that saved it, or pass encoding="
+        )
     arguments = {name: _tuples(value) for name, value in description["arguments"].items()}
-    built = getattr(posembed, description["class"])(**arguments)
+    built = kind(**arguments)
     for name in ("window", "log_length"):
         if name in description and getattr(built, name) != description[name]:
             setattr(built, name, description[name])
