@@ -29,7 +29,7 @@ from posembed.evaluation.api import evaluate_checkpoints
 from posembed.evaluation.results import Evaluation
 from posembed.report.evaluation import answer, legend, tables
 from posembed.report.page import Table
-from posembed.tables.resize_text import TEXT_METHODS
+from posembed.tables.resize_methods import TEXT_METHODS
 
 OLD_LENGTH, LENGTH = 512, 2048
 OTHER_NAMES = ("longformer", "long-clip", "bert4keras", "open-clip")

@@ -36,8 +36,8 @@ from .layers.rotary_scaling import LongRopeScaling as LongRopeScaling
 from .layers.rotary_scaling import NTKScaling as NTKScaling
 from .layers.rotary_scaling import YarnScaling as YarnScaling
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
+from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
-from .layers.sinusoidal_grid import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .tables.health import Finding as Finding
 from .tables.health import check_table as check_table
 from .tables.layout import PADDING as PADDING

@@ -1,12 +1,5 @@
 """The errors that posembed raises on a user's mistake.
 
-    PosEmbedError
-    ├── ArgumentError   (also a ValueError)   an argument that cannot be used: a width, a shape, a name
-    ├── PositionError   (also an IndexError)  a position that has no row in a table
-    ├── DataError       (also a ValueError)   text, a dataset or a tokenizer that cannot be used
-    ├── CheckpointError (also a ValueError)   a model's files that cannot be read, understood or written
-    └── RunFolderError  (also a ValueError)   a run folder of the lab that cannot be read, written or continued
-
 Each message says what was expected, what was given, and what to do. The command line prints it as one line.
 """
 
@@ -18,11 +11,11 @@ class PosEmbedError(Exception):
 
 
 class ArgumentError(PosEmbedError, ValueError):
-    """An argument that cannot be used."""
+    """An argument that cannot be used: a width, a shape, a name."""
 
 
 class PositionError(PosEmbedError, IndexError):
-    """A position that has no row. Raised before any row is read, so that the CUDA context survives."""
+    """A position that has no row in a table. Raised before any row is read, so that the CUDA context survives."""
 
 
 class DataError(PosEmbedError, ValueError):

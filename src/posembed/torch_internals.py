@@ -41,19 +41,9 @@ def runs_forward_alone(module: nn.Module) -> bool:
     Hooks on the module or on all modules, a method replaced on the instance (accelerate's offloading replaces
     ``forward``) and a compiled call make this False.
     """
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-        modules._global_forward_hooks,
-        modules._global_forward_pre_hooks,
-        modules._global_backward_hooks,
-        modules._global_backward_pre_hooks,
-    )
     kind = type(module)
     return (
-        not any(hooks)
+        not any(getattr(module, own) or getattr(modules, of_all) for own, of_all in _HOOKS)
         and module._compiled_call_impl is None
         and (kind.__call__, kind._call_impl) == _CALLS
         and not any(callable(getattr(kind, name, None)) for name in vars(module))
@@ -67,5 +57,7 @@ def is_as_written(kind: type, name: str) -> bool:
     return code is not None and code.co_filename == sys.modules[owner.__module__].__file__
 
 
+_KINDS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
+_HOOKS = tuple((f"_{kind}", f"_global_{kind}") for kind in _KINDS)
 _UNPATCHED = is_as_written(nn.Module, "__call__") and is_as_written(nn.Module, "_call_impl")
 _CALLS = (nn.Module.__call__, nn.Module._call_impl) if _UNPATCHED else ()

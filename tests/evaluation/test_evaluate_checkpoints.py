@@ -11,11 +11,10 @@ import pytest
 import posembed
 from evaluated_models import save_causal, save_encoder, save_masked, save_tokenizer, write_texts
 from posembed import ArgumentError, CheckpointError, DataError, evaluate_checkpoints
+from posembed.evaluation.counts import FITS
 from posembed.evaluation.measures import MEASUREMENTS
-from posembed.evaluation.results import Evaluation
-from posembed.evaluation.results_file import ResultsFile
+from posembed.evaluation.results import Evaluation, ResultsFile
 from posembed.evaluation.runnable import Runnable, open_runnable, window_of
-from posembed.evaluation.sentences import FITS
 from tiny_models import TEXT, saved, tiny_model
 
 LENGTHS = (32, 64, 128)

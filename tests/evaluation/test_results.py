@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from posembed.evaluation.counts import Counts
 from posembed.evaluation.measures import MEASUREMENTS, MEASURES, ByText
 from posembed.evaluation.results import Evaluation, Row
-from posembed.evaluation.results_file import Counts
 from posembed.evaluation.runnable import Kind
 
 RANKS = {"beginning": [1, 1, 4, 1], "middle": [1, 2, 4, 1], "end": [2, 1, 1, 1]}

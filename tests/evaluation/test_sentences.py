@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from evaluated_models import VOCABULARY, save_encoder
-from posembed.evaluation.sentences import (
+from posembed.evaluation.counts import (
     FITS,
     PASSAGES,
     embed_texts,
@@ -28,16 +28,16 @@ def bag_of_words(ids: Tensor) -> Tensor:
 
 def test_texts_without_shared_words_are_found_by_every_passage() -> None:
     texts = torch.arange(60).reshape(6, 10)
-    ranks = retrieval_ranks(bag_of_words, texts, fit="whole", limit=10, passage=3)
+    ranks = retrieval_ranks(bag_of_words, texts, FITS["whole"](texts, 10), passage=3)
     assert {name: ranks_of.tolist() for name, ranks_of in ranks.items()} == dict.fromkeys(PASSAGES, [1] * 6)
 
 
 def test_chunked_texts_are_found_and_truncated_ones_are_not() -> None:
     texts = torch.arange(90).reshape(3, 30)
     texts[:, :10] = torch.arange(10)  # all begin alike
-    truncated = retrieval_ranks(bag_of_words, texts, fit="truncated", limit=10, passage=4)
+    truncated = retrieval_ranks(bag_of_words, texts, FITS["truncated"](texts, 10), passage=4)
     assert [ranks.tolist() for ranks in truncated.values()] == [[3, 3, 3]] * 3
-    chunked = retrieval_ranks(bag_of_words, texts, fit="chunked", limit=10, passage=4)
+    chunked = retrieval_ranks(bag_of_words, texts, FITS["chunked"](texts, 10), passage=4)
     assert chunked["end"].tolist() == [1, 1, 1]
 
 

@@ -60,7 +60,7 @@ def test_samples(tmp_path: Path, specials: bool) -> None:
     assert windows.ids.tolist() == [ids(1, start) for start in range(0, 25 - width + 1, width)] + [
         ids(2, start) for start in range(0, (4 - 25 // width) * width, width)
     ]
-    with pytest.raises(DataError, match="the longest of 3 documents has 30; give more or longer text"):
+    with pytest.raises(DataError, match="the longest of 3 documents has 30; give smaller lengths or more text"):
         draw_sample(tokenizer, documents, length=40, most=9, fewest=1, one_each=True)
 
 

@@ -116,7 +116,7 @@ def test_a_finished_sequence_goes_on_as_padding(name: str) -> None:
     layer = LAYERS[name]().eval()
     ids = torch.tensor([[PAD], [6]])
     assert torch.equal(layer(ids, offset=3)[1:], layer(ids[1:], offset=3))
-    with pytest.raises(ArgumentError, match="row 0 of the mask is nothing but padding"):
+    with pytest.raises(ArgumentError, match="row 0 of the mask holds only padding"):
         layer(ids)
 
 
@@ -190,7 +190,7 @@ BAD = {
     "ids and an offset": ({"position_ids": torch.arange(4), "offset": 2}, "position_ids or offset, not both"),
     "a mask of 2": ({"mask": torch.full((2, 4), 2)}, "a mask holds 1 where a token is and 0 .* got 2"),
     "an additive mask": ({"mask": torch.tensor([[0.0, -torch.inf] * 2] * 2)}, "An additive mask"),
-    "a row of padding": ({"mask": torch.tensor([[1] * 4, [0] * 4])}, "row 1 of the mask is nothing but padding"),
+    "a row of padding": ({"mask": torch.tensor([[1] * 4, [0] * 4])}, "row 1 of the mask holds only padding"),
     "a mask for attention": (
         {"mask": torch.ones(2, 1, 4, 4)},
         r"mask must be \(B, L\)=\(2, 4\).*got \(2, 1, 4, 4\)",

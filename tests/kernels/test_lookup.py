@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import oracles_lookup as oracle
 from posembed.errors import ArgumentError
 from posembed.kernels import Norm, lookup, pieces
-from posembed.kernels.dropout import draw_keep, generator_of
-from posembed.kernels.plain import Request, plain
+from posembed.kernels.plain import Request, draw_keep, generator_of, plain
 
 ALL = [True] * 5
 cases = settings(max_examples=40, deadline=None, derandomize=True)
@@ -60,7 +59,7 @@ def test_numbers_and_gradients_are_those_of_the_formula(request: Request, piece:
     out = pieces.forward(request)
     assert out.dtype == request.dtype
     torch.testing.assert_close(out, expected, **close)
-    found = dict(zip(oracle.TABLES, pieces.backward(upstream, request, ALL, sparse=False), strict=True))
+    found = dict(zip(oracle.TABLES, pieces.backward(upstream, request, ALL), strict=True))
     for name, gradient in found.items():
         table = getattr(request, name)
         if table is None:
@@ -188,7 +187,7 @@ def test_nothing_larger_than_a_piece_is_made_but_the_result(norm: str, monkeypat
     request = oracle.request_of(batch=9, length=11, dim=5, norm=norm, type_ids="own", position_ids="own")
     with Made() as made:
         out = pieces.forward(request)
-        pieces.backward(out, request, ALL, sparse=False)
+        pieces.backward(out, request, ALL)
     largest_piece = max(40, request.positions.numel())
     assert [count for count in made.elements if count > largest_piece] == [out.numel()]
 
@@ -236,7 +235,7 @@ def test_what_was_dropped_has_no_gradient() -> None:
 def test_every_run_gives_the_same_bits() -> None:
     request = oracle.request_of(batch=8, length=40, dim=16, position_ids="own", type_ids="own", dropout=0.1)
     upstream = torch.randn(request.shape)
-    runs = [pieces.backward(upstream, request, ALL, sparse=False) for _ in range(3)]
+    runs = [pieces.backward(upstream, request, ALL) for _ in range(3)]
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
 

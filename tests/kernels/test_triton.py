@@ -92,8 +92,8 @@ def test_on_a_gpu_they_give_what_the_cpu_gives(dim: int, position_ids: str, dtyp
     upstream = torch.randn(request.shape).to(dtype)
     tolerance = {"rtol": 1e-4, "atol": 1e-3} if dtype == torch.float32 else {"rtol": 5e-2, "atol": 2e-1}
     torch.testing.assert_close(triton_rows.forward(there).cpu(), pieces.forward(request), **tolerance)
-    runs = [triton_rows.backward(upstream.cuda(), there, [True] * 5, sparse=False) for _ in range(2)]
-    expected = pieces.backward(upstream, request, [True] * 5, sparse=False)
+    runs = [triton_rows.backward(upstream.cuda(), there, [True] * 5) for _ in range(2)]
+    expected = pieces.backward(upstream, request, [True] * 5)
     for first, second, wanted in zip(*runs, expected, strict=True):
         if wanted is None:
             assert first is None

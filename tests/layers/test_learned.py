@@ -367,8 +367,19 @@ def test_a_table_out_of_scale_is_said_when_asked() -> None:
         layer.check_scale(x)
     assert caught[0].filename == __file__
     layer(x)
-    layer.check_scale(0.02 * x)
-    LearnedPositionalEmbedding(MAX_LEN, DIM, init="zero").check_scale(x)
+
+
+@pytest.mark.parametrize(("tokens", "rows", "lost"), [(1, 0.02, "positions"), (0.02, 0.5, "tokens")])
+def test_the_warning_gives_both_scales(tokens: float, rows: float, lost: str) -> None:
+    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, init=torch.full((MAX_LEN, DIM), rows))
+    with pytest.warns(UserWarning, match=f"have scale {tokens} and .* {rows} .* the {lost} are drowned"):
+        layer.check_scale(torch.full((2, 3, DIM), float(tokens)))
+
+
+@pytest.mark.parametrize(("tokens", "rows"), [(1.0, 1.0), (1.0, 0.06), (0.06, 1.0), (1.0, 0.0), (0.0, 1.0)])
+def test_scales_near_enough_or_zero(tokens: float, rows: float) -> None:
+    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, init=torch.full((MAX_LEN, DIM), rows))
+    layer.check_scale(torch.full((2, 3, DIM), tokens))  # warnings are errors
 
 
 def test_gradients_of_each_sample_alone() -> None:

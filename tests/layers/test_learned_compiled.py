@@ -104,7 +104,7 @@ def test_positions_are_made_and_checked_in_the_graph() -> None:
     assert torch.equal(compiled(x, mask), model(x, mask))
     with pytest.raises(ArgumentError, match="padding; got 2"):
         compiled(x, 2 * mask)
-    with pytest.raises(ArgumentError, match="row 0 of the mask is nothing but padding"):
+    with pytest.raises(ArgumentError, match="row 0 of the mask holds only padding"):
         compiled(x, 0 * mask)
 
 

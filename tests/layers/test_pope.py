@@ -126,7 +126,7 @@ def test_meta_device_and_drawing_anew() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="at least 1, got 0 and 2"):
+    with pytest.raises(ArgumentError, match="head_dim must be at least 1; got 0"):
         PolarEmbedding(0, 2)
     with pytest.raises(ArgumentError, match='"zero" or "uniform", got \'one\''):
         PolarEmbedding(4, 2, delta_init="one")

@@ -23,7 +23,7 @@ from posembed import (
     YarnScaling,
 )
 from posembed.layers.rotary import rotary_frequencies
-from posembed.layers.rotary_scaling import RotaryScaling, linear_scaling, llama3_scaling, ntk_scaling, yarn_scaling
+from posembed.layers.rotary_scaling import RotaryScaling
 from posembed.positions import from_mask
 
 ORIGINAL = 2048
@@ -131,16 +131,20 @@ def test_each_formula_in_float64(pairs: int, factor: float, original: int, base:
     plain = base ** (-np.arange(pairs) / pairs)
     turns = original * plain / (2 * math.pi)
     frequencies = torch.from_numpy(plain)
-    np.testing.assert_allclose(linear_scaling(frequencies, factor), plain / factor, rtol=1e-12)
+
+    def by(scaling: RotaryScaling) -> np.ndarray:
+        return scaling.scaled(frequencies, base=base, length=torch.tensor(1))[0].numpy()
+
+    np.testing.assert_allclose(by(LinearScaling(factor)), plain / factor, rtol=1e-12)
 
     new_base = base * factor ** (pairs / (pairs - 1)) if pairs > 1 else base
-    np.testing.assert_allclose(ntk_scaling(frequencies, factor), new_base ** (-np.arange(pairs) / pairs), rtol=1e-9)
+    np.testing.assert_allclose(by(NTKScaling(factor)), new_base ** (-np.arange(pairs) / pairs), rtol=1e-9)
 
     kept = np.clip((turns - 1) / (4 - 1), 0, 1)
     expected = kept * plain + (1 - kept) * plain / factor
-    np.testing.assert_allclose(llama3_scaling(frequencies, factor, original_length=original), expected, rtol=1e-12)
+    np.testing.assert_allclose(by(Llama3Scaling(original, factor)), expected, rtol=1e-12)
 
-    scaled = yarn_scaling(frequencies, factor, base=base, original_length=original).numpy()
+    scaled = by(YarnScaling(original, factor))
     assert (scaled <= plain * (1 + 1e-12)).all()
     assert (scaled >= plain / factor * (1 - 1e-12)).all()
     np.testing.assert_allclose(scaled[turns >= 32], plain[turns >= 32], rtol=1e-12)

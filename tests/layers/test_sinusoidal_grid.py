@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posembed import ArgumentError, PositionError, SinusoidalGridEmbedding
-from posembed.layers.sinusoidal_grid import grid_sinusoids
+from posembed.layers.sinusoidal import grid_sinusoids
 
 
 def mae_rows(height: int, width: int, dim: int) -> torch.Tensor:

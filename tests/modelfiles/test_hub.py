@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.checkpoint import weights_path
-from posembed.modelfiles.hub import not_needed
-from posembed.modelfiles.names import WEIGHTS
+from posembed.modelfiles.folders import WEIGHTS, not_needed, weights_path
 
 MODULES = [Path("2_Dense"), Path("0_Transformer"), Path("[a]")]
 FOLDERS = ("", *(f"{folder}/" for folder in MODULES))
@@ -77,7 +75,7 @@ def test_names_are_ignored_as_they_are(tmp_path: Path, monkeypatch: pytest.Monke
     import huggingface_hub
     from huggingface_hub.utils import filter_repo_objects
 
-    from posembed.modelfiles.hub import download
+    from posembed.modelfiles.checkpoint import download
 
     listing = ["modules.json", "model.safetensors", "[ab].bin", "2_Dense/a.bin", "3_Not/pytorch_model.bin"]
     (tmp_path / "modules.json").write_text('[{"path": ""}, {"path": "2_Dense"}]')

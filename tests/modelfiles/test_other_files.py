@@ -12,7 +12,7 @@ import torch
 import posembed
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
-from posembed.modelfiles.other_files import other_files
+from posembed.modelfiles.folders import other_files
 from tiny_models import TEXT, saved, tiny_model
 
 BINARY = os.urandom(4096) + b"\0"
@@ -101,7 +101,7 @@ def test_links_into_the_hub_cache_become_files(source: Path, tmp_path: Path) -> 
     posembed.resize_checkpoint(snapshot, tmp_path / "out", length=64)
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
     assert {"vocab.txt", "1_Pooling/config.json"} < files(tmp_path / "out")
-    assert other_files(open_checkpoint(snapshot)).left_out == ()
+    assert other_files(open_checkpoint(snapshot))[1] == ()
 
 
 def test_links_inside_the_checkpoint_become_files_and_folders(source: Path, tmp_path: Path) -> None:

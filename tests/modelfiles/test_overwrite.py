@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed.cli.resize import resize
+from posembed.cli.checkpoints import resize
 from posembed.errors import CheckpointError
 from posembed.files import system_rename
 from posembed.modelfiles.safetensors import read_header
@@ -145,7 +145,7 @@ def test_a_copy_with_its_times_can_be_replaced_and_one_without_them_is_safe(sour
     shutil.copytree(tmp_path / "out", tmp_path / "moved", copy_function=shutil.copy2)
     posembed.resize_checkpoint(source, tmp_path / "moved", length=80, overwrite=True)
     shutil.copytree(tmp_path / "out", tmp_path / "copied", copy_function=shutil.copy)
-    with pytest.raises(CheckpointError, match="nothing but an earlier resize"):
+    with pytest.raises(CheckpointError, match="unchanged earlier resize"):
         posembed.resize_checkpoint(source, tmp_path / "copied", length=80, overwrite=True)
 
 
@@ -160,7 +160,7 @@ def test_one_time_for_all_files_hides_no_work(name: str, moment: str, source: Pa
     for path in out.rglob("*"):
         os.utime(path, (seconds, seconds))
     before = contents(tmp_path)
-    named = "nothing but an earlier resize" if moment == "even" else f"found {name}; "
+    named = "unchanged earlier resize" if moment == "even" else f"found {name}; "
     with pytest.raises(CheckpointError, match=named):
         posembed.resize_checkpoint(source, out, length=80, overwrite=True)
     assert contents(tmp_path) == before
@@ -244,5 +244,5 @@ def test_names_are_exchanged_here(tmp_path: Path) -> None:
     """Otherwise the tests of an exchange would try the two renames twice."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    assert system_rename(tmp_path / "a", tmp_path / "b", linux=2, macos=2)
+    assert system_rename(tmp_path / "a", tmp_path / "b", exchange=True)
     assert (tmp_path / "a").read_text() == "b"

@@ -70,7 +70,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "pickle of a list": (lambda folder: torch.save([1, 2], folder / "pytorch_model.bin"), "expected a state dict"),
     "pickle without tensors": (lambda folder: torch.save({"epoch": 3}, folder / "pytorch_model.bin"), "state dict"),
-    "zip bomb": (compressed, "is compressed"),
+    "zip bomb": (compressed, "are compressed"),
     "no pickle": (lambda folder: (folder / "pytorch_model.bin").write_bytes(b"hello"), "not a whole file"),
     "two sets of weights": (two_sets, "several weights files and no index"),
     "GGUF alone": (lambda folder: (folder / "model.gguf").write_bytes(b"GGUF"), "no weights"),
@@ -100,7 +100,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "modules outside": (
         lambda folder: (folder / "modules.json").write_text('[{"path": "../elsewhere"}]'),
-        "outside its own",
+        "inside its own",
     ),
 }
 

@@ -194,7 +194,7 @@ def test_what_is_no_place_is_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="make it first"):
+    with pytest.raises(CheckpointError, match="does not exist"):
         posembed.resize_checkpoint(source, tmp_path / "no" / "out", length=64)
 
 

@@ -99,7 +99,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(8, 2, encoding="rope")(X[0]), r"x must be \(B, L, D=8\)"),
     (lambda: Attention(8, 2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
     (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\)"),
-    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.zeros(2, 6)), "nothing but padding"),
+    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.zeros(2, 6)), "only padding"),
     (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
     (lambda: Attention(8, 2)(X, torch.arange(6), positions=Positions(Alibi(2), X)), "positions hold the position_ids"),
     (lambda: Attention(8, 2, causal=False)(X, positions=Positions(Alibi(2), X)), "causal=False and the positions"),

@@ -10,16 +10,7 @@ import torch
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from posembed.errors import ArgumentError
-from posembed.tables.fill import (
-    initial_rows,
-    initial_table,
-    normal_table,
-    scaled_sinusoidal_table,
-    sinusoidal_table,
-    truncated_normal_table,
-    xavier_table,
-    zero_table,
-)
+from posembed.tables.fill import initial_rows, initial_table, root_mean_square, sinusoidal_table
 from posembed.tables.layout import TableLayout
 
 LENGTH, DIM = 300, 64
@@ -61,27 +52,27 @@ def test_every_sinusoid_has_one_norm(interleaved: bool) -> None:
 
 
 def test_scaled_sinusoids_have_the_scale_asked_for() -> None:
-    table = scaled_sinusoidal_table(LENGTH, DIM, std=0.05)
+    table = initial_table("sinusoidal", LENGTH, DIM, std=0.05)
     torch.testing.assert_close(table.square().mean().sqrt(), torch.tensor(0.05))
     torch.testing.assert_close(table / table.norm(dim=1)[:, None], sinusoidal_table(LENGTH, DIM) / math.sqrt(32))
 
 
 def test_random_fills_have_their_distribution() -> None:
     torch.manual_seed(0)
-    values = normal_table(LENGTH, DIM, std=0.02)
+    values = initial_table("normal", LENGTH, DIM, std=0.02)
     assert abs(values.std() / 0.02 - 1) < 0.03
     assert values.abs().max() > 3 * 0.02, "a normal has tails"
 
-    values = truncated_normal_table(LENGTH, DIM, std=0.02)
+    values = initial_table("truncated_normal", LENGTH, DIM, std=0.02)
     assert values.abs().max() <= 2 * 0.02
     assert abs(values.std() / (0.02 * 0.8796) - 1) < 0.03, "the standard deviation of N(0, 1) cut at 2"
 
-    values = xavier_table(LENGTH, DIM)
+    values = initial_table("xavier", LENGTH, DIM)
     bound = math.sqrt(6 / (LENGTH + DIM))
     assert 0.99 * bound < values.abs().max() <= bound
     assert abs(values.std() / (bound / math.sqrt(3)) - 1) < 0.03
 
-    assert not zero_table(LENGTH, DIM).any()
+    assert not initial_table("zero", LENGTH, DIM).any()
 
 
 @pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
@@ -100,7 +91,7 @@ def test_names(init: str) -> None:
 
 def test_sinusoids_count_from_the_first_row_that_is_not_reserved() -> None:
     rows = initial_rows("sinusoidal", TableLayout.roberta(pad_id=3), LENGTH, DIM)
-    assert torch.equal(rows[4:], scaled_sinusoidal_table(LENGTH, DIM))
+    assert torch.equal(rows[4:], initial_table("sinusoidal", LENGTH, DIM))
 
 
 def test_a_given_table_is_taken_as_it_is() -> None:
@@ -131,3 +122,7 @@ bad = [
 def test_bad_input(call, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call()
+
+
+def test_root_mean_square() -> None:
+    assert root_mean_square(torch.tensor([3.0, 4.0], dtype=torch.bfloat16)) == pytest.approx(12.5**0.5)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minilm import minilm_positions, minilm_tokens
 from posembed.errors import ArgumentError
-from posembed.tables.fill import normal_table, scaled_sinusoidal_table, sinusoidal_table, zero_table
+from posembed.tables.fill import initial_table, sinusoidal_table
 from posembed.tables.health import Finding, check_table, describe_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
@@ -21,7 +21,7 @@ def only(findings: tuple[Finding, ...]) -> Finding:
 
 def trained(n: int = 64) -> Tensor:
     """A sound table: (n, 64), its rows alike where they are near."""
-    return scaled_sinusoidal_table(n, 64)
+    return initial_table("sinusoidal", n, 64)
 
 
 def test_all_minilm_l6_v2() -> None:
@@ -55,7 +55,7 @@ def test_small_random_tables_are_not_judged(shape: tuple[int, int]) -> None:
 
 def test_a_fresh_table_was_never_trained() -> None:
     torch.manual_seed(0)
-    finding = only(check_table(normal_table(512, 384)))
+    finding = only(check_table(initial_table("normal", 512, 384)))
     assert finding.what == "never trained"
     assert finding.rows == tuple(range(512))
     assert "Train the table" in finding.remedy
@@ -63,14 +63,14 @@ def test_a_fresh_table_was_never_trained() -> None:
 
 def test_rows_past_the_training_length_were_never_trained() -> None:
     torch.manual_seed(0)
-    table = torch.cat([trained(), normal_table(64, 64)])
+    table = torch.cat([trained(), initial_table("normal", 64, 64)])
     finding = only(check_table(table))
     assert (finding.what, describe_rows(finding.rows)) == ("never trained", "rows 64-127")
     assert "truncate the table before them" in finding.remedy
 
 
 def test_a_table_of_zeros_is_dead() -> None:
-    finding = only(check_table(zero_table(20, 64)))
+    finding = only(check_table(initial_table("zero", 20, 64)))
     assert (finding.what, finding.rows, finding.figure) == ("dead", tuple(range(20)), "all zeros")
     assert "Train the table" in finding.remedy
 

@@ -5,7 +5,7 @@ import torch
 
 from minilm import minilm_positions
 from posembed.errors import ArgumentError
-from posembed.tables.fill import normal_table, sinusoidal_table
+from posembed.tables.fill import initial_table, sinusoidal_table
 from posembed.tables.probes import order_error, position_error
 
 
@@ -25,7 +25,7 @@ def test_sinusoids_are_read_to_a_fraction_of_a_position() -> None:
 @pytest.mark.parametrize(("n", "dim"), [(256, 16), (256, 200), (64, 384)])
 def test_random_rows_are_read_no_better_than_by_a_guess(n: int, dim: int) -> None:
     torch.manual_seed(0)
-    table = normal_table(n, dim)
+    table = initial_table("normal", n, dim)
     assert position_error(table) == pytest.approx(n / 4, rel=0.15)
     assert order_error(table) == pytest.approx(0.5, abs=0.12)
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import leading_rows_kept, resize_table
-from posembed.tables.resize_grid import GRID_METHODS
-from posembed.tables.resize_text import TEXT_METHODS, hierarchical
+from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS, hierarchical
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 LINE = TableLayout(reserved=2, prefix=1, tail=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracles_resize import antialiased, sampled, stretched
-from posembed.tables.resize_grid import GRID_METHODS, dinov2_grid, interpolate_grid
+from posembed.tables.resize_methods import GRID_METHODS, dinov2_grid, interpolate_grid
 
 shapes = settings(max_examples=30, deadline=None, derandomize=True)
 sides = st.integers(1, 24)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oracles_resize import stretched
 from posembed.errors import ArgumentError
-from posembed.tables.resize_text import (
+from posembed.tables.resize_methods import (
     TEXT_METHODS,
     hierarchical,
     interpolate,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from minilm import minilm_positions
-from posembed.tables.fill import normal_table, sinusoidal_table
+from posembed.tables.fill import initial_table, sinusoidal_table
 from posembed.tables.similarity import cosine_by_distance, cosine_matrix, neighbour_cosine, toeplitz_residual
 
 shapes = settings(max_examples=30, deadline=None, derandomize=True)
@@ -51,7 +51,7 @@ def test_sinusoids_depend_on_distance_alone(shape: tuple[int, int]) -> None:
 def test_random_rows_are_regular_on_the_diagonal_alone(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     n, dim = shape
-    assert toeplitz_residual(normal_table(n, dim)) == pytest.approx(n / (n + dim), abs=0.03)
+    assert toeplitz_residual(initial_table("normal", n, dim)) == pytest.approx(n / (n + dim), abs=0.03)
 
 
 def test_scale_does_not_matter() -> None:

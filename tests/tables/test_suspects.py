@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from minilm import minilm_positions
-from posembed.tables.fill import normal_table, sinusoidal_table, truncated_normal_table, xavier_table
-from posembed.tables.suspects import (
+from posembed.tables.fill import initial_table, sinusoidal_table
+from posembed.tables.health import (
     dead_rows,
     first_equal_row,
     fresh_rows,
@@ -21,7 +21,7 @@ from posembed.tables.suspects import (
 )
 
 shapes = settings(max_examples=40, deadline=None, derandomize=True)
-FILLS = [normal_table, truncated_normal_table, xavier_table]
+FILLS = ["normal", "truncated_normal", "xavier"]
 
 
 def which(flags: Tensor) -> list[int]:
@@ -66,9 +66,9 @@ def test_nothing_is_suspected_of_sinusoids(n: int, half: int, interleaved: bool)
 
 @shapes
 @given(n=st.integers(1, 400), dim=st.integers(1, 200), fill=st.sampled_from(FILLS), seed=st.integers(0, 10**6))
-def test_a_fresh_table_is_fresh_and_nothing_else_or_too_small_to_tell(n: int, dim: int, fill, seed: int) -> None:
+def test_a_fresh_table_is_fresh_and_nothing_else_or_too_small_to_tell(n: int, dim: int, fill: str, seed: int) -> None:
     torch.manual_seed(seed)
-    rows = fill(n, dim).double()
+    rows = initial_table(fill, n, dim).double()
     assert which(fresh_rows(rows)) == (list(range(n)) if n > 16 and dim >= 32 else [])
     assert not outlying_rows(rows).any()
 
@@ -77,7 +77,7 @@ def test_a_fresh_table_is_fresh_and_nothing_else_or_too_small_to_tell(n: int, di
 @pytest.mark.parametrize("trained", [64, 150])
 def test_rows_that_training_did_not_reach_are_fresh(trained: int, decay: float) -> None:
     rows = smooth_table()
-    rows[trained:] = decay * normal_table(200 - trained, 64).double()
+    rows[trained:] = decay * initial_table("normal", 200 - trained, 64).double()
     fresh = which(fresh_rows(rows))
     assert fresh[-1] == 199
     assert abs(fresh[0] - trained) <= 1  # the last trained row stands between trained and fresh neighbours

@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.checkpoints.found import ConfigField, FieldValue, Found, FoundTable, PositionTable, Size
-from posembed.checkpoints.layouts import pair
+from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
@@ -20,50 +19,44 @@ MOST_POSITIONS = 10_000_000
 
 
 @dataclass(frozen=True)
-class NewSize:
-    """What one table becomes: its new layout and the number of positions that it then holds."""
-
-    table: PositionTable
-    layout: TableLayout
-    length: int
-
-
-@dataclass(frozen=True)
 class Target:
     """What the tables of one config field become.
 
-    table: the named table, or the first of them. field: the config field that says their length; None if none does.
-    changes: the new size of each table. length: what a person may feed, before and after.
-    value: the field's new value; None if there is no field, or its value says nothing about the rows.
+    changes: the new size of each table; that of the named table, or of the first, comes first.
+    length: what a person may feed, before and after.
+    value: the field's new value, as JSON; None if there is no field, or its value says nothing about the rows.
     image_size: in pixels before and after, for grids. note: what the user must know.
     """
 
-    table: PositionTable
-    field: ConfigField | None
-    changes: tuple[NewSize, ...]
+    changes: tuple[TableSize, ...]
     length: tuple[int, int]
-    value: FieldValue | None
+    value: int | list[int] | None
     image_size: tuple[Size, Size] | None = None
     note: str = ""
 
     @property
+    def table(self) -> PositionTable:
+        return self.changes[0].table
+
+    @property
+    def field(self) -> ConfigField | None:
+        return self.table.field
+
+    @property
     def is_text(self) -> bool:
-        """Whether the positions are those of text, by the words of the config field (Whisper's encoder hears)."""
+        """Whether the positions are those of text, judged by the config field's name. Whisper's encoder reads sound."""
         return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
-    """Returns the target for a new usable length of the tables in a line."""
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
-        raise ArgumentError(
-            f"--length (length=...) counts positions, at least 1, at most {MOST_POSITIONS:,}; got {length!r}"
-        )
+        raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     tables = choose(found, key, grid=False)
     first, old = tables[0], min(table.length for table in tables)
     if length == old:
         raise ArgumentError(f"{first.key} already holds {old} positions; pass another length")
     # Tables of one field grow by the same number of rows, even if one of them reserves fewer.
-    changes = tuple(NewSize(table, table.layout, table.length + length - old) for table in tables)
+    changes = tuple(TableSize(table, table.layout, table.length + length - old) for table in tables)
     value = first.field.value + length - old if first.field and isinstance(first.field.value, int) else None
     note = ""
     if first.found_by == "name" and first.layout == TableLayout():
@@ -71,7 +64,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
             f"{first.key}: nothing says how its rows are read; it is assumed that no row is reserved "
             "(RoBERTa and BART reserve two). If that is wrong, give the model's folder, with its config"
         )
-    return Target(first, first.field, changes, (old, length), value, note=note)
+    return Target(changes, (old, length), value, note=note)
 
 
 def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
@@ -84,22 +77,21 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         if patch is None or image_size is None:
             raise ArgumentError(f"nothing says how many pixels a patch of {first.key} has; pass --grid (grid=...)")
         grid = image_size[0] // patch[0], image_size[1] // patch[1]
-    if not 1 <= min(grid) * max(grid) <= MOST_POSITIONS:
+    if not 1 <= math.prod(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
     if grid == old_grid:
         raise ArgumentError(f"{first.key} already holds a grid of {grid[0]} x {grid[1]}; pass another size")
-    value: FieldValue | None = None
-    note, sizes = "", None
+    value, note, sizes = None, "", None
     if patch is not None:
         field_value = None if first.field is None else first.field.value
         old_size = pair(field_value) or (old_grid[0] * patch[0], old_grid[1] * patch[1])
         height, width = image_size or (grid[0] * patch[0], grid[1] * patch[1])
         sizes = old_size, (height, width)
-        value = height if height == width and isinstance(field_value, int) else (height, width)
+        value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
         note = f"{height} x {width} pixels are no whole patches: the last {unseen} are not seen" if unseen else ""
-    changes = tuple(NewSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
-    return Target(first, first.field, changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
+    changes = tuple(TableSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
+    return Target(changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
 
 
 def two_sides(option: str, value: Any) -> Size | None:
@@ -118,14 +110,11 @@ def two_sides(option: str, value: Any) -> Size | None:
 def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
     """Returns the named table, or the only candidate, and the others of its config field."""
     kind = "a grid of patches" if grid else "positions in a line"
-    tables: list[FoundTable] = []
-    if key is None:
-        tables += only_candidates(found, kind, grid=grid)
-    elif (named := next((table for table in found.tables if table.key == key), None)) is not None:
-        tables = [named, *companions(found, named)]
-    else:
+    named = [table for table in found.tables if table.key == key]
+    if key is not None and not named:
         raise CheckpointError(f"--table {key}: not a position table of this checkpoint; {listing(found)}")
-    chosen: list[PositionTable] = []
+    tables = [*named, *companions(found, named[0])] if named else only_candidates(found, kind, grid=grid)
+    chosen = []
     for table in tables:
         if not isinstance(table, PositionTable) or (table.doubt and table.found_by != "name"):
             raise CheckpointError(f"{table.key}: not resized: {table.doubt}")
@@ -136,7 +125,7 @@ def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
     return chosen
 
 
-def only_candidates(found: Found, kind: str, *, grid: bool) -> list[PositionTable]:
+def only_candidates(found: Found, kind: str, *, grid: bool) -> list[FoundTable]:
     candidates = [
         table for table in found.understood if (table.layout.grid is not None) == grid and table.found_by != "name"
     ]
@@ -154,10 +143,7 @@ def only_candidates(found: Found, kind: str, *, grid: bool) -> list[PositionTabl
 
 
 def companions(found: Found, table: FoundTable) -> list[FoundTable]:
-    """Returns the other tables whose length is the same config field."""
-    if table.field is None:
-        return []
-    return [other for other in found.tables if other.field == table.field and other.key != table.key]
+    return [other for other in found.tables if table.field and other.field == table.field and other.key != table.key]
 
 
 def listing(found: Found) -> str:
@@ -170,6 +156,6 @@ def why_none(found: Found) -> str:
     """Returns what was established where no table was found."""
     if found.blocked:
         return "; ".join(dict.fromkeys(found.blocked.values()))
-    if found.built is None:
-        return "no tensor has the name and shape of one"
+    if found.model is None:
+        return "no tensor has the name and shape of a position table"
     return "no length or image size in config.json changes the shape of a tensor, and none has the name of a table"

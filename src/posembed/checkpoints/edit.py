@@ -11,29 +11,27 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.buffers import buffers_by_length, resized_buffer
-from posembed.checkpoints.choose import NewSize, Target, grid_target, line_target
-from posembed.checkpoints.find import UNKNOWN_FORMULA, find_tables, key_in_files
-from posembed.checkpoints.found import Built, Config, Found, PositionTable, Size, Tensors
+from posembed.checkpoints.choose import Target, grid_target, line_target
+from posembed.checkpoints.find import UNKNOWN_FORMULA, aliases, find_tables, key_in_files
+from posembed.checkpoints.found import Config, Found, Size, TableSize, Tensors
+from posembed.checkpoints.patterns import buffers_by_length, recomputed, resized_buffer
 from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of, with_field
-from posembed.checkpoints.sinusoids import recomputed
-from posembed.checkpoints.small import NotTried, models_around, takes_text
-from posembed.checkpoints.trial import Image, Reading, contradiction
+from posembed.checkpoints.trial import refuse_misread
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
-from posembed.tables.layout import TableLayout
 from posembed.tables.resize import DEFAULT_GRID_METHOD, DEFAULT_TEXT_METHOD, leading_rows_kept, resize_table
 
 BOTH = frozenset({"encoder", "decoder"})
 SAME_PATTERN = "the same pattern, longer or shorter"
-RECOMPUTED = "taken out: the model recomputes it"
+RECOMPUTED = "removed, because the model recomputes it"
 
 
 @dataclass(frozen=True, eq=False)
 class TensorChange:
-    """A tensor before and after; ``after`` is None if it is taken out. how: the method, in words."""
+    """A tensor before and after; ``after`` is None if it is removed. how: the method, in words."""
 
     key: str
     before: Tensor
@@ -93,51 +91,44 @@ def plan_edit(
     refuse_second_copies(tensors, found, target)
     new_config = None if config is None else changed_config(config, found, target)
     tables = tuple(changed_table(tensors, change, method) for change in target.changes)
-    if found.built is None or new_config is None:
+    if found.model is None or new_config is None:
         return Edit(target, tables, tuple(buffers_without_model(tensors, found, target)), new_config)
     try:
         new_model = build_on_meta(config_object(new_config))
     except CheckpointError as error:
-        if not isinstance(target.value, tuple):
+        if not isinstance(target.value, list):
             raise
-        raise CheckpointError(
-            f"{target.table.key}: its model cannot be built for {target.value[0]} x {target.value[1]} pixels, "
-            f"perhaps only for square images ({error})"
-        ) from error
-    buffers = tuple(changed_buffers(tensors, found.built, target, new_model, tables))
-    refuse_misread(found.built, target, new_model)
+        pixels = "x".join(map(str, target.value))
+        unbuilt = f"its model cannot be built for {pixels} pixels, perhaps only for square images"
+        raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
+    buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
+    refuse_misread(found.model, new_model, target)
     sizes = {size for change in target.changes for size in (change.table.rows, change.table.length)}
-    stale = [key for key in found.built.stale if tensors[key].shape[-1] in sizes]
-    taken_out = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
+    stale = [key for key in found.stale if tensors[key].shape[-1] in sizes]
+    removed = (TensorChange(key, values_of(tensors[key]), None, RECOMPUTED) for key in stale)
     sides = BOTH
     if {"input_ids", "decoder_input_ids"} <= set(signature(new_model.forward).parameters):
         paths = (change.table.parameter.split(".") for change in target.changes)
         sides = frozenset().union(*(BOTH.intersection(path) or BOTH for path in paths))
-    return Edit(target, tables, (*buffers, *taken_out), new_config, sides)
+    return Edit(target, tables, (*buffers, *removed), new_config, sides)
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
     """Refuses a table that the files hold under a second key, which would stay as it is."""
     changed = {change.table.key for change in target.changes}
-    prefix = f"{getattr(found.built.model, 'base_model_prefix', '')}." if found.built else "."
     for key in changed:
-        # A model with a head puts its base model's name in front of every key, and loads keys without it too.
-        names = {prefix + key, key.removeprefix(prefix)} if prefix != "." else set()
+        address = address_of(tensors[key])
         for other in tensors.keys() - changed:
-            if other in names or share_memory(tensors[key], tensors[other]):
-                raise CheckpointError(
-                    f"{key}: the files hold this table a second time, as {other}, which would stay as it is; save "
-                    "the model again with one of the two"
-                )
+            if other in aliases(key, found.model) or (address and address == address_of(tensors[other])):
+                raise CheckpointError(f"{key}: the files hold this table again as {other}; save only one of them")
 
 
-def share_memory(one: AnyTensor, other: AnyTensor) -> bool:
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.is_meta:
-        return False
-    return one.shape == other.shape and one.data_ptr() == other.data_ptr() != 0
+def address_of(tensor: AnyTensor) -> tuple[int, torch.Size] | None:
+    """Returns a tensor's address in memory and its shape; None if it is in a file, on meta or empty."""
+    return (tensor.data_ptr(), tensor.shape) if isinstance(tensor, Tensor) and tensor.data_ptr() else None
 
 
-def changed_table(tensors: Tensors, change: NewSize, method: str | None) -> TableChange:
+def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> TableChange:
     table, layout, length = change.table, change.layout, change.length
     old = values_of(tensors[table.key])
     if table.kind == "sinusoidal":
@@ -148,58 +139,44 @@ def changed_table(tensors: Tensors, change: NewSize, method: str | None) -> Tabl
             raise CheckpointError(f"{table.key}: not resized: {UNKNOWN_FORMULA}")
         new = sinusoid[0].reshape(*old.shape[:-2], *sinusoid[0].shape)
         return TableChange(table.key, old, new, sinusoid[1], kept=leading_rows_kept(old, new))
-    in_line = layout.grid is None
+    grid = layout.grid
     try:
-        new = resize_table(
-            old, length=length if in_line else None, grid=layout.grid, method=method, layout=table.layout
-        )
+        new = resize_table(old, length=None if grid else length, grid=grid, method=method, layout=table.layout)
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
-    refuse_spread(table.key, old, new)
-    how = method or (DEFAULT_TEXT_METHOD if in_line else DEFAULT_GRID_METHOD)
-    if method is None and in_line and length < table.length:
-        how = "truncate"  # what the default does there
-    return TableChange(table.key, old, new, how, kept=leading_rows_kept(old, new))
-
-
-def refuse_spread(key: str, old: Tensor, new: Tensor) -> None:
-    """Refuses new rows that are not finite. ``posembed inspect`` reports old ones, which may stay."""
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
-    if after > before:
-        raise CheckpointError(
-            f"{key}: {before} of its rows hold NaN or infinity, and {after} would after the resize; mend the "
-            "table, or pass another --method (method=...)"
-        )
+    if after > before:  # old ones may stay; ``posembed inspect`` reports them
+        damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
+        raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
+    # The default method truncates a line that becomes shorter.
+    default = DEFAULT_GRID_METHOD if grid else "truncate" if length < table.length else DEFAULT_TEXT_METHOD
+    return TableChange(table.key, old, new, method or default, kept=leading_rows_kept(old, new))
 
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
     if target.field is None or target.value is None:
-        raise CheckpointError(
-            f"config.json: no field, or more than one, says the {target.table.rows} rows of {target.table.key}, so it "
-            "cannot be kept in step; give the weights file alone, and change the config of its model by hand"
-        )
-    value = list(target.value) if isinstance(target.value, tuple) else target.value
-    return with_field(config, found.built.config if found.built else None, target.field.path, value)
+        unknown = f"config.json: no single field says the {target.table.rows} rows of {target.table.key}"
+        raise CheckpointError(f"{unknown}; give the weights file alone, and change the config of its model by hand")
+    return with_field(config, found.config, target.field.path, target.value)
 
 
 def changed_buffers(
-    tensors: Tensors, built: Built, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
+    tensors: Tensors, found: Found, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
 ) -> Iterator[TensorChange]:
     """Yields the buffers of the same field, in the shapes of the rebuilt model, which must agree with the tables."""
-    old_shapes = shapes_of(built.model)
+    assert found.model is not None
+    old_shapes = shapes_of(found.model)
     changed = {
         key: shape
         for name, shape in shapes_of(new_model).items()
-        if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, built.keys)) is not None
+        if shape != old_shapes.get(name) and (key := key_in_files(name, tensors, found.keys)) is not None
     }
     for table in tables:
-        shape = changed.pop(table.key, tuple(table.before.shape))
-        if shape != tuple(table.after.shape):
-            raise CheckpointError(
-                f"{table.key}: the new table has the shape {tuple(table.after.shape)}, but a model with "
-                f"{target.field}={target.value} wants {shape}; not resized"
-            )
-    known = built.buffers.get(target.field, ()) if target.field else ()
+        planned = tuple(table.after.shape)
+        if (shape := changed.pop(table.key, tuple(table.before.shape))) != planned:
+            built = f"the model with {target.field}={target.value} has {shape}"
+            raise CheckpointError(f"{table.key}: not resized to {planned}: {built}")
+    known = [key for field, keys in found.buffers.items() for key in keys if field == target.field]
     for key, shape in changed.items():
         old = values_of(tensors[key])
         new = resized_buffer(old, shape) if key in known else None
@@ -213,37 +190,5 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
     lengths: dict[int, int] = {}  # rows and usable lengths -> their new values
     for change in target.changes:
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}
-    for found_buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
-        yield TensorChange(*found_buffer, SAME_PATTERN)
-
-
-def refuse_misread(built: Built, target: Target, new_model: nn.Module) -> None:
-    """Refuses tables that the model reads otherwise than planned, and those where a run cannot show it.
-
-    Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
-    whose model could not be run at its own size, where the names of field and inputs must do.
-    """
-    old_size, new_size = target.image_size or (None, None)
-    for change in target.changes:
-        table = change.table
-        if table.kind == "sinusoidal" and change.layout.grid is None:
-            continue
-        old_image = image_of(old_size, table, table.layout)
-        new_image = image_of(new_size, table, change.layout)
-        before = Reading(built.model, table.parameter, table.layout, table.length, old_image)
-        after = Reading(new_model, table.parameter, change.layout, change.length, new_image)
-        try:
-            problem = contradiction(before, after)
-        except NotTried as reason:
-            models = map(built.model.get_submodule, models_around(built.model, table.parameter))
-            if change.layout.grid is None and target.is_text and any(map(takes_text, models)):
-                continue
-            problem = f"no small copy of its model could be run to see how its rows are read ({reason})"
-        if problem:
-            raise CheckpointError(f"{table.key}: not resized: {problem}")
-
-
-def image_of(size: Size | None, table: PositionTable, layout: TableLayout) -> Image | None:
-    if size is None or layout.grid is None or table.patch is None:
-        return None
-    return Image(size, table.patch, layout.grid)
+    for buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
+        yield TensorChange(*buffer, SAME_PATTERN)

@@ -13,22 +13,10 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import (
-    Built,
-    Config,
-    ConfigField,
-    Found,
-    FoundTable,
-    NotUnderstood,
-    PositionTable,
-    Tensors,
-    section,
-)
-from posembed.checkpoints.guess import found_tensor, guessed_tables, is_table_name, known_tables
-from posembed.checkpoints.layouts import grid_layout, line_layout, patch_size
-from posembed.checkpoints.rebuild import Changes, Shape, build_on_meta, config_object, responses
-from posembed.checkpoints.sinusoids import looks_sinusoidal, recomputed
-from posembed.checkpoints.small import models_around, takes_text
+from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
+from posembed.checkpoints.layouts import found_tensor, guessed_tables, is_table_name, known_tables, read_by_model
+from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
+from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, models_around, responses, takes_text
 from posembed.errors import CheckpointError
 
 UNCHANGED = "no length or image size in config.json changes its shape"
@@ -52,9 +40,8 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
                 raise
         else:
             found = find_by_rebuilding(config, tensors, known, model)
-    order = {key: place for place, key in enumerate(tensors)}
-    tables = sorted(found.tables, key=lambda table: order[table.key])
-    relative = relative_type(config)
+    keys, relative = list(tensors), relative_type(config)
+    tables = sorted(found.tables, key=lambda table: keys.index(table.key))
     return replace(found, tables=tuple(checked(table, found, relative, tensors) for table in tables))
 
 
@@ -67,22 +54,20 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     buffers: dict[ConfigField, tuple[str, ...]] = {}
     blocked: dict[ConfigField, str] = {}
     for field, changes in found:
-        for name, (before, _) in changes.items():
+        for name, shapes in changes.items():
             key = key_in_files(name, tensors, loaded)
             if key is None:
                 if name in parameters:
                     blocked[field] = f"{name} depends on it too, and these files do not hold it"
                 continue
             shape = tuple(tensors[key].shape)
-            if shape != before:
-                raise CheckpointError(
-                    f"config.json: {field}={field.value} means that {key} has the shape {before}, but it has {shape}; "
-                    "give the weights with the config that they belong to"
-                )
+            if shape != shapes[0]:
+                given = f"{field}={field.value} means that {key} has the shape {shapes[0]}, but it has {shape}"
+                raise CheckpointError(f"config.json: {given}; give the weights with the config that they belong to")
             if name not in parameters:
                 buffers[field] = (*buffers.get(field, ()), key)
                 continue
-            table = understood(found_tensor(tensors, key), model, name, field, changes, known)
+            table = read_by_model(found_tensor(tensors, key), model, name, field, shapes, known)
             if not isinstance(table, PositionTable):
                 blocked.setdefault(field, f"{key} depends on it too, and is not understood: {table.doubt}")
             elif key in tables and (other := tables[key].field) is not None:
@@ -95,42 +80,17 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
         for table in tables.values()
     ]
     changing = set(tables).union(*buffers.values())
-    listed += [
-        replace(guess, field=None).doubted(UNCHANGED)
-        for guess in guessed_tables(config, tensors)
-        if guess.key not in changing
-    ]
+    guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
+    listed += [replace(guess, field=None).doubted(UNCHANGED) for guess in guesses]
     # Ids and causal masks of a table's length that old files hold and the model no longer does.
-    held, prefix = set(model.state_dict()), getattr(model, "base_model_prefix", "") + "."
+    held = set(model.state_dict())
     sizes = {size for table in listed if isinstance(table, PositionTable) for size in (table.rows, table.length)}
     stale = tuple(
         key
         for key, tensor in tensors.items()
-        if is_ids_or_mask(key, tuple(tensor.shape))
-        and tensor.shape[-1] in sizes
-        and not held & {key, prefix + key, key.removeprefix(prefix)}
+        if is_ids_or_mask(key, tuple(tensor.shape)) and tensor.shape[-1] in sizes and not held & aliases(key, model)
     )
-    return Found(tuple(listed), Built(model, known, loaded, buffers, stale), blocked)
-
-
-def understood(
-    tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, changes: Changes, known: Any
-) -> FoundTable:
-    """Returns a tensor of the files, which is the model's parameter ``name``, understood or not."""
-    around = section(known.to_dict(), field.path[:-1])
-    table = replace(tensor, parameter=name, found_by="config", field=field)
-    patch, (before, after) = patch_size(field, around), changes[name]
-    is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
-    if not is_table or len(after) != len(before) or before[-1] != after[-1]:
-        shapes = f"its shape goes from {before} to {after}"
-        return table.doubted(f"{shapes}; a table is (rows, width) and changes its rows")
-    rows = before[-2], after[-2]
-    try:
-        if patch is None:
-            return table.read_by(line_layout(model, name, rows, field, around))
-        return table.read_by(grid_layout(model, name, rows, field, around, patch), patch=patch)
-    except NotUnderstood as reason:
-        return table.doubted(str(reason))
+    return Found(tuple(listed), blocked, model, known, loaded, buffers, stale)
 
 
 def is_ids_or_mask(key: str, shape: Shape) -> bool:
@@ -138,9 +98,6 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
     if key.endswith(("position_ids", "token_type_ids")):
         return len(shape) in (1, 2)
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
-
-
-# --- keys of the files ------------------------------------------------------------------------------------------
 
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
@@ -162,17 +119,20 @@ def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
     return names
 
 
+def aliases(key: str, model: nn.Module | None) -> set[str]:
+    """Returns a key with and without the base model's name, which a model with a head puts in front of every key."""
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    return {key, prefix + key, key.removeprefix(prefix)}
+
+
 def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
     """Returns the key of a model's tensor in the files; None if none or several fit.
 
-    Beyond what transformers renames (``loaded``), a model with a head puts its base model's name in front of every
-    key, and composites have been renamed over the years. So it is the only key that shares the longest end with the
-    name.
+    Beyond what transformers renames (``loaded``), heads and composites put other names in front over the years. So it
+    is the only key that shares the longest end with the name.
     """
-    if name in keys:
-        return name
-    if name in loaded:
-        return loaded[name]
+    if name in keys or name in loaded:
+        return name if name in keys else loaded[name]
     parts = name.split(".")
     for start in range(1, len(parts)):
         if len(parts) - start < 2 and len(parts) > 2:
@@ -185,9 +145,6 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
     return prefixed[0] if len(prefixed) == 1 else None
 
 
-# --- what a layout alone does not show ---------------------------------------------------------------------------
-
-
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
     """Returns the table with its kind, or in doubt if something else depends on its length or no text reads it."""
     if not isinstance(table, PositionTable):
@@ -198,16 +155,13 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))
     if layout.grid is not None:
         return table
-    if table.kind == "learned" and found.built is not None:
-        path = next(models_around(found.built.model, table.parameter))
-        if not takes_text(found.built.model.get_submodule(path)):
+    if table.kind == "learned" and found.model is not None:
+        path = next(models_around(found.model, table.parameter))
+        if not takes_text(found.model.get_submodule(path)):
             return table.doubted("the model around it takes no text, so the meaning of its rows is not known")
-    distances = (
-        key
-        for key, tensor in tensors.items()
-        if "distance_embedding" in key and tuple(tensor.shape[:1]) == (2 * table.rows - 1,)
-    )
-    if relative := relative or next(distances, ""):
+    distances = (key for key in tensors if "distance_embedding" in key)
+    same_length = (key for key in distances if tuple(tensors[key].shape[:1]) == (2 * table.rows - 1,))
+    if relative := relative or next(same_length, ""):
         return table.doubted(f"the model also has relative positions of its length ({relative})")
     return table
 

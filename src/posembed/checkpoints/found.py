@@ -15,19 +15,22 @@ from posembed.tables.layout import TableLayout
 Config = Mapping[str, Any]  # the content of config.json
 Tensors = Mapping[str, AnyTensor]  # the tensors of a model by key, in files or in memory
 Size = tuple[int, int]  # (height, width), in pixels or patches
-FieldValue = int | Size
+
+
+def pair(value: Any) -> Size | None:
+    """16 -> (16, 16), [16, 8] -> (16, 8), None for anything else."""
+    if type(value) is int:
+        return value, value
+    if isinstance(value, list | tuple) and len(value) == 2 and all(type(side) is int for side in value):
+        return value[0], value[1]
+    return None
 
 
 def section(config: Config, path: FieldPath) -> Config:
-    """Returns the part of a config under a path, or an empty one."""
     for name in path:
         inner = config.get(name)
         config = inner if isinstance(inner, Mapping) else {}
     return config
-
-
-class NotUnderstood(Exception):  # noqa: N818 - never leaves this folder
-    """Why a tensor that changes with a length is not read as a position table."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class ConfigField:
     """A field of a config that says a length or an image size."""
 
     path: FieldPath
-    value: FieldValue
+    value: int | Size
 
     def __str__(self) -> str:
         return ".".join(self.path)
@@ -43,7 +46,7 @@ class ConfigField:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTable:
-    """A tensor that is, or may be, a position table: a PositionTable or a DoubtfulTable.
+    """A tensor that may be a position table. It is understood if it is a PositionTable.
 
     key: its name in the files. parameter: its name in the model that transformers builds.
     shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
@@ -69,17 +72,12 @@ class FoundTable:
         return self.shape[-1]
 
     def read_by(self, layout: TableLayout, *, patch: Size | None = None, doubt: str = "") -> PositionTable:
-        """Returns a found tensor, understood."""
-        return PositionTable(**{**vars(self), "doubt": doubt}, layout=layout, patch=patch)
+        return PositionTable(**vars(self) | {"doubt": doubt}, layout=layout, patch=patch)
 
-    def doubted(self, doubt: str) -> DoubtfulTable:
+    def doubted(self, doubt: str) -> FoundTable:
         """Returns a found tensor, or what was understood as a table, as not understood."""
         common = {each.name: getattr(self, each.name) for each in fields(FoundTable)}
-        return DoubtfulTable(**{**common, "doubt": doubt})
-
-
-class DoubtfulTable(FoundTable):
-    """A tensor that is not understood: ``doubt`` says why."""
+        return FoundTable(**common | {"doubt": doubt})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,38 +97,36 @@ class PositionTable(FoundTable):
         return self.layout.length(self.rows)
 
     def values(self, tensors: Tensors) -> Tensor:
-        """Returns its rows (N, D)."""
         return values_of(tensors[self.key]).reshape(self.rows, self.width)
 
 
 @dataclass(frozen=True)
-class Built:
-    """The model that transformers builds from a config, on the meta device.
+class TableSize:
+    """A size of a table: how its rows are then read, and the number of positions that it holds."""
 
-    config: its config object.
+    table: PositionTable
+    layout: TableLayout
+    length: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The position tables of a checkpoint, in the order of its files, and the model that transformers builds for it.
+
+    blocked: config field -> why no table of that field can be resized.
+    model: on the meta device; None if transformers does not know it. config: its config object.
     keys: names of the model's tensors -> keys of the files, where transformers renames them.
     buffers: config field -> keys of tensors that are not parameters and change shape with it.
     stale: tensors that the model no longer keeps, although old files hold them: position ids, causal masks.
     """
 
-    model: nn.Module
-    config: Any
+    tables: tuple[FoundTable, ...]
+    blocked: Mapping[ConfigField, str] = field(default_factory=dict)
+    model: nn.Module | None = None
+    config: Any = None
     keys: Mapping[str, str] = field(default_factory=dict)
     buffers: Mapping[ConfigField, tuple[str, ...]] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Found:
-    """The position tables of a checkpoint, in the order of its files.
-
-    built: None if transformers does not know the model.
-    blocked: config field -> why no table of that field can be resized.
-    """
-
-    tables: tuple[FoundTable, ...]
-    built: Built | None = None
-    blocked: Mapping[ConfigField, str] = field(default_factory=dict)
 
     @property
     def understood(self) -> tuple[PositionTable, ...]:

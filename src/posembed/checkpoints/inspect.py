@@ -69,12 +69,11 @@ class TableReport:
         """Returns plain values, for JSON."""
         table = self.table
         names = ("key", "kind", "found_by", "doubt", "rows", "length", "width", "dtype")
+        own = ("parameters", "share_of_model", "share_of_embeddings")
         return {
             **{name: getattr(table, name, None) for name in names},
             "layout": asdict(table.layout) if isinstance(table, PositionTable) else None,
-            "parameters": self.parameters,
-            "share_of_model": self.share_of_model,
-            "share_of_embeddings": self.share_of_embeddings,
+            **{name: getattr(self, name) for name in own},
             "config_field": None if table.field is None else str(table.field),
             "config_value": None if table.field is None else table.field.value,
             "dependents": list(self.dependents),
@@ -115,32 +114,28 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
     checkpoint = open_checkpoint(source)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
     found = find_tables(checkpoint.config, tensors)
+    parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
-    reports = tuple(report_on(table, found, tensors) for table in found.tables)
-    why = "" if reports else why_none(found)
-    return CheckpointReport(
-        str(source), model_type, sum(math.prod(tensor.shape) for tensor in tensors.values()), reports, why
-    )
+    return CheckpointReport(str(source), model_type, parameters, reports, "" if reports else why_none(found))
 
 
-def report_on(table: FoundTable, found: Found, tensors: Tensors) -> TableReport:
+def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) -> TableReport:
     size = math.prod(table.shape)
-    model = sum(math.prod(tensor.shape) for tensor in tensors.values())
     embeddings = sum(math.prod(t.shape) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
+    values, lengths = values_of(tensors[table.key]), {table.rows}
     findings: tuple[Finding, ...] = ()
-    learned, length = None, None
+    learned = None
     if isinstance(table, PositionTable):
-        values, length = table.values(tensors), table.length
+        values, lengths = values.reshape(table.rows, table.width), {table.rows, table.length}
         learned = what_it_learned(values, table)
         if table.kind == "learned":
             findings = check_table(values, layout=table.layout, token_norm=token_norm(tensors, table))
-    else:
-        values = values_of(tensors[table.key])
     dependents = [other.key for other in companions(found, table)]
-    if found.built is not None and table.field is not None:
-        dependents += found.built.buffers.get(table.field, ())
-        dependents += [key for key in found.built.stale if tensors[key].shape[-1] in (table.rows, length)]
-    shares = size / max(model, 1), size / max(embeddings, size)
+    if table.field is not None:
+        dependents += found.buffers.get(table.field, ())
+        dependents += [key for key in found.stale if tensors[key].shape[-1] in lengths]
+    shares = size / max(of_model, 1), size / max(embeddings, size)
     return TableReport(table, values, size, *shares, tuple(dependents), learned, findings)
 
 

@@ -1,84 +1,103 @@
-"""How the rows of a table are read, from what its model's config and modules say."""
+"""How the rows of a table are read.
+
+The model that transformers builds shows it: its config, and the modules around the table. For other models a row of
+``tables/families.py`` says it, or the table is guessed by its name and shape.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.found import Config, ConfigField, NotUnderstood, Size
-from posembed.tables.families import family_of
+from posembed.checkpoints.found import Config, ConfigField, FoundTable, PositionTable, Size, Tensors, pair, section
+from posembed.checkpoints.rebuild import Shape, length_like_fields
+from posembed.modelfiles.safetensors import dtype_name
+from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
 
 # Neither the largest image nor that of an earlier training, whose table a model may tile or interpolate.
 IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
-LINE_LENGTH = re.compile(
-    r"position_embeddings|n_positions|seq|max_len|max_text|context|(target|source)_positions|block"
-)
+LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
+NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\bwpe\b")
+NOT_A_TABLE = re.compile(r"rel(ative)?_|_rel|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
+IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
+A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
 
-def pair(value: Any) -> Size | None:
-    """16 -> (16, 16), [16, 8] -> (16, 8), None for anything else."""
-    if type(value) is int:
-        return value, value
-    if isinstance(value, list | tuple) and len(value) == 2 and all(type(side) is int for side in value):
-        return value[0], value[1]
-    return None
+def read_by_model(
+    tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, shapes: tuple[Shape, Shape], known: Any
+) -> FoundTable:
+    """Returns a tensor of the files as a table if the built model explains its rows, or else with a doubt.
+
+    model: on meta. name: the model's parameter. shapes: before and after the field was doubled. known: the config.
+    """
+    around = section(known.to_dict(), field.path[:-1])
+    table = replace(tensor, parameter=name, found_by="config", field=field)
+    before, after = shapes
+    is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
+    if not is_table or len(after) != len(before) or before[-1] != after[-1]:
+        return table.doubted(f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows")
+    rows = before[-2], after[-2]
+    patch = pair(around.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
+    about = model, name, rows, field, around
+    layout = line_layout(*about) if patch is None else grid_layout(*about, patch)
+    return table.doubted(layout) if isinstance(layout, str) else table.read_by(layout, patch=patch)
 
 
-def patch_size(field: ConfigField, section: Config) -> Size | None:
-    """Returns the size of a patch if the field gives the side of an image that is cut into patches."""
-    return pair(section.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
+def line_layout(
+    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, around: Config
+) -> TableLayout | str:
+    """Returns the layout of positions in a line, or why nothing explains the rows.
 
-
-def line_layout(model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Config) -> TableLayout:
-    """Returns the layout of positions in a line. Raises NotUnderstood for rows that nothing explains.
-
-    model: on meta. name: the table's parameter in it. rows: before and after the field was doubled. section: the part
-    of the config, all defaults filled in, that the field is in.
+    rows: before and after the field was doubled. around: the part of the config, with all defaults, that has the field.
     """
     before, after = rows
     if not isinstance(field.value, int):
-        raise NotUnderstood(f"{field} gives two sizes without a patch_size")
+        return f"{field} gives two sizes without a patch_size"
     if after - before != field.value:
         grown = f"{after - before} rows more for {field.value} more in {field}"
-        raise NotUnderstood(f"it gets {grown}, so its rows are not one position each")
-    if pair(section.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
-        raise NotUnderstood(f"its length is {field}, in a config with a patch_size: a grid whose sides are not known")
-    module = parent(model, name)
+        return f"it gets {grown}, so its rows are not one position each"
+    if pair(around.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
+        return f"its length is {field}, in a config with a patch_size: a grid whose sides are not known"
+    path = name.rpartition(".")[0]
+    module, outer = model.get_submodule(path), model.get_submodule(path.rpartition(".")[0])
     offset = getattr(module, "offset", None)
     padding = getattr(module, "padding_idx", None)
     beyond = before - field.value
     if type(offset) is int and offset > 0 and beyond in (0, offset):  # BART, OPT
         return TableLayout(reserved=offset, pad_row=offset - 1)
-    known = family_of(section).line
+    known = family_of(around).line
     if beyond and beyond == known.reserved and known.pad_row is None:
         return known
     if beyond != 0:
-        raise NotUnderstood(f"it has {beyond} rows beyond {field}={field.value}; in front or at the end?")
+        return f"it has {beyond} rows beyond {field}={field.value}; in front or at the end?"
     # RoBERTa: the module around the embedding counts positions from its padding index. Without that (LXMERT), a
     # padding_idx only means that row 0 gets no gradient.
-    if padding is not None and getattr(parent(model, name.rpartition(".")[0]), "padding_idx", None) == padding:
+    if padding is not None and getattr(outer, "padding_idx", None) == padding:
         return TableLayout.roberta(padding)
     return TableLayout()
 
 
 def grid_layout(
-    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, section: Config, patch: Size
-) -> TableLayout:
-    """Returns the layout of positions on a grid of patches. Arguments and errors as for ``line_layout``."""
+    model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, around: Config, patch: Size
+) -> TableLayout | str:
+    """Returns the layout of positions on a grid of patches. Arguments and reasons as for ``line_layout``."""
     sides = pair(field.value) or (0, 0)
     height, width = sides[0] // patch[0], sides[1] // patch[1]
     doubled = (2 * sides[0] // patch[0]) * (2 * sides[1] // patch[1])
     extra = rows[0] - height * width
     if extra < 0 or rows[1] - doubled != extra or not height * width:
-        raise NotUnderstood(f"its {rows[0]} rows are not the {height} x {width} patches that {field} gives")
+        return f"its {rows[0]} rows are not the {height} x {width} patches that {field} gives"
     tokens = class_tokens(model, name) if extra else 0
     if extra != tokens:
-        raise NotUnderstood(f"it has {extra} rows besides its {height} x {width} patches, but {tokens} class tokens")
-    behind = bool(family_of(section).grid.tail)
+        return f"it has {extra} rows besides its {height} x {width} patches, but {tokens} class tokens"
+    behind = bool(family_of(around).grid.tail)
     return TableLayout(prefix=0 if behind else extra, grid=(height, width), tail=extra if behind else 0)
 
 
@@ -93,5 +112,74 @@ def class_tokens(model: nn.Module, name: str) -> int:
     return 0
 
 
-def parent(model: nn.Module, name: str) -> nn.Module:
-    return model.get_submodule(name.rpartition(".")[0])
+def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
+    """Yields the tables that the row of this model's family names, as far as its config says their length."""
+    for known in family_of(config).tables:
+        if known.key not in tensors:
+            continue
+        value = next(filter(None, (at(config, path) for path in known.fields)), known.default)
+        field = ConfigField(known.fields[0], value if isinstance(value, int) else pair(value) or 0)
+        table = replace(found_tensor(tensors, known.key), found_by="family", field=field)
+        if known.patch or known.kernel:
+            kernel = list(tensors[known.kernel].shape) if known.kernel in tensors else []
+            size, patch = pair(value), pair(at(config, known.patch) if known.patch else kernel[2:])
+            if size is not None and patch is not None:
+                grid = size[0] // patch[0], size[1] // patch[1]
+                layout = known.layout or TableLayout(prefix=min(max(table.rows - math.prod(grid), 0), 2))
+                yield judged(table, layout.on_grid(*grid), math.prod(grid), patch)
+        elif known.layout is not None and isinstance(value, int):
+            yield judged(table, known.layout, value)
+
+
+def at(config: Config, path: FieldPath) -> Any:
+    """Returns the value of a field; of an input size (channels, height, width) the sides, as one if they agree."""
+    value = section(config, path[:-1]).get(path[-1])
+    if isinstance(value, list) and len(value) == 3:
+        value = value[1] if value[1] == value[2] else value[1:]
+    return value
+
+
+def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | None = None) -> FoundTable:
+    """Returns the table with its family's layout, or with a doubt if its shape does not fit.
+
+    The config may be right even then: not every model of timm has a row for each patch of its first convolution.
+    """
+    rows = layout.front + length + layout.tail
+    if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
+        return table.read_by(layout, patch=patch)
+    value = table.field and table.field.value
+    doubt = f"its shape is {table.shape}, but {table.field}={value} means {rows} rows"
+    return replace(table, found_by="name").doubted(doubt)
+
+
+def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
+    """Yields tables by shape and name alone. Each says in its doubt that it is a guess."""
+    for key, tensor in tensors.items():
+        lead, shape = tuple(tensor.shape[:-2]), tensor.shape[-2:]
+        is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
+        if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
+            table = found_tensor(tensors, key)
+            yield guessed_grid(table) if lead or IN_IMAGE_MODEL.search(key) else guessed_line(table, config)
+
+
+def guessed_line(table: FoundTable, config: Config) -> PositionTable:
+    layout = family_of(config).line_in(config)
+    lengths = {table.rows, table.rows - layout.front}
+    fields = [each for each in length_like_fields(config) if each.value in lengths]
+    return replace(table, field=fields[0] if len(fields) == 1 else None).read_by(layout, doubt=A_GUESS)
+
+
+def guessed_grid(table: FoundTable) -> FoundTable:
+    for prefix in (0, 1, 2):
+        side = math.isqrt(max(table.rows - prefix, 0))
+        if side > 1 and side * side == table.rows - prefix:
+            return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
+    return table.doubted("nothing says how its rows lie as a grid, and they are not a square")
+
+
+def is_table_name(key: str) -> bool:
+    return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
+
+
+def found_tensor(tensors: Tensors, key: str) -> FoundTable:
+    return FoundTable(key=key, shape=tuple(tensors[key].shape), dtype=dtype_name(tensors[key]))

@@ -51,7 +51,13 @@ def resize_model_(
     buffers = dict(changed_buffers(model, old, new))
     # All refusals are above; from here on, only assignments.
     for change in edit.tables:
-        replace_parameter(model, model.get_parameter(change.key), change.after)
+        old_table = model.get_parameter(change.key)
+        values = change.after.to(old_table.device, old_table.dtype)
+        new_table = nn.Parameter(values, requires_grad=old_table.requires_grad)
+        for module in model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is old_table:  # in every module, so that shared tables stay shared
+                    module._parameters[name] = new_table
     for name, buffer in buffers.items():
         path, _, own_name = name.rpartition(".")
         model.get_submodule(path)._buffers[own_name] = buffer
@@ -59,11 +65,11 @@ def resize_model_(
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    section, field, value = model.config, edit.target.field, edit.target.value  # no module may hold this section
+    section, field = model.config, edit.target.field  # no module may hold this section
     for name in field.path[:-1] if field else ():
         section = getattr(section, name)
     if field:
-        setattr(section, field.path[-1], list(value) if isinstance(value, tuple) else value)
+        setattr(section, field.path[-1], edit.target.value)
     generation = getattr(model, "generation_config", None)
     writes = edit.target.is_text and "decoder" in edit.sides
     if writes and generation is not None and generation.max_length == edit.target.length[0]:
@@ -71,16 +77,8 @@ def resize_model_(
     return edit
 
 
-def replace_parameter(model: nn.Module, old: nn.Parameter, values: Tensor) -> None:
-    new = nn.Parameter(values.to(old.device, old.dtype), requires_grad=old.requires_grad)
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is old:  # in every module, so that shared tables stay shared
-                module._parameters[name] = new
-
-
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yields the live model's buffers that differ between two builds of it, as the new one has them.
+    """Yields the live model's buffers that differ between two builds of it, with their new values.
 
     A mask's pattern alone does not show how it continues: GPT-Neo's is a window once the length exceeds it.
     """
@@ -90,9 +88,7 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
             continue
         live = model.get_buffer(name)
         if name not in before or not torch.equal(live.cpu(), before[name].to(live.dtype)):
-            raise CheckpointError(
-                f"{name}: depends on the length too, and is not what the model starts with; not resized"
-            )
+            raise CheckpointError(f"{name}: not resized: depends on the length too, and differs from a new model's")
         yield name, buffer.to(live.device, live.dtype)
 
 

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from itertools import count
 from typing import Any
 
@@ -18,8 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from posembed.checkpoints.found import ConfigField
-from posembed.checkpoints.layouts import pair
+from posembed.checkpoints.found import ConfigField, pair
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 
@@ -27,14 +27,11 @@ LENGTH_LIKE = re.compile(r"pos|len|ctx|context|frames|block_size|image_size|img_
 OTHER_SIZES = re.compile(
     r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
-
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 # The most that a config may ask for. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 Shape = tuple[int, ...]
-
-
 Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before and after a field was doubled
 
 
@@ -56,21 +53,19 @@ def config_object(config: Mapping[str, Any]) -> Any:
     try:
         with quiet():
             return CONFIG_MAPPING[model_type].from_dict(with_floats(config))
-    except Exception as error:  # each family checks its own values, with errors of every kind
-        raise CheckpointError(f"config.json: transformers' {model_type} refuses it ({first_line(error)})") from error
+    except Exception as error:  # each family has errors of its own
+        raise CheckpointError(f"config.json: transformers' {model_type} refuses it ({last_line(error)})") from error
 
 
 def refuse_depth(config: Mapping[str, Any]) -> None:
-    """Refuses too many layers before a config object is made: some list what is in each layer."""
+    """Refuses too many layers before a config object is built: some list what is in each layer."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             refuse_depth(value)
         elif LAYERS.search(str(name)):
             counts = value if isinstance(value, list) else [value]
             if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
-                raise CheckpointError(
-                    f"config.json: {name}={value}; models of at most {MOST_LAYERS:,} layers are built"
-                )
+                raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
 
 
 def with_floats(value: Any) -> Any:
@@ -87,7 +82,7 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
     import transformers
 
     name = (getattr(config, "architectures", None) or [None])[0]
-    kind = getattr(transformers, name, None) if isinstance(name, str) and name.isidentifier() else None
+    kind = getattr(transformers, str(name), None)
     if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
         kind = transformers.MODEL_MAPPING.get(type(config), None)
         kind = kind[0] if isinstance(kind, tuple | list) else kind
@@ -97,9 +92,8 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
         with quiet(), torch.device("cpu" if buffers else "meta"), sketched():
             return kind(copy.deepcopy(config))
     except Exception as error:
-        raise CheckpointError(
-            f"config.json: transformers cannot build {kind.__name__} from it ({first_line(error)})"
-        ) from error
+        why = f"transformers cannot build {kind.__name__} from it ({last_line(error)})"
+        raise CheckpointError(f"config.json: {why}") from error
 
 
 @contextmanager
@@ -111,21 +105,18 @@ def sketched() -> Iterator[None]:
         if next(registered) > MOST_MODULES:
             raise CheckpointError(f"it has more than {MOST_MODULES:,} modules, the most that are built here")
 
-    def move(*arguments: Any) -> Any:
-        parameter = arguments[-1]
+    def move(module: nn.Module, name: str, parameter: Any) -> Any:
         if parameter is None or parameter.is_meta:
             return None
         return nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
 
-    hooks = (
-        modules.register_module_module_registration_hook(stop),
-        modules.register_module_parameter_registration_hook(move),
-    )
+    stops = modules.register_module_module_registration_hook(stop)
+    moves = modules.register_module_parameter_registration_hook(move)
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        stops.remove()
+        moves.remove()
 
 
 def shapes_of(model: nn.Module) -> dict[str, Shape]:
@@ -155,11 +146,11 @@ def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iter
             continue
         if isinstance(value, dict):
             yield from length_like_fields(value, (*above, name))
-        elif LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name) and (sides := pair(value)) is not None:
-            if not isinstance(value, int):
-                yield ConfigField((*above, name), sides)
-            elif value > 1:
+        elif LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name):
+            if type(value) is int and value > 1:
                 yield ConfigField((*above, name), value)
+            elif type(value) is not int and (sides := pair(value)) is not None:
+                yield ConfigField((*above, name), sides)
 
 
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:
@@ -175,8 +166,8 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
         for section in sections:
             if not isinstance(section.get(name), dict):
                 section[name] = {}
-        again = [s[f"{name}_dict"] for s in sections if isinstance(s.get(f"{name}_dict"), dict)]
-        sections, part = [*(section[name] for section in sections), *again], getattr(part, name, None)
+        inner = [section.get(each) for section in sections for each in (name, f"{name}_dict")]
+        sections, part = [each for each in inner if isinstance(each, dict)], getattr(part, name, None)
     for section in sections:
         for alias, canonical in getattr(part, "attribute_map", {}).items():
             if canonical == path[-1]:
@@ -185,8 +176,8 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
     return changed
 
 
-def first_line(error: BaseException) -> str:
-    """Returns the last line of an error's message that is not blank."""
+def last_line(error: BaseException) -> str:
+    """Returns the last line of an error's message that is not blank, in short."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160]
 
@@ -207,3 +198,18 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if shows_bars:
             logging.enable_progress_bar()
+
+
+def models_around(model: nn.Module, name: str) -> Iterator[str]:
+    """Yields the paths of transformers' models inside ``model`` that hold the parameter ``name``, smallest first."""
+    from transformers import PreTrainedModel
+
+    parts = name.split(".")
+    for end in reversed(range(len(parts))):
+        path = ".".join(parts[:end])
+        if isinstance(model.get_submodule(path), PreTrainedModel):
+            yield path
+
+
+def takes_text(model: nn.Module) -> bool:
+    return "input_ids" in signature(model.forward).parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from contextlib import suppress
@@ -11,19 +10,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from posembed._version import __version__
 from posembed.checkpoints.edit import Edit, TableChange, plan_edit
 from posembed.checkpoints.found import Size
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, with_settings
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.copies import whole_copy
-from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.copies import RECORD, whole_copy
+from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
-from posembed.modelfiles.other_files import other_files
 from posembed.modelfiles.raw_files import open_file
-from posembed.modelfiles.safetensors import tensor_bytes
+from posembed.modelfiles.safetensors import tensor_sha256
 
 MODEL_CARD = "README.md"
 
@@ -35,7 +31,6 @@ class Resize:
     edit: tensors and config. settings: values in JSON files. left_out: files. record: its entry in posembed.json.
     """
 
-    source: str
     edit: Edit
     settings: tuple[Setting, ...]
     left_out: tuple[str, ...]
@@ -91,16 +86,14 @@ def resize_checkpoint(
 
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
-    """Plans all that changes, with nothing written. arguments: as for ``plan_edit``."""
-    others = other_files(checkpoint).left_out  # first: it refuses links before anything behind them is read
+    _, others = other_files(checkpoint)  # first: it refuses links before anything behind them is read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = changed_settings(checkpoint, edit)
     pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
-    return Resize(name, edit, settings, (*others, *pickled), new_record(name, edit, settings))
+    return Resize(edit, settings, (*others, *pickled), new_record(name, edit, settings))
 
 
 def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
-    """Returns every text file that changes, whole, by its path inside the checkpoint."""
     if checkpoint.folder is None:
         return {}
     inside = checkpoint.folder.relative_to(checkpoint.root)
@@ -114,10 +107,10 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
                 tokenizer.replace(*change.path, value=change.after)
             documents[inside / name] = tokenizer.text
             continue
-        settings = resize.edit.config if name == checkpoint.config_name else checkpoint.settings(name)
+        settings = (name == checkpoint.config_name and resize.edit.config) or checkpoint.settings(name)
         with open_file(checkpoint.folder / name) as file:
             one_line = b"\n" not in file.read().strip()
-        documents[inside / name] = json_text(with_settings(settings or {}, changes), one_line=one_line)
+        documents[inside / name] = json_text(with_settings(settings, changes), one_line=one_line)
     documents[Path(RECORD)] = json_text(with_record(checkpoint, resize))
     card = checkpoint.root / MODEL_CARD
     if card.is_file():
@@ -131,7 +124,7 @@ def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
     """Returns the checkpoint's record of earlier resizes with this one: of posembed.json, or of a file's metadata."""
     record: Any = {}
     if checkpoint.folder is None:
-        with suppress(ValueError):  # somebody else's metadata
+        with suppress(ValueError):  # metadata of another program
             record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
     elif (path := checkpoint.root / RECORD).exists():
         record = read_json(path)
@@ -159,7 +152,7 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
                 "key": change.key,
                 "method": change.how,
                 "shape": [list(change.before.shape), None if change.after is None else list(change.after.shape)],
-                "sha256": [sha256(change.before), sha256(change.after)],
+                "sha256": [None if at is None else tensor_sha256(at) for at in (change.before, change.after)],
                 **({"leading_rows_kept": change.kept} if isinstance(change, TableChange) else {}),
             }
             for change in (*edit.tables, *edit.others)
@@ -171,18 +164,12 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
     }
 
 
-def sha256(tensor: Tensor | None) -> str | None:
-    return None if tensor is None else hashlib.sha256(tensor_bytes(tensor)).hexdigest()
-
-
 def card_paragraph(resize: Resize) -> str:
-    """Returns the paragraph at the end of the model card."""
     before, after = resize.edit.target.length
     lines = [f"## Position table resized from {before} to {after} positions", ""]
     for change in resize.edit.tables:
-        kept = f"; its first {change.kept} rows are unchanged" if change.kept else ""
         rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
-        lines.append(f"`{change.key}` went from {rows} by {change.how}{kept}.")
+        lines.append(f"`{change.key}` went from {rows} by {change.how}. Unchanged rows at the start: {change.kept}.")
     lines.append("New rows are computed, not trained: evaluate the model at the new length before you rely on it.")
-    lines.append(f"Made with posembed {__version__} from {resize.source}; `{RECORD}` has the details.")
+    lines.append(f"Made with posembed {__version__} from {resize.record['source']}; `{RECORD}` has the details.")
     return "\n".join(lines) + "\n"

@@ -11,11 +11,11 @@ from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.edit import Edit
-from posembed.checkpoints.found import Size, section
-from posembed.checkpoints.layouts import pair
+from posembed.checkpoints.found import Config, Size, pair, section
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.json_files import LargeJson
+from posembed.tables.families import FieldPath
 
 # sentence-transformers names its settings after the model that it first wrapped.
 SENTENCE_SETTINGS = tuple(
@@ -39,7 +39,7 @@ class Setting:
     """One value in one JSON file that changes. path: its place in the file."""
 
     file: str
-    path: tuple[str, ...]
+    path: FieldPath
     before: Any
     after: Any
 
@@ -50,13 +50,13 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     settings = list(config_settings(checkpoint, target))
     if target.image_size is not None:
         settings += image_settings(checkpoint, *target.image_size, target.length)
-    elif target.is_text:
+    elif not target.is_text:
+        settings += audio_settings(checkpoint, *target.length)
+    else:
         settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
-        longest, (old, new) = (checkpoint.settings("generation_config.json") or {}).get("max_length"), target.length
+        longest, (old, new) = checkpoint.settings("generation_config.json").get("max_length"), target.length
         if "decoder" in edit.sides and type(longest) is int and (longest == old or longest > new):
             settings.append(Setting("generation_config.json", ("max_length",), longest, new))
-    else:
-        settings += audio_settings(checkpoint, *target.length)
     return tuple(setting for setting in settings if setting.before != setting.after)
 
 
@@ -66,8 +66,7 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
     if config is None or field is None:
         return
     name, path = checkpoint.config_name, field.path
-    before = section(config, path[:-1]).get(path[-1])
-    yield Setting(name, path, before, list(target.value) if isinstance(target.value, tuple) else target.value)
+    yield Setting(name, path, section(config, path[:-1]).get(path[-1]), target.value)
     if config.get("n_ctx") == field.value and path == ("n_positions",):
         yield Setting(name, ("n_ctx",), config["n_ctx"], target.value)
     if target.image_size is None:
@@ -84,8 +83,7 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
     """Yields the limits on the tokens that are read. old, new: usable lengths."""
-    tokenizer = checkpoint.settings("tokenizer_config.json")
-    if tokenizer is not None:
+    if tokenizer := checkpoint.settings("tokenizer_config.json"):
         limit = tokenizer.get("model_max_length")
         yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
     if checkpoint.folder is not None and (checkpoint.folder / TOKENIZER).exists():
@@ -95,7 +93,7 @@ def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Sett
         if type(padded := large.get("padding", "strategy", "Fixed")) is int:
             yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, min(padded, new))
     for name in SENTENCE_SETTINGS:
-        if "max_seq_length" in (sentence := checkpoint.settings(name) or {}):
+        if "max_seq_length" in (sentence := checkpoint.settings(name)):
             longest = sentence["max_seq_length"]
             yield Setting(name, ("max_seq_length",), longest, within(longest, old, new))
 
@@ -114,10 +112,8 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
             continue
         for field, size in sizes.items():
             if size * new % old:
-                raise CheckpointError(
-                    f"{name}: {field}={size} is for {old} positions, and is no whole number for {new}; pass a "
-                    f"multiple of {old // math.gcd(old, *sizes.values())} positions"
-                )
+                given = f"{field}={size} is for {old} positions, and is no whole number for {new}"
+                raise CheckpointError(f"{name}: {given}; pass a multiple of {old // math.gcd(old, *sizes.values())}")
             yield Setting(name, (*above, field), size, size * new // old)
 
 
@@ -132,17 +128,14 @@ def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[in
         yield from image_tokens(name, above, part, cells)
 
 
-def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
-    """Yields (file, path, section) of each processor: the whole file, and its section ``inner``."""
+def processor_sections(checkpoint: Checkpoint, inner: str) -> Iterator[tuple[str, FieldPath, Config]]:
     for name in PROCESSORS:
-        settings = checkpoint.settings(name) or {}
+        settings = checkpoint.settings(name)
         yield name, (), settings
         yield name, (inner,), section(settings, (inner,))
 
 
-def image_tokens(
-    name: str, above: tuple[str, ...], part: Mapping[str, Any], cells: tuple[int, int]
-) -> Iterator[Setting]:
+def image_tokens(name: str, above: FieldPath, part: Config, cells: tuple[int, int]) -> Iterator[Setting]:
     for field in IMAGE_TOKENS:
         if part.get(field) == cells[0]:
             yield Setting(name, (*above, field), *cells)
@@ -158,7 +151,7 @@ def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
 
 
 def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
-    """Returns a size in its own form, scaled as the image's is, so that it still covers a crop.
+    """Returns a size in its own form, scaled as the image is.
 
     covers: whether the image is then cropped, so that an edge that may be either side must do for both.
     """
@@ -176,8 +169,8 @@ def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
     return max(height, width) if height == width or (covers and size != max(old)) else [height, width]
 
 
-def with_settings(settings: Mapping[str, Any], changes: list[Setting]) -> dict[str, Any]:
-    changed = copy.deepcopy(dict(settings))
+def with_settings(settings: dict[str, Any], changes: list[Setting]) -> dict[str, Any]:
+    changed = copy.deepcopy(settings)
     for change in changes:
         part = changed
         for name in change.path[:-1]:

@@ -7,76 +7,95 @@ must read the row of position i, and each patch of an image the row of its own c
 
 from __future__ import annotations
 
+import copy
+import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import Parameter, signature
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from posembed.checkpoints.found import Size
-from posembed.checkpoints.rebuild import first_line, quiet
-from posembed.checkpoints.small import (
-    NotTried,
-    TooLarge,
-    floats_in,
-    image_inputs,
-    models_around,
-    small_copy,
-    text_inputs,
-)
-from posembed.tables.layout import TableLayout
+from posembed.checkpoints.choose import Target
+from posembed.checkpoints.found import Size, TableSize
+from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet, takes_text
+from posembed.errors import CheckpointError
 
 LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
 SHORT_TEXTS = (16, 64, 512)  # some models want a multiple of something
 MOST_CELLS = 1024  # of a grid, compared with all others
 TOLERANCE = 1e-4
+HEADS = re.compile(r"heads$|^n_head$")
+FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
+FEW = 2  # layers, heads
+FEW_TOKENS = 1024  # rows of a vocabulary
+SHORT_TEXT = 8
+MOST_NUMBERS = 64_000_000  # in a copy or an image: 256 MB
 LOUDER = 10  # times the usual initial weights
 
 
-@dataclass(frozen=True)
-class Image:
-    """The size of an image and of its patches in pixels, and the grid of patches."""
+class NotTried(Exception):  # noqa: N818 - never leaves this file
+    """Why no small copy of a model could be run."""
 
-    size: Size
-    patch: Size
-    grid: Size
+
+class TooLarge(NotTried):
+    """Why none was run: it would take too much memory."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A claim about how a model reads a table.
-
-    model: on meta. name: the table's parameter in it. length: how many positions the table holds.
-    image: None if the positions are those of a text.
-    """
+    """A claim: ``model``, on meta, reads a table as ``size`` says. image: (height, width) in pixels; None for text."""
 
     model: nn.Module
-    name: str
-    layout: TableLayout
-    length: int
-    image: Image | None = None
+    size: TableSize
+    image: Size | None
+
+
+def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
+    """Refuses tables that the model reads otherwise than planned, and those where a run cannot show it.
+
+    Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
+    whose model could not be run at its own size, where the names of field and inputs must do.
+    """
+    old_image, new_image = target.image_size or (None, None)
+    for change in target.changes:
+        table, in_line = change.table, change.layout.grid is None
+        if table.kind == "sinusoidal" and in_line:
+            continue
+        before = Reading(old_model, TableSize(table, table.layout, table.length), old_image)
+        after = Reading(new_model, change, new_image)
+        try:
+            problem = contradiction(before, after)
+        except NotTried as reason:
+            models = map(old_model.get_submodule, models_around(old_model, table.parameter))
+            if in_line and target.is_text and any(map(takes_text, models)):
+                continue
+            problem = f"no small copy of its model could be run to see how its rows are read ({reason})"
+        if problem:
+            raise CheckpointError(f"{table.key}: not resized: {problem}")
 
 
 def contradiction(before: Reading, after: Reading) -> str:
     """Returns what speaks against a resize in runs of small copies, "" for nothing. Raises NotTried if none ran."""
     reasons = []
-    for path in models_around(before.model, before.name):
-        for narrow in (True, False):
-            try:
-                found = misreading(before, path, narrow=narrow)
-            except NotTried as reason:
-                reasons.append(reason)
-                continue
-            try:
-                found = found or misreading(after, path, narrow=narrow)
-                return found or other_answer(before, after, path, narrow=narrow)
-            except TooLarge:
-                raise
-            except NotTried as reason:
-                return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
+    for path, narrow in product(models_around(before.model, before.size.table.parameter), (True, False)):
+        try:
+            found = misreading(before, path, narrow=narrow)
+        except NotTried as reason:
+            reasons.append(reason)
+            continue
+        try:
+            found = found or misreading(after, path, narrow=narrow)
+            return found or other_answer(before, after, path, narrow=narrow)
+        except TooLarge:
+            raise
+        except NotTried as reason:
+            return f"a small copy of the model runs at its own size, but not at the new one ({reason})"
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
@@ -94,15 +113,15 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
     with undisturbed():
         try:
             small = small_copy(model, narrow=narrow)
-            table = small.get_parameter(reading.name.removeprefix(f"{path}."))
+            table = small.get_parameter(reading.size.table.parameter.removeprefix(f"{path}."))
             table.requires_grad = True  # fixed sinusoids have none
             if reading.image is None:
-                return wrong_line(small, table, reading)
-            return wrong_grid(small, table, reading.layout, reading.image)
+                return wrong_line(small, table, reading.size)
+            return wrong_grid(small, table, reading.size, reading.image)
         except TooLarge:
             raise
         except Exception as error:  # each model has errors of its own
-            raise NotTried(f"{type(model).__name__}: {first_line(error)}") from error
+            raise NotTried(f"{type(model).__name__}: {last_line(error)}") from error
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
@@ -119,34 +138,30 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
             for name, parameter in old.named_parameters():
                 shared = tuple(map(slice, map(min, parameter.shape, held[name].shape)))
                 held[name][shared] = parameter[shared]
-        shortest = min(before.length, after.length)
+        shortest = min(before.size.length, after.size.length)
         for tokens in (min(shortest, LONGEST_TEXT), *(short for short in SHORT_TEXTS if short <= shortest)):
             try:
-                inputs = text_inputs(old, tokens)
-                answers = [answer(model, inputs) for model in (old, new)]
+                inputs, answers = text_inputs(old, tokens), []
+                for model in (old, new):
+                    torch.default_generator.manual_seed(0)  # some attention is random
+                    answers.append([output.detach() for output in floats_in(model(**inputs))])
             except Exception:  # not a multiple of what the model wants
                 continue
-            if not all(
+            same = all(
                 one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
                 for one, other in zip(*answers, strict=False)
-            ):
-                return f"a text of {tokens} tokens, whose rows stay, gets another answer at the new length"
-            return ""
+            )
+            return "" if same else f"a text of {tokens} tokens gets another answer at the new length with the same rows"
     return ""
 
 
-def answer(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
-    torch.default_generator.manual_seed(0)  # some attention is random
-    return [output.detach() for output in floats_in(model(**inputs))]
-
-
-def wrong_line(model: nn.Module, table: nn.Parameter, reading: Reading) -> str:
+def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
     """Checks that token i reads the row of position i, in a text of full length and in a short one."""
-    full = min(reading.length, LONGEST_TEXT)
+    full = min(size.length, LONGEST_TEXT)
     failure = None
     for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
-            if wrong := wrong_rows(model, table, reading.layout.front, tokens):
+            if wrong := wrong_rows(model, table, size.layout.front, tokens):
                 return wrong
         except Exception as error:  # a shorter text may still show what the rows are
             failure = error if tokens == full else failure
@@ -166,19 +181,20 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
         raise NotTried(f"a text alone reads none of its rows in {type(model).__name__}")
     # Rows in front may be read for padding; a padding index is read and gets no gradient.
     if read - set(range(front)) - expected or len(expected - read) > 1:
-        return f"a text of {tokens} tokens reads {described(read)}, not {described(expected)}"
+        found, wanted = (f"rows {min(rows)} to {max(rows)}, {len(rows)} in all" for rows in (read, expected))
+        return f"a text of {tokens} tokens reads {found}, instead of {wanted}"
     return ""
 
 
-def wrong_grid(model: nn.Module, table: nn.Parameter, layout: TableLayout, image: Image) -> str:
+def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Size) -> str:
     """Checks that each patch reads the row of its own cell.
 
     A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W (nearly so with
     a norm in between). Each row's gradient must be most like that of its own patch.
     """
-    (height, width), (lines, columns) = image.patch, image.grid
-    pixels, rows = image_gradients(model, table, image.size)
-    rows = layout.split(rows)[1]
+    (height, width), (lines, columns) = size.table.patch or (1, 1), size.layout.grid or (1, 1)
+    pixels, rows = image_gradients(model, table, image)
+    rows = size.layout.split(rows)[1]
     if not rows.any(dim=1).all():
         return "the model does not read a row for each patch"
     patches = pixels[:, : lines * height, : columns * width].unfold(1, height, height).unfold(2, width, width)
@@ -218,12 +234,95 @@ def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[
 def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> tuple[Tensor, ...]:
     """Returns the gradients, at these tensors, of a random linear function of all that a model returns."""
     total = torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
-    found = torch.autograd.grad(total, tensors, allow_unused=True)
-    return tuple(
-        torch.zeros_like(at) if gradient is None else gradient for at, gradient in zip(tensors, found, strict=True)
-    )
+    return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
 
 
-def described(rows: set[int]) -> str:
-    first, last = min(rows), max(rows)
-    return f"row {first}" if first == last else f"{len(rows)} rows from {first} to {last}"
+def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
+    """Builds a model of the same class on the CPU with few layers and tokens and, if ``narrow``, few heads."""
+    config: Any = copy.deepcopy(model.config)
+    make_small(config, narrow=narrow)
+    kind: Any = type(model)
+    with torch.device("meta"):
+        sketch = kind(copy.deepcopy(config))
+    if sum(tensor.numel() for tensor in (*sketch.parameters(), *sketch.buffers())) > MOST_NUMBERS:
+        raise TooLarge(f"{kind.__name__} is too large to be tried")
+    small: nn.Module = kind(config).float().eval()
+    for parameter in small.parameters():
+        if not parameter.any():  # gates and scales that start at zero would hide which rows are read
+            nn.init.normal_(parameter, std=0.02)
+    return small
+
+
+def make_small(config: Any, *, narrow: bool) -> None:
+    """Changes a config object, and those inside it, in place. Lengths and image sizes stay."""
+    from transformers import PretrainedConfig
+
+    numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
+    heads = next((getattr(config, name, None) for name in ("num_attention_heads", "num_heads")), None)
+    width = getattr(config, "hidden_size", None)
+    narrow_width = None
+    if narrow and type(heads) is type(width) is int and heads > FEW:
+        narrow_width = config.hidden_size = width // heads * FEW
+    for name, value in numbers:
+        most = value
+        if LAYERS.search(name) and value > FEW:
+            most = FEW
+            for other, items in list(vars(config).items()):
+                if isinstance(items, list | tuple) and len(items) == value:  # a list with an item per layer
+                    setattr(config, other, items[:FEW])
+        elif narrow and HEADS.search(name):
+            most = FEW
+        elif narrow_width and FEED_FORWARD.search(name):
+            most = 4 * narrow_width
+        elif name.endswith(("vocab_size", "_token_id")):
+            most = FEW_TOKENS - name.endswith("_token_id")
+        if value > most:
+            setattr(config, name, most)
+    if isinstance(getattr(config, "mask_ratio", None), float):
+        config.mask_ratio = 0.0  # MAE's encoder drops most patches
+    for inner in list(vars(config).values()):
+        if isinstance(inner, PretrainedConfig):
+            make_small(inner, narrow=narrow)
+
+
+def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
+    """Returns the arguments of a model's forward for a random text. Raises NotTried if it takes none."""
+    if not takes_text(model):
+        raise NotTried("it takes no text")
+    accepted = signature(model.forward).parameters
+    sections = (model.config, getattr(model.config, "text_config", None))
+    sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
+    special = {value for name, value in vars(model.config).items() if name.endswith("_token_id")}
+    ordinary = [token for token in range(sizes[0] if sizes else FEW_TOKENS) if token not in special]
+    ids = torch.tensor(ordinary or [0])[torch.randint(len(ordinary) or 1, (1, tokens))]
+    given = {
+        "input_ids": ids,
+        "decoder_input_ids": ids,
+        "bbox": torch.zeros(1, tokens, 4, dtype=torch.int64),
+        "visual_feats": torch.zeros(1, 3, getattr(model.config, "visual_feat_dim", 1)),
+        "visual_pos": torch.zeros(1, 3, 4),
+    }
+    number = Parameter.POSITIONAL_OR_KEYWORD
+    others = {name: 1 for name, p in accepted.items() if p.kind is number and p.default is p.empty}
+    return others | {name: value for name, value in given.items() if name in accepted}
+
+
+def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
+    """Yields the arguments of a model's forward for a random image or video, which comes last, and for a text."""
+    accepted = signature(model.forward).parameters
+    texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
+    name = next((name for name in ("pixel_values", "image", "images") if name in accepted), None)
+    if name is not None:
+        channels, frames = getattr(model.config, "num_channels", 3), getattr(model.config, "num_frames", None)
+        for shape in ((1, channels),) if frames is None else ((1, frames, channels), (frames, channels)):
+            if math.prod((*shape, *size)) > MOST_NUMBERS:
+                raise TooLarge("its images are too large to be tried")
+            yield {**texts, name: torch.randn(*shape, *size)}
+
+
+def floats_in(outputs: Any) -> Iterator[Tensor]:
+    if isinstance(outputs, Tensor) and outputs.is_floating_point() and outputs.requires_grad:
+        yield outputs
+    elif isinstance(outputs, Mapping | list | tuple):
+        for value in outputs.values() if isinstance(outputs, Mapping) else outputs:
+            yield from floats_in(value)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 
-from posembed.evaluation.results_file import Counts
+from posembed.evaluation.counts import FITS, PASSAGES, Counts, Tick, causal_counts, masked_counts, sentence_counts
 from posembed.evaluation.runnable import Kind, Runnable
-from posembed.evaluation.sentences import FITS, PASSAGES, encoder, retrieval_ranks
 from posembed.evaluation.texts import Sample
-from posembed.evaluation.tokens import Tick, causal_counts, masked_counts
 from posembed.statistics import Estimate, estimate, shares
 
 VERSION = 3
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A hash that identifies the counts."""
+        """Identifies the counts by a hash of everything that they depend on."""
         parts = [VERSION, self.runnable.sha256, self.sample.sha256, self.setting, self.length, self.chunk, self.fit]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -56,15 +56,15 @@ class Job:
         return self.sample.ids[:, : self.length - self.sample.specials]
 
     @property
-    def limit(self) -> int:
-        """How many tokens of the text are fed at once."""
-        return self.chunk - self.sample.specials
+    def chunks(self) -> Sequence[Tensor]:
+        """The ids that are fed at once, (N, at most chunk) each, without special tokens."""
+        return FITS[self.fit](self.ids, self.chunk - self.sample.specials)
 
     @property
     def tokens(self) -> int:
-        """How many tokens the job feeds to the model, without special tokens."""
+        """The number of tokens that the job feeds to the model, without special tokens."""
         queries = len(PASSAGES) * self.setting if self.runnable.kind == "sentences" else 0
-        return len(self.ids) * (queries + sum(ids.shape[1] for ids in FITS[self.fit](self.ids, self.limit)))
+        return len(self.ids) * (queries + sum(ids.shape[1] for ids in self.chunks))
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Measure:
     perplexity: bool = False
 
     def estimate(self, values: Sequence[float]) -> Estimate:
-        """The mean of values by text, or of paired differences, on the scale of the measure."""
+        """Estimates the mean of values by text, or of paired differences, on the scale of the measure."""
         found = estimate(values)
         return found.exp() if self.perplexity else found
 
     def verdict(self, versus: Estimate | None) -> Verdict:
-        """What a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
+        """Returns what a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
         if versus is None:
             return ""
         neutral = 1.0 if self.perplexity else 0.0
@@ -117,7 +117,7 @@ class Measurement:
 
 
 def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
-    """The sum of one count over the sum of another, as values by text with its mean and spread."""
+    """Returns a measure: the sum of one count over the sum of another, as values by text with its mean and spread."""
 
     def by_text(counted: Counts) -> ByText:
         known = [total for total in counted[totals] if total is not None]
@@ -126,12 +126,8 @@ def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
     return by_text
 
 
-def recall(*passages: str) -> Callable[[Counts], ByText]:
-    return mean_score(lambda rank: float(rank == 1), *passages)
-
-
 def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
-    """The mean of a score of ranks over the passages of each text, which count as one value."""
+    """Returns a measure: the mean score of the ranks of each text's passages, which count as one value."""
 
     def by_text(ranks: Counts) -> ByText:
         scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]
@@ -140,11 +136,7 @@ def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Cou
     return by_text
 
 
-def ranks_of_job(model: nn.Module, job: Job, tick: Tick) -> dict[str, Tensor]:
-    assert job.runnable.pooling is not None
-    encode = encoder(model, job.sample, job.runnable.pooling, tick=tick)
-    return retrieval_ranks(encode, job.ids, fit=job.fit, limit=job.limit, passage=job.setting)
-
+is_first = partial(operator.eq, 1)
 
 MEASUREMENTS: dict[Kind, Measurement] = {
     "causal": Measurement(
@@ -169,13 +161,15 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         baselines={"chunked": "chunked"},
     ),
     "sentences": Measurement(
-        count=ranks_of_job,
+        count=lambda model, job, tick: sentence_counts(
+            model, job.sample, job.ids, job.chunks, pooling=str(job.runnable.pooling), passage=job.setting, tick=tick
+        ),
         setting=lambda shortest, seed: min(48, shortest // 4),
         note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(
-            Measure("recall at 1", recall(*PASSAGES)),
+            Measure("recall at 1", mean_score(is_first, *PASSAGES)),
             Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),
-            *(Measure(f"recall at 1, passages from the {place}", recall(place)) for place in PASSAGES),
+            *(Measure(f"recall at 1, passages from the {place}", mean_score(is_first, place)) for place in PASSAGES),
         ),
         baselines={"truncated": "truncated", "chunked": "chunked"},
         fewest_texts=10,  # among fewer texts the correct one is found by chance too often

@@ -1,11 +1,19 @@
-"""The result of an evaluation: values by length with intervals over texts, and paired differences between rows."""
+"""The result of an evaluation: values by length with intervals over texts, and paired differences between rows.
+
+``ResultsFile`` keeps the counts behind them, so that none is made twice.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from posembed.errors import DataError
+from posembed.evaluation.counts import Counts
 from posembed.evaluation.measures import MEASURES, ByText
 from posembed.evaluation.runnable import Kind
 from posembed.statistics import Estimate
@@ -31,12 +39,12 @@ class Row:
         return f"{self.checkpoint}, {self.baseline}" if self.baseline else self.checkpoint
 
     def estimate(self, measure: str, length: int) -> Estimate | None:
-        """The measure with its 95% interval over texts; None if there is no finite value."""
+        """Returns the measure with its 95% interval over texts; None if there is no finite value."""
         values = self.by_text[measure][length]
         return None if values is None else MEASURES[measure].estimate(values)
 
     def versus(self, other: Row, measure: str, length: int) -> Estimate | None:
-        """The difference from another row, for perplexities the ratio, paired by text; None unless both have values."""
+        """Returns the difference from another row, for perplexities the ratio, paired by text; None without values."""
         ours, theirs = self.by_text[measure][length], other.by_text[measure][length]
         if ours is None or theirs is None or self.texts != other.texts:
             return None
@@ -69,38 +77,64 @@ class Evaluation:
         return self.rows[-1] if self.rows[-1].baseline else self.rows[0]
 
     def best(self, measure: str, length: int) -> Row | None:
-        """The checkpoint with the best value; baselines do not count."""
+        """Returns the checkpoint with the best value; baselines do not count."""
         sign = 1 if MEASURES[measure].perplexity else -1
         found = [(row, at.value) for row in self.checkpoints if (at := row.estimate(measure, length))]
         return min(found, key=lambda pair: sign * pair[1], default=(None,))[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: each value and its difference from the reference, with their intervals."""
-        return {
-            "kind": self.kind,
-            "measures": list(self.measures),
-            "lengths": list(self.lengths),
-            "texts": self.texts,
-            "reference": self.reference.name,
-            "rows": [
-                {
-                    "checkpoint": row.checkpoint,
-                    "baseline": row.baseline,
-                    "length": row.length,
-                    "values": {
-                        measure: {length: self.value(row, measure, length) for length in self.lengths}
-                        for measure in self.measures
-                    },
-                }
-                for row in self.rows
-            ],
-            "notes": list(self.notes),
-        }
+        """Returns plain values for JSON: each value and its difference from the reference, with their intervals."""
+        rows = [
+            {
+                **{name: getattr(row, name) for name in ("checkpoint", "baseline", "length")},
+                "values": {m: {length: self.value(row, m, length) for length in self.lengths} for m in self.measures},
+            }
+            for row in self.rows
+        ]
+        return {**vars(self), "reference": self.reference.name, "rows": rows}
 
     def value(self, row: Row, measure: str, length: int) -> dict[str, Any] | None:
+        def ends(found: Estimate) -> dict[str, float | None]:
+            return {"value": found.value, "low": found.low, "high": found.high}
+
         found, versus = row.estimate(measure, length), row.versus(self.reference, measure, length)
         return None if found is None else {**ends(found), "versus_reference": versus and ends(versus)}
 
 
-def ends(found: Estimate) -> dict[str, float | None]:
-    return {"value": found.value, "low": found.low, "high": found.high}
+class ResultsFile(dict[str, Counts]):
+    """Counts by their keys, one JSON line each in a file. Without a path, they live only in memory.
+
+    Raises:
+        DataError: the file cannot be read, or one of its lines is not a result.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        super().__init__()
+        self.path = None if path is None else Path(path)
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{self.path}: cannot be read as a results file ({error}); name another file") from error
+        for number, line in enumerate(lines, start=1):
+            try:
+                entry = json.loads(line)
+                self[entry["key"]] = dict(entry["values"])
+            except (ValueError, KeyError, TypeError) as error:
+                remedy = "delete that line to measure it again" if self else "name another file"
+                raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error
+
+    def add(self, key: str, counts: Counts, **about: Any) -> None:
+        """Keeps counts. about: extra fields of the line for a person who reads the file."""
+        self[key] = counts
+        if self.path is None:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a+b") as file:
+                if file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+                    file.write(b"\n")  # an editor or a killed process left the last line without its end
+                file.write(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path}: results cannot be written there ({error}); name another file") from error

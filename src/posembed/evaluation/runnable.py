@@ -14,13 +14,14 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.rebuild import first_line, quiet
+from posembed.checkpoints.rebuild import last_line, quiet
 from posembed.checkpoints.settings import SENTENCE_SETTINGS
 from posembed.errors import CheckpointError
+from posembed.evaluation.counts import POOL
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
-from posembed.modelfiles.earlier import RECORD
+from posembed.modelfiles.copies import RECORD
+from posembed.modelfiles.folders import read_modules
 from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.names import is_plain_name
 
 Kind = Literal["causal", "masked", "sentences"]
 KINDS: dict[Kind, str] = {
@@ -28,7 +29,6 @@ KINDS: dict[Kind, str] = {
     "masked": "a masked language model",
     "sentences": "a sentence encoder",
 }
-POOLINGS = ("mean", "cls", "max")
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
 MODULES = ("Transformer", "Pooling", "Normalize")
 
@@ -55,11 +55,11 @@ class Runnable:
 
     @property
     def length(self) -> int | None:
-        """How many tokens it takes; None means any number."""
+        """The number of tokens that it takes; None means any number."""
         return least(self.rows, self.fed)
 
     def notes_on(self, lengths: Sequence[int]) -> Iterator[str]:
-        """What a reader must know about this checkpoint at these lengths, one line each."""
+        """Yields what a reader must know about this checkpoint at these lengths, one line each."""
         longest = max(lengths)
         if self.fed is not None and self.length == self.fed < longest and self.fed != self.rows:
             more = "" if self.rows is None else f"; its table has {self.rows:,} positions"
@@ -80,7 +80,7 @@ class Runnable:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the weights, the config and the pooling: what its outputs depend on besides its tokens."""
+        """A hash of the weights, the config and the pooling: all that its outputs depend on besides its tokens."""
         digest = hashlib.sha256(f"{self.kind} {self.pooling}".encode())
         for path in (self.folder / self.checkpoint.config_name, *(file.path for file in self.checkpoint.weights)):
             with path.open("rb") as file:
@@ -89,25 +89,22 @@ class Runnable:
         return digest.hexdigest()
 
     def tokenizer(self) -> Any:
-        """The tokenizer. Raises CheckpointError if transformers cannot load one."""
+        """Loads the tokenizer. Raises CheckpointError if transformers cannot."""
         from transformers import AutoTokenizer
 
         # Without these files, transformers returns an empty tokenizer of the family.
         if not any(path.name in TOKENIZERS or path.suffix == ".model" for path in self.folder.iterdir()):
-            raise CheckpointError(
-                f"{self.name}: expected a tokenizer next to the weights ({', '.join(TOKENIZERS)}); save the "
-                "model's own tokenizer into that folder"
-            )
+            expected = f"expected a tokenizer next to the weights ({', '.join(TOKENIZERS)})"
+            raise CheckpointError(f"{self.name}: {expected}; save the model's own tokenizer into that folder")
         try:
             with quiet():
                 return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
         except Exception as error:  # each tokenizer class has its own errors
-            raise CheckpointError(
-                f"{self.name}: transformers cannot load its tokenizer ({first_line(error)})"
-            ) from error
+            why = f"transformers cannot load its tokenizer ({last_line(error)})"
+            raise CheckpointError(f"{self.name}: {why}") from error
 
     def model(self, device: str | torch.device) -> nn.Module:
-        """The model in evaluation mode. Raises CheckpointError if weights are missing or cannot be loaded."""
+        """Loads the model in evaluation mode. Raises CheckpointError if weights are missing or cannot be loaded."""
         import transformers
 
         config = self.checkpoint.config
@@ -118,63 +115,49 @@ class Runnable:
             with quiet():
                 model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
         except Exception as error:
-            raise CheckpointError(f"{self.name}: transformers cannot load it ({first_line(error)})") from error
+            raise CheckpointError(f"{self.name}: transformers cannot load it ({last_line(error)})") from error
         # A sentence encoder is pooled from the states before the pooler.
         missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
         if missing:
-            raise CheckpointError(
-                f"{self.name}: its files lack {', '.join(sorted(missing)[:3])}, which would be random; evaluate a "
-                "checkpoint that has all of the model's weights"
-            )
+            lacks = f"its files lack {', '.join(sorted(missing)[:3])}, which would be random"
+            raise CheckpointError(f"{self.name}: {lacks}; evaluate a checkpoint with all of the model's weights")
         return model.eval().to(device)
 
 
 def open_runnable(source: str | Path) -> Runnable:
-    """Describes a checkpoint from its settings and headers.
-
-    Raises:
-        CheckpointError: the source is not a folder of a causal or masked language model or of a sentence encoder.
-    """
+    """Describes a checkpoint from its settings and headers. Raises CheckpointError for a model of no known kind."""
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
-        raise CheckpointError(
-            f"{source}: expected a folder in the format of transformers or sentence-transformers, with config.json and "
-            "a tokenizer; weights alone cannot be run"
-        )
-    pooling = None
-    if (checkpoint.root / "modules.json").exists():
-        kind: Kind = "sentences"
-        pooling = pooling_of(checkpoint)
-    else:
-        kind = language_model(source, config)
+        expected = "a folder of transformers or sentence-transformers, with config.json and a tokenizer"
+        raise CheckpointError(f"{source}: expected {expected}; weights alone cannot be run")
+    sentences = (checkpoint.root / "modules.json").exists()
+    kind: Kind = "sentences" if sentences else language_model(source, config)
+    fed, pooling = (fed_length(checkpoint), pooling_of(checkpoint)) if sentences else (None, None)
     found = find_tables(config, checkpoint.tensors)
     rows = least(*(table.length for table in found.understood if table.layout.grid is None))
-    fed = fed_length(checkpoint) if kind == "sentences" else None
-    known = found.built.config if found.built else None
-    claimed = getattr(known, "max_position_embeddings", None) if rows is None else rows
+    claimed = getattr(found.config, "max_position_embeddings", None) if rows is None else rows
     old = least(length_before(checkpoint), claimed, fed)
     return Runnable(str(source), checkpoint, kind, rows, fed, old, window_of(config), pooling)
 
 
 def least(*numbers: int | None) -> int | None:
-    """The smallest of the numbers that are known."""
     return min((number for number in numbers if number is not None), default=None)
 
 
 def fed_length(checkpoint: Checkpoint) -> int | None:
-    """The max_seq_length of sentence-transformers. Version 6 does not save it and uses the tokenizer's limit."""
-    stated = [(checkpoint.settings(name) or {}).get("max_seq_length") for name in SENTENCE_SETTINGS]
+    """Returns sentence-transformers' max_seq_length. Version 6 does not save it and uses the tokenizer's limit."""
+    stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
     limits = [fed for fed in stated if type(fed) is int and fed > 0]
-    tokenizer = (checkpoint.settings("tokenizer_config.json") or {}).get("model_max_length")
+    tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
     return least(*limits) if limits or type(tokenizer) is not int or tokenizer < 1 else tokenizer
 
 
 def window_of(config: dict[str, Any]) -> int | None:
-    """The largest attention window of a model such as Longformer, whose layers may differ."""
+    """Returns the largest attention window of a model such as Longformer, whose layers may differ."""
     windows = config.get("attention_window")
-    sizes = [size for size in (windows if isinstance(windows, list) else [windows]) if type(size) is int]
-    return max((size for size in sizes if size > 0), default=None)
+    windows = windows if isinstance(windows, list) else [windows]
+    return max((size for size in windows if type(size) is int and size > 0), default=None)
 
 
 def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
@@ -189,14 +172,14 @@ def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
             return "masked"
         if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
             return "causal"
-    raise CheckpointError(
-        f"{source}: expected {', '.join(KINDS.values())} (a folder with modules.json), but config.json names "
-        f"{architecture}; evaluate the checkpoint that has the model's head"
+    expected = (
+        f"expected {', '.join(KINDS.values())} (a folder with modules.json), but config.json names {architecture}"
     )
+    raise CheckpointError(f"{source}: {expected}; evaluate the checkpoint that has the model's head")
 
 
 def length_before(checkpoint: Checkpoint) -> int | None:
-    """The usable length before the first resize, according to the checkpoint's record."""
+    """Returns the usable length before the first resize, according to the checkpoint's record."""
     path = checkpoint.root / RECORD
     resizes = read_json(path).get("resizes") if path.exists() else None
     first = resizes[0] if isinstance(resizes, list) and resizes else None
@@ -205,14 +188,8 @@ def length_before(checkpoint: Checkpoint) -> int | None:
 
 
 def pooling_of(checkpoint: Checkpoint) -> str:
-    """How a sentence encoder turns many vectors into one: "mean", "cls" or "max"."""
-    path = checkpoint.root / "modules.json"
     pooling: Any = "mean"
-    for module in read_json(path, expected=list):
-        described = module if isinstance(module, dict) else {}
-        kind, folder = str(described.get("type", "")).rpartition(".")[2], str(described.get("path", ""))
-        if folder and not is_plain_name(folder):
-            raise CheckpointError(f"{path}: expected folders inside its own; got {folder!r}, which is not followed")
+    for kind, folder in read_modules(checkpoint.root):
         if kind not in MODULES:
             raise CheckpointError(f"{checkpoint.root}: has the module {kind}; only {', '.join(MODULES)} can be run")
         settings = checkpoint.root / folder / "config.json"
@@ -222,6 +199,6 @@ def pooling_of(checkpoint: Checkpoint) -> str:
             flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
             modes = [re.sub("^pooling_mode_|_tokens?$", "", flag) for flag in flags]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)
-    if pooling not in POOLINGS:
-        raise CheckpointError(f"{checkpoint.root}: pools by {pooling}; expected one of {', '.join(POOLINGS)}")
+    if pooling not in tuple(POOL):
+        raise CheckpointError(f"{checkpoint.root}: pools by {pooling}; expected one of {', '.join(POOL)}")
     return pooling

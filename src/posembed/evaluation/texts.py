@@ -45,7 +45,7 @@ class Sample:
 
 
 def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
-    """The documents of one path or several, in order.
+    """Reads the documents of one path or several, in order.
 
     A file with WikiText titles is split at them, any other file at its blank lines. In a folder, each file at any
     depth is one document unless it has such titles.
@@ -72,18 +72,16 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
 
 def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
     titles = [match.start() for match in WIKITEXT_TITLE.finditer(text)]
-    if titles:
-        bounds = [0, *titles, len(text)]
-        parts = [text[start:stop] for start, stop in pairwise(bounds)]
-    else:
-        parts = BLANK_LINES.split(text) if at_blank_lines else [text]
+    parts = [text[start:stop] for start, stop in pairwise([0, *titles, len(text)])]
+    if not titles and at_blank_lines:
+        parts = BLANK_LINES.split(text)
     return [part.strip() for part in parts if part.strip()]
 
 
 def draw_sample(
     tokenizer: Any, documents: Iterable[str], *, length: int, most: int, fewest: int, one_each: bool
 ) -> Sample:
-    """The first texts of ``length`` tokens, including special tokens, that the documents hold.
+    """Takes the first texts of ``length`` tokens, including special tokens, that the documents hold.
 
     one_each: take only the beginning of each document, instead of all its non-overlapping windows.
 
@@ -102,11 +100,9 @@ def draw_sample(
         if len(rows) >= most:
             break
     if len(rows) < fewest:
-        raise DataError(
-            f"expected at least {fewest} texts of {length:,} tokens; found {len(rows)}, and the longest of {seen} "
-            f"documents has {longest:,}; give more or longer text, or smaller lengths (a file is split into documents "
-            "at its blank lines; in a folder, each file is one document)"
-        )
+        found = f"found {len(rows)}, and the longest of {seen} documents has {longest:,}"
+        remedy = "give smaller lengths or more text (documents are files of a folder, or separated by blank lines)"
+        raise DataError(f"expected at least {fewest} texts of {length:,} tokens; {found}; {remedy}")
     sampled = torch.tensor(rows[:most])
     unknown = tokenizer.unk_token_id
     if unknown is not None and (sampled == unknown).float().mean() > MOST_UNKNOWN:
@@ -119,13 +115,10 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens that the tokenizer adds before and after a text."""
     text = "a text"
     bare, whole = encode(tokenizer, text), list(tokenizer(text)["input_ids"])
     for start in range(len(whole) - len(bare) + 1):
         if bare and whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-    raise CheckpointError(
-        f"the tokenizer encodes {text!r} as {whole}; expected {bare} with special tokens only before and after; such a "
-        "tokenizer cannot be evaluated"
-    )
+    expected = f"expected {bare} with special tokens only before and after, which evaluation needs"
+    raise CheckpointError(f"the tokenizer encodes {text!r} as {whole}; {expected}")

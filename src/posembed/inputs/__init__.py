@@ -1,28 +1,23 @@
 """The whole input layers of known models: token + position (+ type) (+ norm) (+ dropout), in the model's order.
 
-    BertInput RobertaInput      GPT1Input GPT2Input OPTInput     BartInput WhisperDecoderInput
-    CLIPTextInput               ViTInput DeiTInput               TransformerInput ConvS2SInput
-
-Each is a ``Declaration`` of its parts, its keys in checkpoints and its settings. All text layers are called as
+Each is a ``Declaration`` of its parts and of its keys in checkpoints. All text layers are called as
 ``layer(token_ids, *, position_ids=None, offset=0, mask=None, token_type_ids=None)`` -> (B, L, D), see
-``TextInput.forward``, image layers as ``layer(images)``, and all are loaded by ``from_checkpoint(source)``.
-
-Parameters of text layers have the model's own names, so that a layer put into a model is saved with it as before.
-The state dict holds weights and nothing else.
+``TextInput.forward``, image layers as ``layer(images)``, and all are loaded by ``from_checkpoint(source)``. Parameters
+have the model's own names. The state dict holds weights and nothing else.
 """
 
-from posembed.inputs.bart import BartInput as BartInput
-from posembed.inputs.bart import OPTInput as OPTInput
-from posembed.inputs.bart import WhisperDecoderInput as WhisperDecoderInput
 from posembed.inputs.base import Declaration as Declaration
-from posembed.inputs.bert import BertInput as BertInput
-from posembed.inputs.bert import RobertaInput as RobertaInput
-from posembed.inputs.fairseq import ConvS2SInput as ConvS2SInput
-from posembed.inputs.fairseq import TransformerInput as TransformerInput
-from posembed.inputs.gpt import CLIPTextInput as CLIPTextInput
-from posembed.inputs.gpt import GPT1Input as GPT1Input
-from posembed.inputs.gpt import GPT2Input as GPT2Input
 from posembed.inputs.text import TextInput as TextInput
 from posembed.inputs.text import TokenEmbedding as TokenEmbedding
+from posembed.inputs.text_models import BartInput as BartInput
+from posembed.inputs.text_models import BertInput as BertInput
+from posembed.inputs.text_models import CLIPTextInput as CLIPTextInput
+from posembed.inputs.text_models import ConvS2SInput as ConvS2SInput
+from posembed.inputs.text_models import GPT1Input as GPT1Input
+from posembed.inputs.text_models import GPT2Input as GPT2Input
+from posembed.inputs.text_models import OPTInput as OPTInput
+from posembed.inputs.text_models import RobertaInput as RobertaInput
+from posembed.inputs.text_models import TransformerInput as TransformerInput
+from posembed.inputs.text_models import WhisperDecoderInput as WhisperDecoderInput
 from posembed.inputs.vit import DeiTInput as DeiTInput
 from posembed.inputs.vit import ViTInput as ViTInput

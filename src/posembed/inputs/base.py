@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,19 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from posembed.errors import ArgumentError
-from posembed.inputs.weights import Weights, open_fairseq, open_model
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.inputs.weights import fairseq_settings, model_config, read_tensors
 from posembed.tables.families import FAMILIES, Family
 from posembed.tables.layout import TableLayout
+
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "dropout": ("hidden_dropout_prob", "embd_pdrop", "embed_dropout", "dropout"),
+    "eps": ("layer_norm_eps",),
+    "image_size": ("image_size",),
+    "pad_id": ("pad_token_id",),
+    "scale": ("scale_embedding",),
+}
+"""The names that configs give to arguments of input layers, the first to look for first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +36,7 @@ class Declaration:
         prefix: what checkpoints put before the layer's names of its tensors; "{side}" becomes the side of the model.
         keys: the layer's name of a tensor -> its keys in checkpoints, best first, if they are not prefix + name.
         optional: parts that not every checkpoint has.
-        settings: argument of the constructor -> names of that setting in a model's config.
+        settings: argument -> names of that setting in a model's config; for those that the constructor takes.
         tokens, positions, types, norm, dropout, projection: the layer's names of its parts; None for a part it lacks.
             ``projection`` widens narrow token rows.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
@@ -38,9 +48,9 @@ class Declaration:
     prefix: str = ""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
-    settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    tokens: str = ""
-    positions: str = ""
+    settings: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SETTINGS)
+    tokens: str = "embed_tokens"
+    positions: str = "embed_positions"
     types: str | None = None
     norm: str | None = None
     dropout: str | None = None
@@ -76,7 +86,7 @@ class InputLayer(nn.Module):
             raise ArgumentError(f"{cls.__name__} is a base of input layers; call from_checkpoint of a model's layer")
         if side and "{side}" not in declared.prefix:
             raise ArgumentError(f"{cls.__name__} belongs to models of one side; got side={side!r}: leave it out")
-        weights = cls._open(source)
+        config = cls._config(source)
         names = {
             name: tuple(
                 key.format(side=side or "encoder") for key in declared.keys.get(name, (declared.prefix + name,))
@@ -84,15 +94,20 @@ class InputLayer(nn.Module):
             for name in cls._tensor_names()
         }
         optional = [name for name in names if name.partition(".")[0] in declared.optional]
-        tensors = weights.read(names, optional=optional)
+        tensors = read_tensors(source, names, optional=optional)
         with torch.device("meta"):
-            layer = cls(**cls._arguments(weights, tensors))
-        return weights.fill(layer, tensors)
+            layer = cls(**cls._arguments(config, tensors))
+        try:
+            layer.load_state_dict(tensors, assign=True)
+        except RuntimeError as error:
+            raise CheckpointError(f"{source}: its tensors do not fit together: {error}") from error
+        return layer.eval()
 
     @classmethod
-    def _open(cls, source: str | Path) -> Weights:
+    def _config(cls, source: str | Path) -> Mapping[str, Any]:
+        """Returns the settings of the model, which must be of these families."""
         families = cls.declaration.families
-        return open_fairseq(source) if families is None else open_model(source, families=families)
+        return fairseq_settings(source) if families is None else model_config(source, families=families)
 
     @classmethod
     def _tensor_names(cls) -> list[str]:
@@ -100,10 +115,12 @@ class InputLayer(nn.Module):
         raise NotImplementedError
 
     @classmethod
-    def _arguments(cls, weights: Weights, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Returns the constructor's arguments: those that the model's config sets; a subclass adds the sizes."""
-        return {
-            argument: next(weights.config[name] for name in names if name in weights.config)
+        taken = inspect.signature(cls).parameters
+        found = {
+            argument: [config[name] for name in names if name in config]
             for argument, names in cls.declaration.settings.items()
-            if any(name in weights.config for name in names)
+            if argument in taken
         }
+        return {argument: values[0] for argument, values in found.items() if values}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,17 +10,19 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
-from posembed.inputs.weights import FAIRSEQ_PAD_ID, Weights
 from posembed.kernels import Norm, lookup
-from posembed.layers.learned import LearnedPositionalEmbedding, require_at_least_one
-from posembed.layers.parameters import fill_
-from posembed.positions.checks import check_mask, check_offset, require_integers
+from posembed.layers.base import fill_
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.positions.checks import check_mask, check_offset, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.torch_internals import is_as_written, runs_forward_alone
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer, Shaped
+
+FAIRSEQ_PAD_ID = 1
+"""The padding token of every dictionary that fairseq makes."""
 
 
 class TokenEmbedding(nn.Embedding):
@@ -91,8 +94,14 @@ class TextInput(InputLayer):
             )
         token_ids = token_ids.to(torch.int64)
         if token_type_ids is not None:
-            _require_types(types, token_type_ids, token_ids)
-        position_ids, offset = self._place(positions, token_ids, position_ids, offset=offset, mask=mask)
+            if types is None:
+                raise ArgumentError("this layer has no token types: leave token_type_ids out")
+            require_integers(token_type_ids, "token_type_ids")
+            if token_type_ids.shape != token_ids.shape:
+                raise ArgumentError(
+                    f"token_type_ids must be (B, L)={tuple(token_ids.shape)}; got {tuple(token_type_ids.shape)}"
+                )
+        position_ids, offset = self._place(token_ids, position_ids, offset, mask)
         fused = None if projection is not None else _fused_dropout(tokens, positions, types, norm, dropout)
         if fused is not None:
             rows, row_ids = _position_rows(positions, token_ids, position_ids, offset)
@@ -104,7 +113,7 @@ class TextInput(InputLayer):
                 types=None if types is None else types.weight,
                 type_ids=token_type_ids,
                 scale=self.scale,
-                norm=Norm.of(norm) if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) else None,
+                norm=None if norm is None else Norm.of(norm),
                 dropout=fused,
                 padding_idx=tokens.padding_idx,
                 position_padding_idx=None if row_ids is None else positions.layout.pad_row,
@@ -127,8 +136,13 @@ class TextInput(InputLayer):
     @property
     def uncounted_id(self) -> int | None:
         """The padding token that positions skip, or None if they count every token."""
-        table = _table(getattr(self, self.declaration.positions))
-        return table.layout.pad_row if self.declaration.family.after_padding else None
+        return self._table.layout.pad_row if self.declaration.family.after_padding else None
+
+    @property
+    def _table(self) -> LearnedPositionalEmbedding:
+        """The position table, which a user may have wrapped in a module of their own."""
+        modules = getattr(self, self.declaration.positions).modules()
+        return next(module for module in modules if isinstance(module, LearnedPositionalEmbedding))
 
     @classmethod
     def layout(cls, pad_id: int | None) -> TableLayout:
@@ -147,8 +161,8 @@ class TextInput(InputLayer):
         return named + ([f"{parts.norm}.weight", f"{parts.norm}.bias"] if parts.norm else [])
 
     @classmethod
-    def _arguments(cls, weights: Weights, tensors: dict[str, Tensor]) -> dict[str, Any]:
-        parts, arguments = cls.declaration, super()._arguments(weights, tensors)
+    def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+        parts, arguments = cls.declaration, super()._arguments(config, tensors)
         vocab_size, token_dim = tensors[f"{parts.tokens}.weight"].shape
         rows, dim = tensors[f"{parts.positions}.weight"].shape
         if parts.types:
@@ -162,15 +176,9 @@ class TextInput(InputLayer):
         return {"vocab_size": vocab_size, "max_len": max_len, "dim": dim, **arguments}
 
     def _place(
-        self,
-        positions: nn.Module,
-        token_ids: Tensor,
-        position_ids: Tensor | None,
-        *,
-        offset: int | Tensor,
-        mask: Tensor | None,
+        self, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor, mask: Tensor | None
     ) -> tuple[Tensor | None, int | Tensor]:
-        """Returns the positions as ``positions`` takes them: ids, or None and the offset to count from."""
+        """Returns the positions as the table takes them: ids, or None and the offset to count from."""
         if position_ids is not None:
             if mask is not None:
                 raise ArgumentError(
@@ -181,14 +189,10 @@ class TextInput(InputLayer):
         present = _present(token_ids, offset, mask, self.uncounted_id)
         if present is None:
             return None, offset
+        require_fit(len(token_ids), token_ids.shape[1], None, offset)
         earlier = check_offset(offset)
-        if isinstance(earlier, Tensor) and earlier.dim():
-            if earlier.shape[0] != len(token_ids):
-                raise ArgumentError(
-                    f"offset must be a number or (B,)=({len(token_ids)},) for these tokens; got {tuple(earlier.shape)}"
-                )
-            earlier = earlier[:, None]
-        padding = 0 if _table(positions).layout.pad_row is None else PADDING
+        earlier = earlier[..., None] if isinstance(earlier, Tensor) else earlier
+        padding = 0 if self._table.layout.pad_row is None else PADDING
         counted = torch.where(present, present.cumsum(-1) - 1 + earlier, padding)
         return counted[:, counted.shape[1] - token_ids.shape[1] :], 0
 
@@ -216,17 +220,6 @@ def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_i
             f"leave offset out, or pass mask[:, -{length}:]"
         )
     return check_mask(mask)
-
-
-def _require_types(types: nn.Module | None, token_type_ids: Tensor, token_ids: Tensor) -> None:
-    if types is None:
-        raise ArgumentError("this layer has no token types: leave token_type_ids out")
-    require_integers(token_type_ids, "token_type_ids")
-    if token_type_ids.shape != token_ids.shape:
-        raise ArgumentError(
-            f"token_type_ids must be (B, L)={tuple(token_ids.shape)} as token_ids are; "
-            f"got {tuple(token_type_ids.shape)}"
-        )
 
 
 def _position_rows(
@@ -260,13 +253,7 @@ def _only_computes(module: nn.Module) -> bool:
     )
 
 
-def _fused_dropout(
-    tokens: nn.Embedding,
-    positions: LearnedPositionalEmbedding,
-    types: nn.Embedding | None,
-    norm: nn.Module | None,
-    dropout: nn.Module | None,
-) -> float | None:
+def _fused_dropout(tokens: Any, positions: Any, types: Any, norm: Any, dropout: Any) -> float | None:
     """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
 
     They must if a call has effects that a lookup lacks, if an option writes to a table or changes its gradient, if
@@ -278,15 +265,8 @@ def _fused_dropout(
         return None
     if types is not None and (types.padding_idx is not None or types.sparse):
         return None
-    if isinstance(norm, (nn.LayerNorm, nn.RMSNorm)) and (
-        norm.normalized_shape != (tokens.embedding_dim,) or norm.eps is None
-    ):
+    if norm is not None and (norm.normalized_shape != (tokens.embedding_dim,) or norm.eps is None):
         return None
     inner = positions.dropout if positions.training else 0.0
-    outer = dropout.p if isinstance(dropout, nn.Dropout) and dropout.training else 0.0
+    outer = dropout.p if dropout is not None and dropout.training else 0.0
     return None if inner and (outer or norm is not None) else inner or outer
-
-
-def _table(positions: nn.Module) -> LearnedPositionalEmbedding:
-    """Returns the position table, which a user may have wrapped in a module of their own."""
-    return next(module for module in positions.modules() if isinstance(module, LearnedPositionalEmbedding))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
-from posembed.inputs.weights import Weights
 from posembed.layers.grid import LearnedGridEmbedding
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class ViTInput(InputLayer):
             "projection.weight": ("embeddings.patch_embeddings.projection.weight",),
             "projection.bias": ("embeddings.patch_embeddings.projection.bias",),
         },
-        settings={"image_size": ("image_size",), "dropout": ("hidden_dropout_prob",)},
     )
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token",)
 
@@ -54,8 +52,16 @@ class ViTInput(InputLayer):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.image_size, self.patch_size = _sides(image_size), _sides(patch_size)
-        grid = _grid(self.image_size, self.patch_size)
+        self.image_size, self.patch_size = (
+            (size, size) if isinstance(size, int) else (size[0], size[1]) for size in (image_size, patch_size)
+        )
+        sides = list(zip(self.image_size, self.patch_size, strict=True))
+        if any(patch < 1 or side < 1 or side % patch for side, patch in sides):
+            raise ArgumentError(
+                f"image_size must be whole patches each way; got {self.image_size} pixels and patches of "
+                f"{self.patch_size}"
+            )
+        grid = (sides[0][0] // sides[0][1], sides[1][0] // sides[1][1])
         self.projection = nn.Conv2d(channels, dim, kernel_size=self.patch_size, stride=self.patch_size)
         for name in self.special_tokens:
             self.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
@@ -90,11 +96,11 @@ class ViTInput(InputLayer):
         return [*cls.special_tokens, *cls.declaration.keys]
 
     @classmethod
-    def _arguments(cls, weights: Weights, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
         tensors["position_embeddings.weight"] = tensors["position_embeddings.weight"].squeeze(0)
         dim, channels, *patch_size = tensors["projection.weight"].shape
         sizes = {"image_size": 224, "patch_size": patch_size, "dim": dim, "channels": channels}
-        return {**sizes, **super()._arguments(weights, tensors)}
+        return {**sizes, **super()._arguments(config, tensors)}
 
 
 class DeiTInput(ViTInput):
@@ -102,18 +108,3 @@ class DeiTInput(ViTInput):
 
     declaration = replace(ViTInput.declaration, families=("deit",))
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")
-
-
-def _sides(size: int | Sequence[int]) -> tuple[int, int]:
-    """Returns (height, width) from one number or two."""
-    height, width = (size, size) if isinstance(size, int) else size
-    return height, width
-
-
-def _grid(image_size: tuple[int, int], patch_size: tuple[int, int]) -> tuple[int, int]:
-    """Returns the number of patches from top to bottom and from left to right."""
-    if min(patch_size) < 1 or min(image_size) < 1 or any(i % p for i, p in zip(image_size, patch_size, strict=True)):
-        raise ArgumentError(
-            f"image_size must be whole patches each way; got {image_size} pixels and patches of {patch_size}"
-        )
-    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]

@@ -5,98 +5,63 @@ From the hub, only the files that hold them are fetched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import find_settings, open_checkpoint
 from posembed.modelfiles.json_files import read_json
 from posembed.modelfiles.safetensors import values_of
 
-Layer = TypeVar("Layer", bound=nn.Module)
-FAIRSEQ_PAD_ID = 1  # in every dictionary that fairseq makes
 
+def read_tensors(
+    source: str | Path, names: Mapping[str, tuple[str, ...]], *, optional: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """Reads tensors, named as the layer names them, into memory of their own.
 
-@dataclass(frozen=True)
-class Weights:
-    """A model whose tensors can be read, and its settings.
-
-    source: the model as the caller named it. config: the model's own settings.
+    ``names`` maps the layer's name to the keys under which models store that tensor, without the prefix that a model
+    with a head puts before all keys (``bert.``, ``model.``), which is found automatically. Not every model has those
+    in ``optional``.
     """
+    required = {name: keys for name, keys in names.items() if name not in optional}
+    wanted = ", ".join(" or ".join(keys) for keys in required.values())
 
-    source: str
-    config: Mapping[str, Any]
-
-    def setting(self, *names: str, default: Any) -> Any:
-        """Returns the first of these settings that the config has."""
-        return next((self.config[name] for name in names if name in self.config), default)
-
-    def read(self, names: Mapping[str, tuple[str, ...]], *, optional: Collection[str] = ()) -> dict[str, Tensor]:
-        """Reads tensors, named as the layer names them, into memory of their own.
-
-        Args:
-            names: the layer's name -> the keys under which models store that tensor, without the prefix that a
-                model with a head puts before all keys (``bert.``, ``model.``), which is found automatically.
-            optional: the layer's names of tensors that not every model has.
-
-        Raises:
-            CheckpointError: files that cannot be read, a missing tensor, or several models.
-        """
-        checkpoint = open_checkpoint(self.source, wanted=lambda held: self._keys(held, names, optional).values())
-        keys = self._keys(checkpoint.tensors, names, optional)
-        return {name: values_of(checkpoint.tensors[key]).clone() for name, key in keys.items()}
-
-    def fill(self, layer: Layer, tensors: Mapping[str, Tensor]) -> Layer:
-        """Gives these weights to a layer built on the meta device and returns it in ``eval`` mode."""
-        try:
-            layer.load_state_dict(tensors, assign=True)
-        except RuntimeError as error:
-            raise CheckpointError(f"{self.source}: its tensors do not fit together: {error}") from error
-        return layer.eval()
-
-    def _keys(
-        self, held: Collection[str], names: Mapping[str, tuple[str, ...]], optional: Collection[str]
-    ) -> dict[str, str]:
+    def keys_in(held: Collection[str]) -> dict[str, str]:
         """Maps the layer's names to the model's keys, under the one prefix that has all required keys."""
 
         def find(prefix: str, keys: tuple[str, ...]) -> str | None:
             return next((prefix + key for key in keys if prefix + key in held), None)
 
-        required = [name for name in names if name not in optional]
-        prefixes = [
-            prefix
-            for prefix in _prefixes(held, names[required[0]])
-            if all(find(prefix, names[name]) for name in required)
-        ]
-        wanted = ", ".join(" or ".join(names[name]) for name in required)
+        first = next(iter(required.values()))
+        behind = {key.removesuffix(end) for key in held for end in first if f".{key}".endswith(f".{end}")}
+        prefixes = [prefix for prefix in sorted(behind) if all(find(prefix, keys) for keys in required.values())]
         if not prefixes:
             some = ", ".join(list(held)[:4])
             raise CheckpointError(
-                f"{self.source}: expected tensors {wanted}, alone or all behind one prefix; found {some}, ... "
+                f"{source}: expected tensors {wanted}, alone or all behind one prefix; found {some}, ... "
                 f"({len(held)} in all). Is it a model of another family?"
             )
         if len(prefixes) > 1:
             raise CheckpointError(
-                f"{self.source}: expected one model; found {wanted} behind each of "
+                f"{source}: expected one model; found {wanted} behind each of "
                 f"{', '.join(map(repr, prefixes))}. Save the one that is meant on its own"
             )
         found = {name: find(prefixes[0], keys) for name, keys in names.items()}
         return {name: key for name, key in found.items() if key is not None}
 
+    checkpoint = open_checkpoint(source, wanted=lambda held: keys_in(held).values())
+    keys = keys_in(checkpoint.tensors)
+    return {name: values_of(checkpoint.tensors[key]).clone() for name, key in keys.items()}
 
-def open_model(source: str | Path, *, families: tuple[str, ...]) -> Weights:
-    """Opens a model that transformers saved, by its folder or hub name.
 
-    Args:
-        families: the model types (``model_type`` of config.json) that have the requested input layer. Keys do not
-            show the type: RoBERTa's are BERT's, but its rows are read differently.
+def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, Any]:
+    """Reads the config.json of a model that transformers saved, by its folder or hub name.
 
-    Raises:
-        CheckpointError: no such model, a model of another family, or files that cannot be read.
+    It must name one of ``families`` as its ``model_type``. Keys do not show the type: RoBERTa's are BERT's, but its
+    rows are read differently.
     """
     if Path(source).is_file():
         open_checkpoint(source)  # a broken file is refused as such
@@ -121,18 +86,12 @@ def open_model(source: str | Path, *, families: tuple[str, ...]) -> Weights:
         raise CheckpointError(
             f"{source}: its positions enter in attention (position_embedding_type={place!r}), not at the input"
         )
-    return Weights(str(source), config)
+    return config
 
 
-def open_fairseq(path: str | Path) -> Weights:
-    """Opens a model that fairseq saved: one file, with the settings next to the tensors."""
+def fairseq_settings(path: str | Path) -> Mapping[str, Any]:
+    """Reads the settings of a model that fairseq saved: one file, with the settings next to the tensors."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; it is not there")
-    return Weights(str(path), open_checkpoint(path).weights[0].settings)
-
-
-def _prefixes(keys: Iterable[str], endings: tuple[str, ...]) -> list[str]:
-    """Returns the prefixes before any of these endings: nothing, or names that end in a dot."""
-    endings_found = ((key, ending) for key in keys for ending in endings if f".{key}".endswith(f".{ending}"))
-    return sorted({key.removesuffix(ending) for key, ending in endings_found})
+    return open_checkpoint(path).weights[0].settings

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.kernels import pieces
-from posembed.kernels.dropout import rounded
-from posembed.kernels.plain import Norm, Request, plain
+from posembed.kernels.plain import STEPS, Norm, Request, plain
 from posembed.torch_internals import a_function_mode_watches, forward_mode_is_active, transforms_are_active
 
 if TYPE_CHECKING:
@@ -59,35 +58,31 @@ def lookup(
         raise ArgumentError("scale must be a number; a tensor, such as a learned one, multiplies the tokens instead")
     if not 0 <= dropout <= 1:
         raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
-    token_ids = _int64(token_ids, "token_ids")
-    position_ids = None if position_ids is None else _int64(position_ids, "position_ids")
-    type_ids = None if type_ids is None else _int64(type_ids, "type_ids")
     if position_ids is not None and position_ids.dim() == 2 and position_ids.shape[0] == 1:
         position_ids = position_ids[0]
     request = Request(
-        token_ids=token_ids,
+        token_ids=_int64(token_ids, "token_ids"),
         tokens=tokens,
         positions=positions,
-        position_ids=position_ids,
+        position_ids=None if position_ids is None else _int64(position_ids, "position_ids"),
         types=types,
-        type_ids=type_ids,
+        type_ids=None if type_ids is None else _int64(type_ids, "type_ids"),
         weight=None if norm is None else norm.weight,
         bias=None if norm is None else norm.bias,
         scale=float(scale),
         norm="none" if norm is None else norm.kind,
         eps=0.0 if norm is None else norm.eps,
-        dropout=rounded(dropout),
+        dropout=round(dropout * STEPS) / STEPS,
         padding_idx=_row(padding_idx, tokens, "padding_idx"),
-        position_padding_idx=None
-        if positions is None
-        else _row(position_padding_idx, positions, "position_padding_idx"),
+        position_padding_idx=_row(position_padding_idx, positions, "position_padding_idx"),
+        sparse=sparse,
     )
     _require_shapes(request)
     if _needs_the_definition(request):
-        return plain(request, sparse=sparse)
+        return plain(request)
     if request.dropout:
         request = replace(request, seed=torch.randint(1 << 31, (1,), device=tokens.device))
-    return _lookup(*(getattr(request, name) for name in _NAMES), sparse)
+    return _lookup(*(getattr(request, name) for name in _NAMES))
 
 
 def _int64(ids: Tensor, name: str) -> Tensor:
@@ -97,9 +92,9 @@ def _int64(ids: Tensor, name: str) -> Tensor:
     return ids.to(torch.int64)
 
 
-def _row(row: int | None, table: Tensor, name: str) -> int | None:
+def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
     """Returns a row number of the table, counted from 0; None for None."""
-    if row is None or table.dim() != 2:
+    if row is None or table is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):
         raise ArgumentError(f"{name} must be a row of its table, {-len(table)} .. {len(table) - 1}; got {row}")
@@ -119,7 +114,7 @@ def _needs_the_definition(request: Request) -> bool:
         return True
     if request.token_ids.numel() * tokens.shape[1] <= pieces.PIECE:
         return True
-    if not (tokens.is_cpu or _has_triton(request)) or torch.is_autocast_enabled(tokens.device.type):
+    if _implementation(request) is None or torch.is_autocast_enabled(tokens.device.type):
         return True
     return (
         transforms_are_active()
@@ -129,12 +124,15 @@ def _needs_the_definition(request: Request) -> bool:
     )
 
 
-def _has_triton(request: Request) -> bool:
-    if not request.tokens.is_cuda or not importlib.util.find_spec("triton"):
-        return False
-    from posembed.kernels import triton_rows
+def _implementation(request: Request) -> Any:
+    """Returns the module whose ``forward`` and ``backward`` compute it faster than the definition, or None."""
+    if request.tokens.is_cpu:
+        return pieces
+    if request.tokens.is_cuda and importlib.util.find_spec("triton"):
+        from posembed.kernels import triton_rows
 
-    return request.tokens.shape[1] <= triton_rows.MAX_WIDTH
+        return triton_rows if request.tokens.shape[1] <= triton_rows.MAX_WIDTH else None
+    return None
 
 
 def _require_shapes(r: Request) -> None:
@@ -156,8 +154,7 @@ def _require_shapes(r: Request) -> None:
             continue
         if table is None:
             raise ArgumentError(f"{name}_ids were given without {name}s, the table that they read")
-        fits = ids.shape[-1] == length and (ids.shape[0] == batch if ids.dim() == 2 else ids.dim() == 1)
-        if not fits or (name == "type" and ids.dim() == 1):
+        if ids.shape != (batch, length) and (name == "type" or ids.shape != (length,)):
             raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
     if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
@@ -173,51 +170,36 @@ _ARGUMENTS = ", ".join(f"{_SCHEMA_TYPES.get(str(field.type), field.type)} {field
 _FIVE = ", ".join(["Tensor"] * len(_TABLES))
 
 
-@torch.library.custom_op("posembed::lookup", mutates_args=(), schema=f"({_ARGUMENTS}, bool sparse) -> Tensor")
+@torch.library.custom_op("posembed::lookup", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
 def _lookup(*arguments: Any) -> Tensor:
-    *values, _ = arguments
-    request = Request(*values)
-    return _body_for(request).forward(request)
+    request = Request(*arguments)
+    return _implementation(request).forward(request)
 
 
 @_lookup.register_fake
 def _(*arguments: Any) -> Tensor:
-    *values, _ = arguments
-    request = Request(*values)
+    request = Request(*arguments)
     return request.tokens.new_empty(request.shape, dtype=request.dtype)
 
 
 @torch.library.custom_op(
-    "posembed::lookup_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad, bool[] wanted, {_ARGUMENTS}, bool sparse) -> ({_FIVE})",
+    "posembed::lookup_backward", mutates_args=(), schema=f"(Tensor grad, bool[] wanted, {_ARGUMENTS}) -> ({_FIVE})"
 )
 def _lookup_backward(grad: Tensor, wanted: Sequence[bool], *arguments: Any) -> tuple[Tensor, ...]:
-    *values, sparse = arguments
-    request = Request(*values)
-    gradients = _body_for(request).backward(grad, request, wanted, sparse=sparse)
+    request = Request(*arguments)
+    gradients = _implementation(request).backward(grad, request, wanted)
     return tuple(request.tokens.new_empty(0) if gradient is None else gradient for gradient in gradients)
 
 
 @_lookup_backward.register_fake
 def _(grad: Tensor, wanted: Sequence[bool], *arguments: Any) -> tuple[Tensor, ...]:
-    *values, sparse = arguments
-    request = Request(*values)
-    likes = (request.tokens.new_empty(request.shape) if sparse else request.tokens, *request.tables[1:])
+    request = Request(*arguments)
+    likes = (request.tokens.new_empty(request.shape) if request.sparse else request.tokens, *request.tables[1:])
     return tuple(
         torch.empty_like(like, memory_format=torch.contiguous_format) if want and like is not None
         else request.tokens.new_empty(0)
         for want, like in zip(wanted, likes, strict=True)
     )  # fmt: skip
-
-
-def _body_for(request: Request) -> Any:
-    """Returns the module whose ``forward`` and ``backward`` compute it."""
-    if _has_triton(request):
-        from posembed.kernels import triton_rows
-
-        return triton_rows
-    return pieces
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -227,15 +209,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     arguments = (*ctx.saved_tensors, *ctx.settings)
-    *values, sparse = arguments
-    request = Request(*values)
+    request = Request(*arguments)
     wanted = [ctx.needs_input_grad[place] for place in _TABLES]
     gradients: Sequence[Tensor | None]
     if torch.is_grad_enabled():
         gradients = _differentiable_gradients(grad, request, wanted)
     else:
         of_tokens, *others = _lookup_backward(grad, wanted, *arguments)
-        if sparse and wanted[0]:  # the rows' gradients, by ids known to be valid
+        if request.sparse and wanted[0]:  # the rows' gradients, by ids known to be valid
             ids, rows = request.token_ids.flatten()[None], of_tokens.flatten(0, 1)
             of_tokens = torch.sparse_coo_tensor(ids, rows, request.tokens.shape, check_invariants=False)
         gradients = (of_tokens, *others)
@@ -253,7 +234,7 @@ def _differentiable_gradients(grad: Tensor, request: Request, wanted: list[bool]
             torch.zeros_like(request.token_ids), torch.ones_like(request.tokens[:1]),
             seed=request.seed, dropout=request.dropout,
         )  # fmt: skip
-        keep = (_body_for(ones).forward(ones) != 0).to(request.dtype)
+        keep = (_implementation(ones).forward(ones) != 0).to(request.dtype)
     # Aliases: one table may be another, or be computed from it, and each has a gradient of its own.
     aliases: dict[str, Any] = {
         _NAMES[place]: table.view_as(table)

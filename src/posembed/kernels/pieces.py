@@ -7,18 +7,24 @@ order, which makes them the same on every run. Sums are in float32 or wider.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 
-from posembed.kernels.dropout import draw_keep, generator_of
-from posembed.kernels.memory import on_large_pages
-from posembed.kernels.plain import Request, drop, normalized, sum_of_rows
+from posembed.kernels.plain import Request, draw_keep, drop, generator_of, normalized, sum_of_rows
+from posembed.torch_internals import transforms_are_active
 
 PIECE = 1 << 19
 """The number of elements in a piece, 2 MiB in float32. A few such tensors exist at once and stay in a shared
 cache; much smaller pieces spend their time waiting for threads to meet."""
+
+LARGE = 1 << 22
+"""The number of bytes from which large pages are requested: two pages."""
 
 
 def forward(request: Request) -> Tensor:
@@ -44,21 +50,28 @@ def parts(request: Request) -> Iterator[tuple[slice, slice]]:
             yield sequences, slice(start, min(length, start + rows))
 
 
-def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
+def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Tensor | None]:
     """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
+
+    That of tokens is (V, D), or for a sparse request the gradient of each token's row, (B, L, D).
 
     Args:
         grad: the gradient of the lookup's result, (B, L, D).
-        sparse: return the gradient of each token's row, (B, L, D), instead of that of the token table.
     """
     r = request
     wide = torch.promote_types(r.dtype, torch.float32)
-    tokens_wanted, positions_wanted, types_wanted, weight_wanted, bias_wanted = wanted
-    tokens = _TokenSums(r, wide, sparse=sparse) if tokens_wanted else None
-    positions = _zeros(r.positions, wide) if positions_wanted else None
-    types = _zeros(r.types, wide) if types_wanted else None
-    weight = _zeros(r.weight, wide) if weight_wanted else None
-    bias = _zeros(r.bias, wide) if bias_wanted else None
+    ids, read, tokens = r.token_ids, None, None
+    if wanted[0] and r.sparse:
+        tokens = on_large_pages(r.tokens.new_empty(r.shape))
+    elif wanted[0]:
+        if r.tokens.dtype != wide:  # only the rows that are read are summed in the wide dtype
+            read, ids = ids.unique(return_inverse=True)
+        shape = (len(r.tokens if read is None else read), r.tokens.shape[1])
+        tokens = on_large_pages(r.tokens.new_empty(shape, dtype=wide)).zero_()
+    positions, types, weight, bias = (
+        table.new_zeros(table.shape, dtype=wide) if want and table is not None else None
+        for want, table in zip(wanted[1:], r.tables[1:], strict=True)
+    )
     generator = None if r.seed is None else generator_of(r.seed)
 
     for part in parts(r):
@@ -76,21 +89,23 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: 
         if types is not None:
             _add_types(types, dx, piece)
         if tokens is not None:
-            tokens.add(dx, part)
+            dx = dx if r.scale == 1 else dx * r.scale
+            if r.sparse:
+                tokens[part] = dx
+            else:
+                tokens.index_add_(0, ids[part].flatten(), dx.flatten(0, 1))
 
+    if tokens is not None and read is not None:
+        sums, tokens = tokens, on_large_pages(r.tokens.new_empty(r.tokens.shape)).zero_()
+        tokens[read] = sums.to(tokens.dtype)
+    if tokens is not None and r.padding_idx is not None:
+        tokens[r.token_ids == r.padding_idx if r.sparse else r.padding_idx] = 0
     if positions is not None and r.position_padding_idx is not None and r.position_ids is not None:
         positions[r.position_padding_idx] = 0
-    return [
-        None if tokens is None else tokens.gradient(),
-        *(
-            None if sums is None or table is None else sums.to(table.dtype)
-            for sums, table in ((positions, r.positions), (types, r.types), (weight, r.weight), (bias, r.bias))
-        ),
+    return [tokens] + [
+        None if sums is None or table is None else sums.to(table.dtype)
+        for sums, table in zip((positions, types, weight, bias), r.tables[1:], strict=True)
     ]
-
-
-def _zeros(like: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if like is None else like.new_zeros(like.shape, dtype=dtype)
 
 
 def _through_norm(dy: Tensor, piece: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -129,41 +144,26 @@ def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
         sums += torch.zeros_like(sums).index_add_(0, piece.type_ids.flatten(), dx.flatten(0, 1))
 
 
-class _TokenSums:
-    """The gradient of the token table, summed row by row: in place, or in a wider tensor for a narrow dtype."""
+def on_large_pages(x: Tensor) -> Tensor:
+    """Returns x itself, not yet written to; on a Linux CPU, large pages back its memory if it is large.
 
-    def __init__(self, request: Request, wide: torch.dtype, *, sparse: bool) -> None:
-        self.request = request
-        self.sparse = sparse
-        table = request.tokens
-        if sparse:
-            self.sums = on_large_pages(table.new_empty(request.shape))
-            return
-        self.rows: Tensor | None = None
-        self.ids = request.token_ids
-        if table.dtype != wide:
-            self.rows, self.ids = request.token_ids.unique(return_inverse=True)
-        shape = (len(table if self.rows is None else self.rows), table.shape[1])
-        self.sums = on_large_pages(table.new_empty(shape, dtype=wide)).zero_()
+    A new tensor of 50 MB costs 12,000 page faults, one per 4 KiB, which take longer than writing it. Linux backs
+    memory with pages of 2 MiB on request (madvise) if it is set to "madvise", as in most distributions. The memory
+    and the tensor remain PyTorch's own; only the size of the pages behind it changes.
+    """
+    size = x.numel() * x.element_size()
+    if size >= LARGE and type(x) is Tensor and x.is_cpu and not transforms_are_active():
+        start = -(-x.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        _advise()(start, x.data_ptr() + size - start)
+    return x
 
-    def add(self, dx: Tensor, part: tuple[slice, slice]) -> None:
-        if self.request.scale != 1:
-            dx = dx * self.request.scale
-        if self.sparse:
-            self.sums[part] = dx
-        else:
-            self.sums.index_add_(0, self.ids[part].flatten(), dx.flatten(0, 1))
 
-    def gradient(self) -> Tensor:
-        table, padding_idx = self.request.tokens, self.request.padding_idx
-        gradient = self.sums
-        if self.sparse:
-            if padding_idx is not None:
-                gradient.masked_fill_((self.request.token_ids == padding_idx)[..., None], 0)
-            return gradient
-        if self.rows is not None:
-            gradient = on_large_pages(table.new_empty(table.shape)).zero_()
-            gradient[self.rows] = self.sums.to(table.dtype)
-        if padding_idx is not None:
-            gradient[padding_idx] = 0
-        return gradient
+@cache
+def _advise() -> Callable[[int, int], object]:
+    """Returns a function (address, bytes) that requests large pages. If that fails, nothing changes."""
+    if not sys.platform.startswith("linux"):
+        return lambda start, size: None
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    advice = mmap.MADV_HUGEPAGE
+    return lambda start, size: madvise(start, size, advice)

@@ -17,8 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from posembed.kernels.dropout import STEPS
-from posembed.kernels.plain import Request
+from posembed.kernels.plain import STEPS, Request
 
 MAX_WIDTH = 1 << 16
 """The widest row that one program holds."""
@@ -203,31 +202,30 @@ def forward(request: Request) -> Tensor:
     return out
 
 
-def backward(grad: Tensor, request: Request, wanted: Sequence[bool], *, sparse: bool) -> list[Tensor | None]:
-    """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
-
-    ``sparse`` is as in ``pieces.backward``.
-    """
+def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Returns the wanted gradients of tokens, positions, types, weight and bias, as ``pieces.backward`` does."""
+    r, tokens, positions, types = request, None, None, None
     with torch.cuda.device_of(grad):
-        dx, weight, bias = _through_norm(grad.contiguous(), request)
-        tokens, positions, types = request.tokens, request.positions, request.types
-        found = [
-            _of_tokens(dx, request, sparse=sparse) if wanted[0] else None,
-            _of_positions(dx, request) if positions is not None and wanted[1] else None,
-            _of_types(dx, request) if types is not None and wanted[2] else None,
-            weight,
-            bias,
-        ]
-    likes = (tokens, positions, types, request.weight, request.bias)
+        dx, weight, bias = _through_norm(grad.contiguous(), r)
+        if wanted[0] and r.sparse:
+            tokens = dx * r.scale
+            if r.padding_idx is not None:
+                tokens.masked_fill_((r.token_ids == r.padding_idx)[..., None], 0)
+        elif wanted[0]:
+            tokens = _sums_by_id(dx, r.token_ids, r.tokens, r.padding_idx, r.scale)
+        if wanted[1] and r.positions is not None:
+            positions = _of_positions(dx, r.positions, r.position_ids, r.position_padding_idx)
+        if wanted[2] and r.types is not None:
+            types = _sums_by_id(dx, torch.zeros_like(r.token_ids) if r.type_ids is None else r.type_ids, r.types)
     return [
-        None if not want or gradient is None or like is None else gradient.to(like.dtype)
-        for want, gradient, like in zip(wanted, found, likes, strict=True)
+        None if not want or gradient is None or table is None else gradient.to(table.dtype)
+        for want, gradient, table in zip(wanted, (tokens, positions, types, weight, bias), r.tables, strict=True)
     ]
 
 
 def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Computes the gradients of the sum of rows, (B, L, D), weight and bias from that of the result."""
-    compute, device = _compute(request), grad.device
+    compute, device = torch.promote_types(request.dtype, torch.float32), grad.device
     weight, bias = (
         None if vector is None else torch.zeros_like(vector, dtype=compute) for vector in (request.weight, request.bias)
     )
@@ -249,30 +247,13 @@ def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None
     return dx, weight, bias
 
 
-def _of_tokens(dx: Tensor, request: Request, *, sparse: bool) -> Tensor:
-    ids, padding_idx = request.token_ids, request.padding_idx
-    if sparse:
-        rows = dx * request.scale
-        return rows if padding_idx is None else rows.masked_fill((ids == padding_idx)[..., None], 0)
-    return _sums_by_id(dx, ids, request.tokens, padding_idx, request.scale)
-
-
-def _of_positions(dx: Tensor, request: Request) -> Tensor:
-    table, ids = request.positions, request.position_ids
-    assert table is not None
+def _of_positions(dx: Tensor, table: Tensor, ids: Tensor | None, padding_idx: int | None) -> Tensor:
     if ids is not None and ids.dim() == 2:
-        return _sums_by_id(dx, ids, table, request.position_padding_idx)
-    places = dx.sum(0, dtype=_compute(request))
+        return _sums_by_id(dx, ids, table, padding_idx)
+    places = dx.sum(0, dtype=torch.promote_types(dx.dtype, torch.float32))
     if ids is not None:
-        return _sums_by_id(places, ids, table, request.position_padding_idx)
+        return _sums_by_id(places, ids, table, padding_idx)
     return torch.cat((places, places.new_zeros(len(table) - len(places), table.shape[1])))
-
-
-def _of_types(dx: Tensor, request: Request) -> Tensor:
-    table = request.types
-    assert table is not None
-    ids = torch.zeros_like(request.token_ids) if request.type_ids is None else request.type_ids
-    return _sums_by_id(dx, ids, table)
 
 
 def _sums_by_id(
@@ -299,10 +280,6 @@ def _sums_by_id(
 _TRITON = {torch.float32: tl.float32, torch.float64: tl.float64, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
-def _compute(request: Request) -> torch.dtype:
-    return torch.promote_types(request.dtype, torch.float32)
-
-
 def _arguments(r: Request) -> list[Tensor | float | None]:
     """Returns the arguments of both kernels: tables, ids and numbers, all contiguous."""
     tensors = (
@@ -322,7 +299,7 @@ def _constants(r: Request) -> dict[str, object]:
     shared = r.position_ids is not None and r.position_ids.dim() == 1
     scaled = r.tokens.dtype
     typed = scaled if r.types is None else torch.promote_types(scaled, r.types.dtype)
-    dtypes = {"COMPUTE": _compute(r), "SCALED": scaled, "TYPED": typed, "SUM": r.dtype}
+    dtypes = {"COMPUTE": torch.promote_types(r.dtype, torch.float32), "SCALED": scaled, "TYPED": typed, "SUM": r.dtype}
     return dict(
         SHARED=shared,
         NORM=r.norm,

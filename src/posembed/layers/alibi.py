@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posembed.errors import ArgumentError
 from posembed.layers.score_bias import Formula, ScoreBias
+from posembed.positions.checks import require_at_least_one
 
 
 def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
@@ -18,8 +18,7 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
     For a power of two H the slopes are 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, they are the
     slopes of the largest power of two c below H, then every second slope of 2c.
     """
-    if heads < 1:
-        raise ArgumentError(f"ALiBi needs at least one head, got {heads}")
+    require_at_least_one(heads=heads)
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
     finer = [2.0 ** (-4.0 * h / power) for h in range(1, 2 * power + 1)]

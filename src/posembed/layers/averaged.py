@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, projected
-from posembed.layers.parameters import fill_
+from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
-from posembed.layers.score_bias import Formula, ScoreBias, wide
+from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -111,8 +110,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
             raise ArgumentError(
                 f"max_len must be at least {2 * FITTED_FROM}, for a line to be fitted beyond; got {max_len}"
             )
-        if heads < 1 or dim < 1 or dim % heads:
-            raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
+        require_divisible(dim, heads)
         if not 0 <= heads_without < heads:
             raise ArgumentError(
                 f"heads_without must leave one of the {heads} heads a position, and be at least 0; got {heads_without}"
@@ -129,8 +127,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> DistanceBias:
         rows = wide(projected(project, self.weight)).unflatten(-1, (2, self.heads, -1))
-        by_distance = mean_logits_by_distance(rows[:, 0], rows[:, 1])
         with_position = torch.arange(self.heads, device=rows.device) < self.heads - self.heads_without
-        bias = DistanceBias(by_distance * with_position.unsqueeze(-1))
+        bias = DistanceBias(mean_logits_by_distance(rows[:, 0], rows[:, 1]) * with_position.unsqueeze(-1))
         bias.window = self.window
         return bias

@@ -13,20 +13,23 @@ A model calls the places. Called by itself, an encoding follows one of four cont
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
+from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
+LayerT = TypeVar("LayerT", bound=nn.Module)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
 
@@ -48,9 +51,6 @@ class PositionEncoding(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
-        self._refuse_forward()
-
-    def _refuse_forward(self) -> NoReturn:
         raise ArgumentError(
             f"{type(self).__name__} cannot be called by itself: a model calls at_input, before_queries_keys, "
             "at_queries_keys and, on the result of in_layer, at_scores, each in its place (docs/layers.md)"
@@ -150,21 +150,27 @@ class PositionEncoding(nn.Module):
 
 
 class InputEncoding(PositionEncoding):
-    """An encoding that adds rows to the input: the contract "input"."""
+    """An encoding that adds rows of width ``dim`` to the input, then applies dropout: the contract "input"."""
 
-    dim: int
-    dropout: float
     rows: Callable[..., Tensor]
     """Position ids (...) -> their rows (..., D)."""
 
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        require_at_least_one(dim=dim)
+        require_probability(dropout)
+        self.dim, self.dropout = dim, dropout
+
     def forward(
         self,
-        x: Float[Tensor, "B L D"],
+        x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
         position_ids: Integer[Tensor, "... L"] | None = None,
         *,
         offset: int | Tensor = 0,
     ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, L, D), then applies dropout in training: (B, L, D).
+
+        A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
@@ -174,17 +180,15 @@ class InputEncoding(PositionEncoding):
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
             PositionError: a position without a row.
         """
-        return self._added(x, self.rows(self._ids(x, position_ids, offset)))
+        return self._added(x, self._rows_of(x, position_ids, offset))
 
-    def at_input(
-        self,
-        x: Float[Tensor, "B L D"],
-        position_ids: Integer[Tensor, "... L"],
-        *,
-        text_length: int | Tensor | None = None,
-    ) -> Float[Tensor, "B L D"]:
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         """Calls ``forward`` with explicit ids: x (B, L, D), position_ids (L,), (1, L) or (B, L) -> (B, L, D)."""
         return self(x, position_ids)
+
+    def _rows_of(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+        """Returns the rows to add to x, (L, D) or (B, L, D), after checking that all fit."""
+        return self.rows(self._ids(x, position_ids, offset))
 
     def _require_input(self, x: Tensor) -> None:
         if x.dim() != 3 or x.shape[-1] != self.dim:
@@ -211,14 +215,8 @@ class RotationEncoding(PositionEncoding):
         raise NotImplementedError
 
     def at_queries_keys(
-        self,
-        q: Float[Tensor, "... H Lq d"],
-        k: Float[Tensor, "... Hk Lk d"],
-        q_positions: Integer[Tensor, "... Lq"],
-        k_positions: Integer[Tensor, "... Lk"],
-        *,
-        text_length: int | Tensor | None = None,
-    ) -> tuple[Float[Tensor, "... H Lq e"], Float[Tensor, "... Hk Lk e"]]:
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, *, text_length: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         for x, position_ids in ((q, q_positions), (k, k_positions)):
             require_heads_fit(x, position_ids)
             require_text_length(text_length, x.shape[-2], batch=x.shape[0] if x.dim() == 4 else 1)
@@ -264,3 +262,29 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
             f"side by side without W_v; got {tuple(both.shape)}"
         )
     return both
+
+
+@torch.no_grad()
+def fill_(parameter: Tensor, values: Tensor) -> None:
+    """Copies values, of the parameter's whole shape, into it. In a sharded one each process keeps its shard.
+
+    Every process computes all values and those of the first process count, so that random values agree.
+    """
+    values = values.to(parameter.device, parameter.dtype)
+    data = parameter.data
+    if type(data) is not Tensor:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if isinstance(data, DTensor):
+            values = distribute_tensor(values.contiguous(), data.device_mesh, data.placements)
+    parameter.copy_(values)
+
+
+def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
+    """Returns a copy of a layer in which these parameters have other values, of any shape."""
+    changed = copy.deepcopy(layer)
+    for name, values in parameters.items():
+        old = getattr(layer, name)
+        values = values.detach().to(old.device, old.dtype)
+        setattr(changed, name, nn.Parameter(values, requires_grad=old.requires_grad))
+    return changed

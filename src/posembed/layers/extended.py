@@ -18,7 +18,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
-from posembed.tables.resize_text import two_digit_rows
+from posembed.tables.resize_methods import two_digit_rows
 
 METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
 
@@ -66,14 +66,9 @@ def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubi
 
 def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the weights of the four rows around a point that lies ``rest`` after the second of them."""
-
-    def near(t: Tensor) -> Tensor:
-        return ((a + 2) * t - (a + 3)) * t * t + 1
-
-    def far(t: Tensor) -> Tensor:
-        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-
-    return far(rest + 1), near(rest), near(1 - rest), far(2 - rest)
+    before, after = (((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest))
+    first, last = (((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (rest + 1, 2 - rest))
+    return first, before, after, last
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
@@ -145,7 +140,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             ids = torch.maximum(ids, check_positions(ids.clamp(max=self.max_len - 1), self.max_len))
         lengths = text_lengths(ids, text_length)
         if text_length is not None and not isinstance(text_length, Tensor):
-            ids = check_within(ids, lengths)  # in a batch with lengths of its own, what lies beyond is padding
+            ids = check_within(ids, text_length)  # in a batch with lengths of its own, what lies beyond is padding
         return extended_rows(self.weight, ids, lengths, method=self.method)
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.parameters import fill_
+from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 from posembed.positions.checks import as_int64
 

@@ -10,21 +10,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import InputEncoding
-from posembed.layers.learned import require_at_least_one, require_probability
-from posembed.layers.parameters import copy_with, fill_
-from posembed.positions.checks import check_positions
-from posembed.tables.fill import initial_rows, initial_table
+from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.positions.checks import check_positions, require_at_least_one
+from posembed.tables.fill import initial_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
-
-METHOD = "bicubic-antialias"
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
 
-class LearnedGridEmbedding(InputEncoding):
+class PatchEncoding(InputEncoding):
+    """The base of encodings of images, which have a row for each token of an image."""
+
+    def _add(
+        self, x: Tensor, rows: Tensor, position_ids: Tensor | None, offset: int | Tensor, grid: tuple[int, int],
+        remedy: str,
+    ) -> Tensor:  # fmt: skip
+        """Adds the rows (N, D) of all N tokens of a grid, or those of the given indices, to x (B, L, D)."""
+        ids = self._ids(x, position_ids, offset)
+        if position_ids is not None or isinstance(offset, Tensor) or offset:
+            rows = F.embedding(check_positions(ids, len(rows)), rows)
+        elif x.shape[1] != len(rows):
+            height, width = grid
+            raise ArgumentError(
+                f"x must be (B, {len(rows)}, D={self.dim}), {len(rows) - height * width} special tokens and {height} "
+                f"x {width} patches; got {tuple(x.shape)}. {remedy}, or pass position_ids"
+            )
+        return self._added(x, rows)
+
+
+class LearnedGridEmbedding(PatchEncoding):
     """Adds to each patch the trained row of its grid cell, then applies dropout.
 
     The tokens are ``layout.prefix`` special tokens with rows of their own (class, distillation), ``registers``
@@ -57,9 +73,7 @@ class LearnedGridEmbedding(InputEncoding):
         init: str | Tensor = "normal",
         std: float = 0.02,
     ) -> None:
-        super().__init__()
-        require_at_least_one(dim=dim)
-        require_probability(dropout)
+        super().__init__(dim, dropout)
         if not isinstance(grid, Sequence) or len(grid) != 2:
             raise ArgumentError(f"grid must be (height, width); got {grid!r}")
         grid = (grid[0], grid[1])
@@ -70,8 +84,8 @@ class LearnedGridEmbedding(InputEncoding):
         if factorized and not isinstance(init, str):
             raise ArgumentError("a factorized grid has two tables: give a name as init and load them afterwards")
         self.layout = layout.on_grid(*grid)
-        self.grid, self.dim, self.factorized, self.registers = grid, dim, factorized, registers
-        self.dropout, self.std, self.init = dropout, std, init if isinstance(init, str) else "given"
+        self.grid, self.factorized, self.registers = grid, factorized, registers
+        self.std, self.init = std, init if isinstance(init, str) else "given"
         if factorized:
             self.height_weight = nn.Parameter(torch.empty(grid[0], dim))
             self.width_weight = nn.Parameter(torch.empty(grid[1], dim))
@@ -82,8 +96,6 @@ class LearnedGridEmbedding(InputEncoding):
 
     def reset_parameters(self) -> None:
         """Draws new tables."""
-        if self.init == "given":
-            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
 
     def forward(
@@ -105,19 +117,8 @@ class LearnedGridEmbedding(InputEncoding):
             PositionError: images with more patches than the table in one direction, or an index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
-        height, width = self.grid if grid is None else grid
-        special = self.layout.prefix + self.registers + self.layout.tail
-        tokens = special + height * width
-        ids = self._ids(x, position_ids, offset)
-        rows = self.rows((height, width))
-        if position_ids is not None or isinstance(offset, Tensor) or offset:
-            rows = F.embedding(check_positions(ids, tokens), rows)
-        elif x.shape[1] != tokens:
-            raise ArgumentError(
-                f"x must be (B, {tokens}, D={self.dim}), {special} special tokens and {height} x {width} patches; "
-                f"got {tuple(x.shape)}. Pass grid=(height, width) of these images, or their position_ids"
-            )
-        return self._added(x, rows)
+        grid = self.grid if grid is None else grid
+        return self._add(x, self.rows(grid), position_ids, offset, grid, "Pass grid=(height, width) of these images")
 
     def rows(self, grid: tuple[int, int] | None = None) -> Float[Tensor, "N D"]:
         """Returns the rows of all tokens of images with this grid: (prefix + registers + H W + tail, D)."""
@@ -156,7 +157,7 @@ class LearnedGridEmbedding(InputEncoding):
             height, width = _resized_side(self.height_weight, grid[0]), _resized_side(self.width_weight, grid[1])
             changed = copy_with(self, height_weight=height, width_weight=width)
         else:
-            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, method=METHOD, layout=self.layout))
+            changed = copy_with(self, weight=resize_table(self.weight, grid=grid, layout=self.layout))
         changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
         return changed
 
@@ -165,14 +166,12 @@ class LearnedGridEmbedding(InputEncoding):
             cells = self.grid[0] * self.grid[1]
             fill_(self.weight, initial_rows(init, self.layout, cells, self.dim, std=self.std))
             return
-        assert isinstance(init, str)
         for table in (self.height_weight, self.width_weight, self.special_weight):
-            if table.shape[0] == 0:
-                continue
-            fill_(table, initial_table(init, table.shape[0], self.dim, std=self.std))
+            if len(table):
+                fill_(table, initial_rows(init, TableLayout(), len(table), self.dim, std=self.std))
 
 
 def _resized_side(rows: Tensor, length: int) -> Tensor:
-    """Resizes the rows (N, D) of one side of a grid to (length, D), as ``METHOD`` resizes that side of a grid."""
+    """Resizes the rows (N, D) of one side of a grid to (length, D), as that side of a grid is resized."""
     # A grid one high: PyTorch's antialiasing gives wrong rows for one that comes out one wide (2.13, CPU).
-    return resize_table(rows, grid=(1, length), method=METHOD, layout=TableLayout().on_grid(1, len(rows)))
+    return resize_table(rows, grid=(1, length), layout=TableLayout().on_grid(1, len(rows)))

@@ -11,21 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.layers.parameters import fill_
+from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 SMALLEST = 0.01
 """The smallest initial r: the authors' clamp."""
-
-
-def kerple_log_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
-    """Returns -r1 log(1 + r2 distance), elementwise."""
-    return -r1 * torch.log1p(r2 * distance)
-
-
-def kerple_power_bias(r1: Tensor, r2: Tensor, distance: Tensor) -> Tensor:
-    """Returns -r1 distance^r2, elementwise; 0 at distance 0."""
-    return -r1 * distance**r2
 
 
 class KerpleLog(ScoreBias):
@@ -36,7 +26,6 @@ class KerpleLog(ScoreBias):
     """
 
     of_distance_alone = True
-    bias = staticmethod(kerple_log_bias)
 
     def __init__(self, heads: int) -> None:
         super().__init__(heads)
@@ -55,7 +44,7 @@ class KerpleLog(ScoreBias):
 
     def formula(self, device: torch.device) -> Formula:
         r1, r2 = self.coefficients()
-        return lambda head, q, k: self.bias(r1[head], r2[head], (q - k).abs())
+        return lambda head, q, k: -r1[head] * torch.log1p(r2[head] * (q - k).abs())
 
 
 class KerplePower(KerpleLog):
@@ -65,8 +54,6 @@ class KerplePower(KerpleLog):
     ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
     """
 
-    bias = staticmethod(kerple_power_bias)
-
     def reset_parameters(self) -> None:
         r1, r2 = torch.rand(self.heads), 2 * torch.rand(self.heads)
         fill_(self.r1_weight, inverse_softplus(r1.clamp(min=SMALLEST)))
@@ -74,6 +61,10 @@ class KerplePower(KerpleLog):
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         return F.softplus(wide(self.r1_weight)), 2 * torch.sigmoid(wide(self.r2_weight))
+
+    def formula(self, device: torch.device) -> Formula:
+        r1, r2 = self.coefficients()
+        return lambda head, q, k: -r1[head] * (q - k).abs() ** r2[head]
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

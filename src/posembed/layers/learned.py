@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding
-from posembed.layers.parameters import copy_with, fill_
-from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
+from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
-from posembed.tables.fill import initial_rows
+from posembed.tables.fill import initial_rows, root_mean_square
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.resize import resize_table
-from posembed.tables.scale import warn_if_far_apart
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
+    from jaxtyping import Float
+
+FAR_APART = 20
+"""The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -55,46 +57,18 @@ class LearnedPositionalEmbedding(InputEncoding):
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         check_ids: bool = True,
     ) -> None:
-        super().__init__()
-        require_at_least_one(max_len=max_len, dim=dim)
-        require_probability(dropout)
+        super().__init__(dim, dropout)
+        require_at_least_one(max_len=max_len)
         if layout.prefix or layout.tail or layout.grid:
             raise ArgumentError(f"a sequence has no prefix, tail or grid; got {layout}. Use LearnedGridEmbedding")
-        self.max_len, self.dim, self.dropout = max_len, dim, dropout
+        self.max_len, self.layout, self.check_ids = max_len, layout, check_ids
         self.init, self.std = init if isinstance(init, str) else "given", std
-        self.layout, self.check_ids = layout, check_ids
         self.weight = nn.Parameter(torch.empty(layout.rows(max_len), dim))
         self._fill(init)
 
     def reset_parameters(self) -> None:
         """Draws a new table."""
-        if self.init == "given":
-            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
         self._fill(self.init)
-
-    def forward(
-        self,
-        x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
-        position_ids: Integer[Tensor, "... L"] | None = None,
-        *,
-        offset: int | Tensor = 0,
-    ) -> Float[Tensor, "B L D"]:
-        """Adds rows to x (B, L, D), then applies dropout: (B, L, D).
-
-        For integer x (B, L), such as token ids, returns the rows alone, (B, L, D), without dropout.
-
-        Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
-            offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
-
-        Raises:
-            PositionError: a position without a row.
-            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
-        """
-        if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
-            self._require_input(x)
-            return self._added(x, self.consecutive_rows(x.shape[1], offset))
-        return super().forward(x, position_ids, offset=offset)
 
     def table(self) -> Tensor:
         return self.weight
@@ -113,8 +87,18 @@ class LearnedPositionalEmbedding(InputEncoding):
         return changed
 
     def check_scale(self, x: Tensor) -> None:
-        """Warns if the tokens x and the table differ so much in scale that one drowns the other in the sum."""
-        warn_if_far_apart(x, self.weight[self.layout.front :], stacklevel=2)
+        """Warns if the scales of the tokens x and the table differ by more than ``FAR_APART`` and none is zero."""
+        try:
+            token_scale, row_scale = root_mean_square(x), root_mean_square(self.weight[self.layout.front :])
+        except RuntimeError:  # vmap and fake tensors have no values to look at
+            return
+        if max(token_scale, row_scale) > FAR_APART * min(token_scale, row_scale) > 0:
+            warnings.warn(
+                f"the tokens have scale {token_scale:.3g} and the rows of their positions {row_scale:.3g} (root mean "
+                f"squares), so early in training the {'positions' if token_scale > row_scale else 'tokens'} are "
+                "drowned. Choose the table's std, or the tokens' scale, so that the two are alike",
+                stacklevel=2,
+            )
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
@@ -152,6 +136,12 @@ class LearnedPositionalEmbedding(InputEncoding):
         start = self.layout.front + offset
         return self.weight[start : start + length].clone()
 
+    def _rows_of(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
+        if position_ids is None and not isinstance(offset, Tensor) and self._slices_rows():
+            self._require_input(x)
+            return self.consecutive_rows(x.shape[1], offset)
+        return super()._rows_of(x, position_ids, offset)
+
     def _slices_rows(self) -> bool:
         """Returns whether ``consecutive_rows`` gives what ``rows`` does; a subclass may have changed only one."""
         kind = type(self)
@@ -181,23 +171,9 @@ class LearnedPositionalEmbedding(InputEncoding):
         before = len(errors)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *lists)
         loaded = state_dict.get(f"{prefix}weight")  # after the hooks, which may change it
-        if len(errors) == before or not isinstance(loaded, Tensor) or loaded.shape == self.weight.shape:
-            return
-        errors[before:] = [
-            f"{prefix}weight is {tuple(loaded.shape)}, and this layer holds {tuple(self.weight.shape)}: "
-            f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
-            f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
-        ]
-
-
-def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError for a size below 1, under the name that the user knows."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ArgumentError(f"{name} must be at least 1; got {size}")
-
-
-def require_probability(dropout: float) -> None:
-    """Raises ArgumentError unless dropout is in [0, 1]."""
-    if not 0 <= dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
+        if len(errors) > before and isinstance(loaded, Tensor) and loaded.shape != self.weight.shape:
+            errors[before:] = [
+                f"{prefix}weight is {tuple(loaded.shape)}, and this layer holds {tuple(self.weight.shape)}: "
+                f"{self.max_len} positions in {self.layout}. Lengthen or shorten the table with "
+                f"posembed.resize_table(table, length={self.max_len}), or build the layer at the table's own length"
+            ]

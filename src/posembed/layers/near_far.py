@@ -13,21 +13,17 @@ layers instead of heads, with RoPE for near tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import projected
-from posembed.layers.parameters import fill_
-from posembed.layers.rolling import from_random_phases, require_ring, ring_sinusoids
-from posembed.layers.score_bias import Formula, ScoreBias
-from posembed.positions.checks import as_int64
+from posembed.layers.base import PositionEncoding, fill_, projected
+from posembed.layers.rolling import RingEncoding, ring_sinusoids
+from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
 
 
-class NearFarPositionalEmbedding(ScoreBias):
+class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
     """Near heads that see a window through a ring of learned rows, and far heads that see all without position.
 
     For causal models, which hide the future themselves and apply no window: the bias on the scores hides distant
@@ -58,34 +54,24 @@ class NearFarPositionalEmbedding(ScoreBias):
         std: float = 1.0,
     ) -> None:
         super().__init__(heads)
-        ring = near_window if ring is None else ring
+        require_divisible(dim, heads)
         near_heads = (heads + 1) // 2 if near_heads is None else near_heads
-        if dim < 1 or dim % heads:
-            raise ArgumentError(f"dim must be at least 1 and a multiple of heads; got {dim} and {heads}")
         if not 1 <= near_heads < heads:
             raise ArgumentError(
                 f"near_heads must leave some of the {heads} heads to look far, and be at least 1; got {near_heads}"
             )
-        require_ring(ring, near_window)
-        self.near_window, self.dim, self.near_heads = near_window, dim, near_heads
-        self.ring, self.std = ring, std
-        self.weight = nn.Parameter(torch.empty(ring, dim))
+        self._make_ring(ring, near_window, dim)
+        self.near_window, self.dim, self.near_heads, self.std = near_window, dim, near_heads, std
         self.reset_parameters()
-
-    def table(self) -> Tensor:
-        return self.weight
 
     def reset_parameters(self) -> None:
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
-
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        return from_random_phases(self.ring, batch, length, generator)
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
         """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
         rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
-        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, (rows * near.unsqueeze(-1)).flatten(-3))
+        return self._read((rows * near.unsqueeze(-1)).flatten(-3), position_ids)
 
     def formula(self, device: torch.device) -> Formula:
         """Returns the formula of the bias: -inf where a near head would see beyond its window, 0 elsewhere."""
@@ -94,6 +80,4 @@ class NearFarPositionalEmbedding(ScoreBias):
         seen = torch.zeros((), dtype=torch.float32, device=device)
         return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), hidden, seen)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises ArgumentError: a model calls before_queries_keys and at_scores; the bias alone is only half."""
-        self._refuse_forward()
+    forward = PositionEncoding.forward  # the bias alone is only half

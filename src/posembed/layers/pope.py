@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import RotationEncoding
-from posembed.layers.parameters import fill_
+from posembed.layers.base import RotationEncoding, fill_
+from posembed.positions.checks import require_at_least_one
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -52,8 +52,7 @@ class PolarEmbedding(RotationEncoding):
 
     def __init__(self, head_dim: int, heads: int, *, base: float = 10000.0, delta_init: str = "zero") -> None:
         super().__init__()
-        if head_dim < 1 or heads < 1:
-            raise ArgumentError(f"head_dim and heads must be at least 1, got {head_dim} and {heads}")
+        require_at_least_one(head_dim=head_dim, heads=heads)
         if delta_init not in ("zero", "uniform"):
             raise ArgumentError(f'delta_init must be "zero" or "uniform", got {delta_init!r}')
         self.head_dim, self.heads, self.base, self.delta_init = head_dim, heads, base, delta_init

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.parameters import fill_
+from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 

@@ -19,10 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, projected
-from posembed.layers.learned import require_at_least_one, require_probability
-from posembed.layers.parameters import fill_
-from posembed.positions.checks import as_int64
+from posembed.layers.base import InputEncoding, PositionEncoding, fill_, projected
+from posembed.positions.checks import as_int64, require_at_least_one
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["sinusoidal", "normal"]
@@ -42,22 +40,37 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     return (waves * (std * math.sqrt(2))).float()
 
 
-def require_ring(ring: int, window: int) -> None:
-    """Raises ArgumentError unless a ring has a row for each token of a window of at least one token."""
-    require_at_least_one(window=window)
-    if ring < window:
-        raise ArgumentError(
-            f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
-            f"give a ring of at least {window} rows or a window of at most {ring} tokens"
-        )
+class RingEncoding(PositionEncoding):
+    """The base of encodings that read a ring of learned rows, ``weight`` (P, D), under a window of w <= P tokens."""
+
+    ring: int
+    weight: nn.Parameter
+
+    def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
+        """Makes the ring, of w rows for None. Raises ArgumentError unless it has a row for each token of a window."""
+        require_at_least_one(window=window)
+        self.ring = window if ring is None else ring
+        if self.ring < window:
+            raise ArgumentError(
+                f"ring={ring} is smaller than window={window}: two tokens that see each other would share a row; "
+                f"give a ring of at least {window} rows or a window of at most {ring} tokens"
+            )
+        self.weight = nn.Parameter(torch.empty(self.ring, dim))
+
+    def table(self) -> Tensor:
+        return self.weight
+
+    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
+        """Draws ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
+        phases = torch.randint(self.ring, (batch, 1), generator=generator, device="cpu")
+        return phases + torch.arange(length, device="cpu")
+
+    def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
+        """Returns rows (..., E) of a ring (P, E) at position_ids, integers (...)."""
+        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
 
 
-def from_random_phases(ring: int, batch: int, length: int, generator: torch.Generator) -> Tensor:
-    """Returns ids (B, L), int64 on the CPU: each sequence starts at its own phase, so that all rows are trained."""
-    return torch.randint(ring, (batch, 1), generator=generator, device="cpu") + torch.arange(length, device="cpu")
-
-
-class RollingPositionalEmbedding(InputEncoding):
+class RollingPositionalEmbedding(RingEncoding, InputEncoding):
     """A ring of learned rows under a causal window (see the top of this file).
 
     Args:
@@ -86,24 +99,15 @@ class RollingPositionalEmbedding(InputEncoding):
         std: float | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        ring = window if ring is None else ring
-        require_at_least_one(dim=dim)
-        require_ring(ring, window)
+        super().__init__(dim, dropout)
+        self._make_ring(ring, window, dim)
         if place not in STD_BY_PLACE:
             raise ArgumentError(f'place must be "queries_keys" or "input", got {place!r}')
         if init not in ("sinusoidal", "normal"):
             raise ArgumentError(f'init must be "sinusoidal" or "normal", got {init!r}')
-        require_probability(dropout)
-        self.window, self.ring, self.dim = window, ring, dim
-        self.place, self.init = place, init
+        self.window, self.place, self.init = window, place, init
         self.std = STD_BY_PLACE[place] if std is None else std
-        self.weight = nn.Parameter(torch.empty(ring, dim))
-        self.dropout = dropout
         self.reset_parameters()
-
-    def table(self) -> Tensor:
-        return self.weight
 
     def reset_parameters(self) -> None:
         if self.init == "normal":
@@ -111,12 +115,9 @@ class RollingPositionalEmbedding(InputEncoding):
         else:
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
-    def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        return from_random_phases(self.ring, batch, length, generator)
-
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...)."""
-        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, self.weight)
+        return self._read(self.weight, position_ids)
 
     def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return self(x, position_ids) if self.place == "input" else x
@@ -125,7 +126,7 @@ class RollingPositionalEmbedding(InputEncoding):
         if self.place == "input":
             return None
         # Project the ring, not the tokens' rows: P products, whatever the length and the batch.
-        return F.embedding(as_int64(position_ids, "position_ids") % self.ring, projected(project, self.weight))
+        return self._read(projected(project, self.weight), position_ids)
 
     def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
         """Returns the ids of x: in training, consecutive ones start at a random phase for each sequence."""

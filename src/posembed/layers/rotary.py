@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.kernels.memory import on_large_pages
+from posembed.kernels.pieces import PIECE, on_large_pages
 from posembed.layers.base import RotationEncoding
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
@@ -55,7 +55,7 @@ def rotate(
 
 def _turns_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
     """Returns whether the result has x's shape and every token has its own angles."""
-    if cos.shape != sin.shape or cos.dim() < 2 or cos.shape[-2:] != (x.shape[-2], x.shape[-1] // 2):
+    if cos.shape != sin.shape or cos.shape[-2:] != (x.shape[-2], x.shape[-1] // 2):
         return False
     leading, of_x = cos.shape[:-2], x.shape[:-2]
     return len(leading) <= len(of_x) and all(
@@ -79,10 +79,6 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor |
         turned[..., first].addcmul_(x[..., second], sin, value=-1)
         turned[..., second].addcmul_(x[..., first], sin)
     return turned.to(x.dtype)
-
-
-PIECE = 1 << 19
-"""Elements that a CPU turns at a time, 2 MiB in float32, so that each is read from memory once."""
 
 
 class _Rotation(torch.autograd.Function):

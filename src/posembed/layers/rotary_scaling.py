@@ -1,9 +1,9 @@
 """Changes of RoPE's frequencies for texts longer than those it was trained on.
 
-Each scaling is a pure function from frequencies to frequencies, and a frozen dataclass with that function's
-settings, which RotaryEmbedding takes as ``scaling=``. The factor says how many times longer texts become. A number
-fixes it, as in a checkpoint that was trained with it. By default it is each text's length divided by the original
-length, at least 1: short texts are read as in training, and each longer text is scaled by just what it needs.
+Each scaling is a frozen dataclass of settings with a pure formula from frequencies to frequencies, which
+RotaryEmbedding takes as ``scaling=``. The factor says how many times longer texts become. A number fixes it, as in
+a checkpoint that was trained with it. By default it is each text's length divided by the original length, at least
+1: short texts are read as in training, and each longer text is scaled by just what it needs.
 
 The rule for a ratio: every token is turned by the length of its whole text. Without ``text_length`` that is the
 largest position plus one (transformers' dynamic NTK): of each sequence if sequences have their own position ids,
@@ -16,9 +16,7 @@ positions of both); a cache of turned keys needs a fixed factor.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -30,89 +28,36 @@ Factor = float | Tensor
 """How many times longer texts become, at least 1: a number, or a tensor (..., 1) that broadcasts."""
 
 
-def linear_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
-    """Divides all positions by the factor: position interpolation (Chen et al. 2023, arXiv:2306.15595)."""
-    return frequencies / factor
+class RotaryScaling:
+    """The base of what RotaryEmbedding takes as ``scaling``. A subclass defines ``scaled``, or ``formula`` alone."""
 
-
-def ntk_scaling(frequencies: Tensor, factor: Factor) -> Tensor:
-    """Multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
-    fastest: NTK-aware scaling (bloc97 2023; Peng et al. 2024, arXiv:2309.00071)."""
-    pairs = len(frequencies)
-    exponents = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device) / max(pairs - 1, 1)
-    return frequencies * factor**-exponents
-
-
-def yarn_scaling(
-    frequencies: Tensor, factor: Factor, *, base: float, original_length: int,
-    beta_fast: float = 32.0, beta_slow: float = 1.0,
-) -> Tensor:  # fmt: skip
-    """YaRN (Peng et al. 2024, arXiv:2309.00071), "NTK by parts".
-
-    Pairs that turn beta_fast times or more within the original length stay, pairs that turn beta_slow times or
-    less are interpolated, and a linear ramp over the pairs' indices joins the two; its ends are rounded outwards.
-    """
-    pairs = len(frequencies)
-
-    def index_of(turns: float) -> float:
-        return pairs * math.log(original_length / (turns * 2 * math.pi)) / math.log(base)
-
-    low = max(math.floor(index_of(beta_fast)), 0)
-    high = max(min(math.ceil(index_of(beta_slow)), 2 * pairs - 1), low + 0.001)
-    index = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
-    interpolated = ((index - low) / (high - low)).clamp(0, 1)
-    return frequencies / factor * interpolated + frequencies * (1 - interpolated)
-
-
-def yarn_attention_factor(factor: Factor) -> Factor:
-    """Returns 0.1 ln s + 1, applied to both queries and keys (Peng et al. 2024)."""
-    return 0.1 * (factor.log() if isinstance(factor, Tensor) else math.log(factor)) + 1.0
-
-
-def llama3_scaling(
-    frequencies: Tensor, factor: Factor, *, original_length: int,
-    low_frequency_factor: float = 1.0, high_frequency_factor: float = 4.0,
-) -> Tensor:  # fmt: skip
-    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783; the formula is in their code).
-
-    Pairs that turn more than high_frequency_factor times within the original length stay, pairs that turn less
-    than low_frequency_factor times are interpolated, and between them the weight is linear in the turns.
-    """
-    turns = original_length * frequencies / (2 * math.pi)
-    kept = ((turns - low_frequency_factor) / (high_frequency_factor - low_frequency_factor)).clamp(0, 1)
-    return (1 - kept) * frequencies / factor + kept * frequencies
-
-
-def longrope_scaling(frequencies: Tensor, factors: Sequence[float]) -> Tensor:
-    """Divides each frequency by a factor found by search: LongRoPE (Ding et al. 2024, arXiv:2402.13753)."""
-    return frequencies / torch.tensor(factors, dtype=frequencies.dtype, device=frequencies.device)
-
-
-@runtime_checkable
-class RotaryScaling(Protocol):
-    """The type of RotaryEmbedding's ``scaling``."""
-
-    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Returns scaled frequencies (..., d/2) and the attention factor, for frequencies (d/2,), lengths (...).
-
-        The attention factor, a number or (..., 1), multiplies the cosines and sines of queries and keys.
-        """
-        ...
-
-
-class _Scaling:
     factor: float | None
     original_length: int | None
 
     def __post_init__(self) -> None:
         if self.factor is not None and self.factor < 1:
             raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {self.factor:g}")
-        if self.original_length is not None:
-            require_whole(self.original_length, "original_length, which comes before the factor,")
-            if self.original_length < 2:
-                raise ArgumentError(
-                    f"original_length is the length of training, at least 2; got {self.original_length}"
-                )
+        original = 2 if self.original_length is None else self.original_length
+        require_whole(original, "original_length, which comes before the factor,")
+        if original < 2:
+            raise ArgumentError(f"original_length is the length of training, at least 2; got {original}")
+
+    def _require_above(self, high: str, low: str) -> None:
+        if not 0 < getattr(self, low) < getattr(self, high):
+            raise ArgumentError(
+                f"{high} must be above {low}, both above 0; got {getattr(self, high):g} and {getattr(self, low):g}"
+            )
+
+    def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
+        """Returns the frequencies (..., d/2) for texts that are ``factor`` times longer, from those of training."""
+        raise NotImplementedError
+
+    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+        """Returns scaled frequencies (..., d/2) and the attention factor, for frequencies (d/2,), lengths (...).
+
+        The attention factor, a number or (..., 1), multiplies the cosines and sines of queries and keys.
+        """
+        return self.formula(frequencies, self._factor(length), base), 1.0
 
     def _factor(self, length: Tensor) -> Factor:
         """Returns the fixed factor, or the ratio of the texts' lengths (...) to the original one: (..., 1)."""
@@ -123,7 +68,12 @@ class _Scaling:
 
 
 @dataclass(frozen=True)
-class _ByFactor(_Scaling):
+class LinearScaling(RotaryScaling):
+    """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
+
+    It divides all positions by the factor: position interpolation (Chen et al. 2023, arXiv:2306.15595).
+    """
+
     factor: float | None = None
     original_length: int | None = None
 
@@ -135,54 +85,69 @@ class _ByFactor(_Scaling):
             )
         super().__post_init__()
 
-
-class LinearScaling(_ByFactor):
-    """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``."""
-
-    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        return linear_scaling(frequencies, self._factor(length)), 1.0
+    def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
+        return frequencies / factor
 
 
-class NTKScaling(_ByFactor):
+class NTKScaling(LinearScaling):
     """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
-    The ratio is transformers' "dynamic" with a factor of 1.
+    It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
+    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). The ratio is transformers' "dynamic" with a factor of 1.
     """
 
-    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        return ntk_scaling(frequencies, self._factor(length)), 1.0
+    def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
+        pairs = len(frequencies)
+        exponents = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device) / max(pairs - 1, 1)
+        return frequencies * factor**-exponents
 
 
 @dataclass(frozen=True)
-class YarnScaling(_Scaling):
-    """YaRN with its attention factor, by ``factor`` or else by the ratio of the text's length."""
+class YarnScaling(RotaryScaling):
+    """YaRN with its attention factor, by ``factor`` or else by the ratio of the text's length.
+
+    "NTK by parts" (Peng et al. 2024, arXiv:2309.00071): pairs that turn beta_fast times or more within the original
+    length stay, pairs that turn beta_slow times or less are interpolated, and a linear ramp over the pairs' indices
+    joins the two; its ends are rounded outwards.
+    """
 
     original_length: int
     factor: float | None = None
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
-    """None means 0.1 ln(factor) + 1."""
+    """None means 0.1 ln(factor) + 1, on both queries and keys."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.beta_slow < self.beta_fast:
-            raise ArgumentError(
-                f"beta_fast must be above beta_slow, both above 0; got {self.beta_fast:g} and {self.beta_slow:g}"
-            )
+        self._require_above("beta_fast", "beta_slow")
+
+    def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
+        pairs = len(frequencies)
+
+        def index_of(turns: float) -> float:
+            return pairs * math.log(self.original_length / (turns * 2 * math.pi)) / math.log(base)
+
+        low = max(math.floor(index_of(self.beta_fast)), 0)
+        high = max(min(math.ceil(index_of(self.beta_slow)), 2 * pairs - 1), low + 0.001)
+        index = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
+        interpolated = ((index - low) / (high - low)).clamp(0, 1)
+        return frequencies / factor * interpolated + frequencies * (1 - interpolated)
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         factor = self._factor(length)
-        new = yarn_scaling(
-            frequencies, factor, base=base, original_length=self.original_length,
-            beta_fast=self.beta_fast, beta_slow=self.beta_slow,
-        )  # fmt: skip
-        return new, yarn_attention_factor(factor) if self.attention_factor is None else self.attention_factor
+        own = 0.1 * (factor.log() if isinstance(factor, Tensor) else math.log(factor)) + 1.0
+        return self.formula(frequencies, factor, base), own if self.attention_factor is None else self.attention_factor
 
 
 @dataclass(frozen=True)
-class Llama3Scaling(_Scaling):
-    """Llama 3.1's scaling by ``factor``, or else by the ratio of the text's length."""
+class Llama3Scaling(RotaryScaling):
+    """Llama 3.1's scaling by ``factor``, or else by the ratio of the text's length (Llama team 2024, arXiv:2407.21783).
+
+    As in their code, pairs that turn more than high_frequency_factor times within the original length stay, pairs
+    that turn less than low_frequency_factor times are interpolated, and between them the weight is linear in the
+    turns.
+    """
 
     original_length: int
     factor: float | None = None
@@ -191,25 +156,20 @@ class Llama3Scaling(_Scaling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.low_frequency_factor < self.high_frequency_factor:
-            raise ArgumentError(
-                "high_frequency_factor must be above low_frequency_factor and both above 0, got "
-                f"{self.high_frequency_factor:g} and {self.low_frequency_factor:g}"
-            )
+        self._require_above("high_frequency_factor", "low_frequency_factor")
 
-    def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
+    def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
         low, high = self.low_frequency_factor, self.high_frequency_factor
-        new = llama3_scaling(
-            frequencies, self._factor(length), original_length=self.original_length,
-            low_frequency_factor=low, high_frequency_factor=high,
-        )  # fmt: skip
-        return new, 1.0
+        turns = self.original_length * frequencies / (2 * math.pi)
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        return (1 - kept) * frequencies / factor + kept * frequencies
 
 
 @dataclass(frozen=True)
-class LongRopeScaling(_Scaling):
+class LongRopeScaling(RotaryScaling):
     """LongRoPE by the short factors up to the original length, and by the long factors beyond it.
 
+    Each factor divides the frequency of one pair; a search finds them (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
     length. It decides the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
     """
@@ -234,8 +194,7 @@ class LongRopeScaling(_Scaling):
                 f"this head has {len(frequencies)} pairs, each with a factor of its own; "
                 f"got {len(self.short_factors)} factors"
             )
-        short, long = (longrope_scaling(frequencies, factors) for factors in (self.short_factors, self.long_factors))
-        attention = self.attention_factor
-        if attention is None:
-            attention = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
-        return torch.where(length.unsqueeze(-1) > self.original_length, long, short), attention
+        short, long = (frequencies / frequencies.new_tensor(each) for each in (self.short_factors, self.long_factors))
+        own = math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
+        attention_factor = own if self.attention_factor is None else self.attention_factor
+        return torch.where(length.unsqueeze(-1) > self.original_length, long, short), attention_factor

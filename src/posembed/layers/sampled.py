@@ -7,8 +7,6 @@ skipped       two runs with a gap between       (PoSE, Zhu et al. 2023, arXiv:23
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import torch
 from torch import Tensor
 
@@ -17,16 +15,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import no_row
 from posembed.positions.samplers import randomized, shifted, skipped
 
-Sampler = Callable[[int, int, int, torch.Generator], Tensor]
-"""(batch, length, max_len, generator) -> ids (B, L), each below max_len >= length."""
-
-SAMPLERS: Mapping[str, Sampler] = {
-    "shifted": lambda batch, length, end, source: shifted(batch, length, max_shift=end - length, generator=source),
-    "randomized": lambda batch, length, end, source: randomized(batch, length, max_len=end, generator=source),
-    "skipped": lambda batch, length, end, source: skipped(
-        batch, length, max_len=end, chunks=min(2, length), generator=source
-    ),
-}
+SAMPLERS = ("shifted", "randomized", "skipped")
 
 
 class SampledPositionalEmbedding(LearnedPositionalEmbedding):
@@ -63,4 +52,8 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
         """
         if length > self.max_len:
             raise no_row(length - 1, self.max_len)
-        return SAMPLERS[self.sampler](batch, length, self.max_len, generator)
+        if self.sampler == "shifted":
+            return shifted(batch, length, max_shift=self.max_len - length, generator=generator)
+        if self.sampler == "randomized":
+            return randomized(batch, length, max_len=self.max_len, generator=generator)
+        return skipped(batch, length, max_len=self.max_len, chunks=min(2, length), generator=generator)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
-from posembed.positions.checks import as_int64, require_whole
+from posembed.positions.checks import as_int64, require_at_least_one, require_whole
 from posembed.torch_internals import is_being_recorded
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ def wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def require_divisible(dim: int, heads: int) -> None:
+    """Raises ArgumentError unless a width divides into heads."""
+    if heads < 1 or dim < 1 or dim % heads:
+        raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
+
+
 class ScoreBias(PositionEncoding):
     """A bias added to the scores q k / sqrt(d) before the softmax. Subclasses define the formula.
 
@@ -38,9 +44,7 @@ class ScoreBias(PositionEncoding):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        require_whole(heads, "heads")
-        if heads < 1:
-            raise ArgumentError(f"{type(self).__name__} needs at least one head, got {heads}")
+        require_at_least_one(heads=heads)
         self.heads = heads
 
     of_distance_alone = False
@@ -83,10 +87,8 @@ class ScoreBias(PositionEncoding):
         k_length = q_length if k_length is None else k_length
         require_whole(q_length, "q_length")
         require_whole(k_length, "k_length")
-        if q_length < 0:
-            raise ArgumentError(f"q_length counts tokens and cannot be negative; got {q_length}")
-        if q_length > k_length:
-            raise ArgumentError(f"k_length counts all tokens, so it is at least q_length={q_length}, got {k_length}")
+        if not 0 <= q_length <= k_length:
+            raise ArgumentError(f"q_length must be 0 .. k_length, the number of all tokens, {k_length}; got {q_length}")
         positions = torch.arange(k_length, device=self._device() if device is None else device)
         return self.at_scores(positions[k_length - q_length :], positions)
 

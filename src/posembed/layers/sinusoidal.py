@@ -1,14 +1,19 @@
-"""Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5).
+"""Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), for texts and images.
 
-PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py.
+PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py. On a grid, half the
+width encodes the column, half the row (He et al. 2022, arXiv:2111.06377); MAE's code puts all sines of a half first:
+the same numbers in another order.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from posembed.layers.base import InputEncoding
-from posembed.layers.learned import require_probability
+from posembed.errors import ArgumentError
+from posembed.layers.base import InputEncoding, copy_with
+from posembed.layers.grid import PatchEncoding
 from posembed.tables.fill import check_even, sinusoids
 
 
@@ -32,11 +37,9 @@ class SinusoidalPositionalEmbedding(InputEncoding):
     def __init__(
         self, dim: int, *, scale: float = 1.0, base: float = 10000.0, interleaved: bool = True, dropout: float = 0.0
     ) -> None:
-        super().__init__()
         check_even(dim)
-        require_probability(dropout)
-        self.dim, self.scale, self.base, self.interleaved = dim, scale, base, interleaved
-        self.dropout = dropout
+        super().__init__(dim, dropout)
+        self.scale, self.base, self.interleaved = scale, base, interleaved
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D), float32, of position_ids (...)."""
@@ -44,3 +47,78 @@ class SinusoidalPositionalEmbedding(InputEncoding):
 
     def _added(self, x: Tensor, rows: Tensor) -> Tensor:
         return super()._added(x, rows.to(x.dtype))
+
+
+def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] | None = None) -> Tensor:
+    """Returns rows (H W, D), float32, row by row.
+
+    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centres. None means the
+    grid's own, with cell (r, c) at (r, c). A finer grid over the same extent places the same picture alike.
+    """
+    if dim % 4:
+        raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
+    rows, columns = (
+        (torch.arange(count, dtype=torch.float64, device="cpu") + 0.5) * (wide / count) - 0.5
+        for count, wide in zip(grid, extent or grid, strict=True)
+    )
+    places = torch.cartesian_prod(rows, columns)
+    return torch.cat([sinusoids(places[:, axis], dim // 2) for axis in (1, 0)], dim=1)
+
+
+class SinusoidalGridEmbedding(PatchEncoding):
+    """Adds to each patch the sinusoids of its column and row, then applies dropout. It has no weights.
+
+    Args:
+        grid: (height, width) in patches.
+        dim: width D, a multiple of 4.
+        special: the number of tokens before the patches; nothing is added to them.
+        extent: as in grid_sinusoids.
+        scale: the factor on the rows, whose norm is otherwise sqrt(D/2).
+        dropout: applied after the sum in training.
+
+    Raises:
+        ArgumentError: a width that is not a multiple of 4.
+        PositionError: a position past the grid.
+    """
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        dim: int,
+        *,
+        special: int = 1,
+        extent: tuple[int, int] | None = None,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(dim, dropout)
+        if min(grid) < 1 or special < 0 or (extent is not None and min(extent) <= 0):
+            raise ArgumentError(
+                "grid must be (height, width), each at least 1, special at least 0 and extent above 0; got "
+                f"{grid}, {special} and {extent}"
+            )
+        self.grid, self.special, self.extent, self.scale = grid, special, extent, scale
+        grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
+
+    def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
+        """Returns the sinusoids of another grid stretched over the same extent: evaluated between the old positions."""
+        if tuple(grid) == tuple(self.grid):
+            return self
+        changed = copy_with(self)
+        changed.grid, changed.extent = grid, self.extent or self.grid
+        return changed
+
+    def rows(self) -> Tensor:
+        """Computes the rows (special + H W, D), float32: a stored table would be cast with the model."""
+        rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
+        return F.pad(rows, (0, 0, self.special, 0))
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+        """Adds rows to x (B, L, D), then applies dropout; position_ids are indices among an image's tokens.
+
+        Raises:
+            PositionError: an index past the grid.
+            ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
+        """
+        rows = self.rows().to(x.device, x.dtype)
+        return self._add(x, rows, position_ids, offset, self.grid, "Call on_grid((height, width)) of these images")

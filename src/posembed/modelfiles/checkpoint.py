@@ -1,27 +1,31 @@
 """Opens a model on disk: which files hold its weights, and which settings belong to them.
 
-The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name, or one file of
-weights. Only headers are read here.
+The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name (fetched into
+huggingface_hub's cache), or one file of weights. Only headers are read here.
 """
 
 from __future__ import annotations
 
+import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from posembed.errors import CheckpointError
-from posembed.modelfiles.hub import Wanted, download, download_file, looks_like_a_hub_name, read_weight_map
+from posembed.modelfiles.folders import PICKLES, WEIGHTS, not_needed, read_modules, read_weight_map, weights_path
 from posembed.modelfiles.json_files import read_json
-from posembed.modelfiles.names import PICKLES, WEIGHTS, is_plain_name
 from posembed.modelfiles.pickles import read_pickle
 from posembed.modelfiles.raw_files import FileState, file_state, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
 
-PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+SECONDS_TO_ANSWER = 10
+
+Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses, among a model's tensors, those that are read
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,15 @@ class Checkpoint:
         return {key: tensor for file in self.weights for key, tensor in file.tensors.items()}
 
     @cached_property
+    def weights_paths(self) -> list[Path]:
+        """The files of weights and their index."""
+        return [file.path for file in self.weights] + ([self.index] if self.index else [])
+
+    @cached_property
     def config(self) -> dict[str, Any] | None:
         """The config that belongs to the weights, open_clip's or config.json; None if there is none."""
-        return self.settings(self.config_name)
+        exists = self.folder is not None and (self.folder / self.config_name).exists()
+        return self.settings(self.config_name) if exists else None
 
     @property
     def config_name(self) -> str:
@@ -73,10 +83,10 @@ class Checkpoint:
         of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
         return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
-    def settings(self, name: str) -> dict[str, Any] | None:
-        """Reads a JSON object in the folder of the weights; None if there is none."""
+    def settings(self, name: str) -> dict[str, Any]:
+        """Reads a JSON object in the folder of the weights; {} if there is none."""
         path = None if self.folder is None else self.folder / name
-        return dict(read_json(path)) if path is not None and path.exists() else None
+        return dict(read_json(path)) if path is not None and path.exists() else {}
 
 
 def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
@@ -94,15 +104,14 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
     path = download(str(source), wanted=wanted) if path is None else path
     with reading(path):
         if path.is_dir():
-            folder = transformer_folder(path)
+            folder = model_folder(path)
             weights = weights_path(folder)
-            if weights.name.endswith(".index.json"):
+            if weights.suffix == ".json":
                 return Checkpoint(path, folder, open_shards(weights, wanted), index=weights)
             return Checkpoint(path, folder, (open_weights(weights),))
-        if path.suffix != ".safetensors" and path.suffix not in PICKLES:
-            known = ", ".join((".safetensors", *PICKLES))
-            raise CheckpointError(f"{path}: expected a folder or a weights file ({known})")
-        return Checkpoint(root=path, folder=None, weights=(open_weights(path),))
+        if path.suffix not in (known := (".safetensors", *PICKLES)):
+            raise CheckpointError(f"{path}: expected a folder or a weights file ({', '.join(known)})")
+        return Checkpoint(path, None, (open_weights(path),))
 
 
 def find_settings(source: str | Path, name: str) -> Path | None:
@@ -111,48 +120,24 @@ def find_settings(source: str | Path, name: str) -> Path | None:
     if root is None:
         return download_file(str(source), name)
     with reading(root):
-        path = transformer_folder(root) / name
+        path = model_folder(root) / name
         return path if path.exists() else None
 
 
+def model_folder(root: Path) -> Path:
+    """Returns the folder of the config and the weights: ``root``, or that of a sentence encoder's first module."""
+    modules = read_modules(root)
+    return root / modules[0][1] if modules else root
+
+
 def path_here(source: str | Path) -> Path | None:
-    """Returns the path of a file or folder on this machine; None for a hub name."""
     path = Path(source)
     with reading(path):
         if path.exists():
             return path
-    if looks_like_a_hub_name(str(source)):
+    if HUB_NAME.fullmatch(str(source)) and not str(source).endswith((".safetensors", *PICKLES)):
         return None
     raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
-
-
-def transformer_folder(root: Path) -> Path:
-    """Returns ``root``, or the folder that sentence-transformers' modules.json names for its first module."""
-    if not (root / "modules.json").exists():
-        return root
-    modules = read_json(root / "modules.json", expected=list)
-    first = modules[0] if modules and isinstance(modules[0], dict) else {}
-    name = first.get("path", "")
-    if not isinstance(name, str) or (name and not is_plain_name(name)):
-        raise CheckpointError(f"{root / 'modules.json'}: names the folder {name!r}, outside its own; not followed")
-    return root / name
-
-
-def weights_path(folder: Path) -> Path:
-    """Returns the weights file or the index that a loader would take, or else the only safetensors file."""
-    for name in WEIGHTS:
-        if (folder / name).exists():
-            return folder / name
-    found = sorted(path.name for path in folder.iterdir() if path.suffix == ".safetensors")
-    if parts := [name for name in found if PART_OF_A_MODEL.match(name)]:
-        raise CheckpointError(
-            f"{folder}: holds {parts[0]}, only a part of a model; expected model.safetensors or the index of all "
-            "shards; fetch the rest of the model, or merge the adapter into it"
-        )
-    if len(found) == 1:
-        return folder / found[0]
-    reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
-    raise CheckpointError(f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin")
 
 
 def open_weights(path: Path) -> WeightFile:
@@ -164,7 +149,7 @@ def open_weights(path: Path) -> WeightFile:
 
 
 def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
-    """Opens the shards that an index names. Each must hold exactly the keys that the index says."""
+    """Opens the shards that an index names. Each must hold all keys, and only keys, that the index says."""
     weight_map = read_weight_map(index)
     needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []
@@ -182,3 +167,66 @@ def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
         if name in needed and seen.get(key) != name:
             raise CheckpointError(f"{index}: says that {name} holds {key!r}; it does not")
     return tuple(shards)
+
+
+@contextmanager
+def hub_errors(name: str) -> Iterator[None]:
+    """Turns the errors of huggingface_hub inside the block into a CheckpointError that says what to do."""
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except GatedRepoError as error:
+        raise CheckpointError(f"{name}: accept this model's terms on the Hub first, and set a token") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise CheckpointError(f"{name}: not a file or folder here, nor a model that the Hub shows you") from error
+    except Exception as error:  # no network: each HTTP client of huggingface_hub has errors of its own
+        why = f"not a file or folder here, and the Hugging Face Hub cannot be reached ({str(error)[:80]})"
+        raise CheckpointError(f"{name}: {why}; give the folder of a model on this machine") from error
+
+
+def download_file(name: str, file: str) -> Path | None:
+    """Returns the path of one file of a model; None if the model has no such file. Errors as for ``download``."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    with hub_errors(name):
+        try:
+            return Path(hf_hub_download(name, file))
+        except EntryNotFoundError:  # also without a network, if the file is not in the cache
+            return None
+
+
+def download(name: str, *, wanted: Wanted | None = None) -> Path:
+    """Returns the folder in huggingface_hub's cache, after fetching what is missing there.
+
+    With ``wanted`` it fetches only config.json and the weights files that hold these tensors. Raises CheckpointError
+    if there is no such model, no access to it, or no network and nothing fetched before.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    with hub_errors(name):
+        try:
+            siblings = HfApi().model_info(name, timeout=SECONDS_TO_ANSWER).siblings or []
+            files = [sibling.rfilename for sibling in siblings]
+            if wanted is None:
+                path = download_file(name, "modules.json") if "modules.json" in files else None
+                modules = [folder for _, folder in read_modules(path.parent) if folder.parts] if path else []
+                ignored = not_needed(files, modules)
+            else:
+                chosen = next((file for file in WEIGHTS if file in files), "")
+                needed = {"config.json", chosen}
+                if chosen.endswith(".index.json") and (index := download_file(name, chosen)) is not None:
+                    weight_map = read_weight_map(index)
+                    needed |= {weight_map[key] for key in wanted(weight_map)}
+                ignored = [file for file in files if file not in needed]
+            return Path(snapshot_download(name, ignore_patterns=[glob.escape(file) for file in ignored]))
+        except (CheckpointError, RepositoryNotFoundError, HFValidationError):  # the Hub has answered
+            raise
+        except Exception:
+            with suppress(Exception):
+                return Path(snapshot_download(name, local_files_only=True))
+            raise

@@ -1,44 +1,56 @@
-"""A changed copy of a checkpoint: whole, or absent. The original is never opened for writing."""
+"""A changed copy of a checkpoint: whole, or absent. The original is never opened for writing.
+
+A copy is recognised later, so that ``--overwrite`` never deletes anybody's work. Its record keeps the time of the
+resize and, for a folder, each file's hash. All files get that time, in whole even seconds, which every file system can
+store. What is added or changed later differs from the record.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.files import reason, whole_or_absent
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
-from posembed.modelfiles.earlier import RECORD, hashes_of, stamp, why_not_replaced
+from posembed.modelfiles.folders import PICKLES, other_files
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.modelfiles.names import PICKLES
-from posembed.modelfiles.other_files import OtherFiles, other_files
-from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, write_text
-from posembed.modelfiles.safetensors import AnyTensor, byte_count, write_tensors
+from posembed.modelfiles.raw_files import copy_file, copy_mode, file_state, open_file, write_text
+from posembed.modelfiles.safetensors import AnyTensor, byte_count, read_header, tensor_sha256, write_tensors
 
-Changes = Mapping[str, Tensor | None]  # the tensors that differ from the original's; None takes one out
+RECORD = "posembed.json"
+MOST_NAMED = 5
+# Of a file above 64 MB only blocks at even distances are hashed: all its bytes would take as long as the copy.
+BLOCK, BLOCKS = 1 << 16, 1 << 10
+Changes = Mapping[str, Tensor | None]  # the tensors that differ from the original's; None removes one
 
 
 @contextmanager
 def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) -> Iterator[Copy]:
-    """Gives a copy to ``write`` inside the block. It takes the name ``out`` at the end, and vanishes after an error.
+    """Yields a copy to ``write``. It takes the name ``out`` at the end of the block, and vanishes after an error.
 
     Raises CheckpointError, with the disk as it was, if ``out`` exists (without ``overwrite``) or cannot be written, or
     if a file of the checkpoint changed during the block.
     """
-    others = other_files(checkpoint)
-    read = [*others.kept.values(), *([checkpoint.index] if checkpoint.index else [])]
-    states = {path: file_state(path) for path in read} | {file.path: file.state for file in checkpoint.weights}
+    kept, _ = other_files(checkpoint)
+    states = {path: file_state(path) for path in (*kept, *checkpoint.weights_paths)}
+    states |= {file.path: file.state for file in checkpoint.weights}
     refuse_unsafe_place(checkpoint, out)
-    refuse_full_disk(checkpoint, others, out)
+    refuse_full_disk(checkpoint, kept, out)
     try:
         with whole_or_absent(out, refusal=why_not_replaced if overwrite else None) as place:
-            copy = Copy(checkpoint, others, place)
+            copy = Copy(checkpoint, kept, place)
             yield copy
             for path, state in states.items():
                 if not path.exists() or file_state(path) != state:
@@ -58,63 +70,53 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` that grows at ``place``."""
+    """A copy of ``checkpoint`` at ``place``. kept: the files, other than weights, that it copies."""
 
     checkpoint: Checkpoint
-    others: OtherFiles
+    kept: tuple[Path, ...]
     place: Path
 
     def write(
-        self,
-        *,
-        tensors: Changes,
-        documents: Mapping[Path, str],
-        metadata: Mapping[str, str] | None = None,
+        self, *, tensors: Changes, documents: Mapping[Path, str], metadata: Mapping[str, str] | None = None
     ) -> None:
         """Writes every file. Untouched tensors and files are copied as bytes; pickles become safetensors.
 
         documents: whole new texts by their path inside the checkpoint. metadata: for the header of a single file.
         """
-        checkpoint, place = self.checkpoint, self.place
-        if checkpoint.folder is None:
-            (file,) = checkpoint.weights
-            write_tensors(place, edited(file, tensors), {**file.metadata, **(metadata or {})})
+        if self.checkpoint.folder is None:
+            (file,) = self.checkpoint.weights
+            write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
             return
-        place.mkdir(mode=0o700)  # nobody else can read along before every file has its own permissions
-        self.inside.mkdir(exist_ok=True)
-        for file in checkpoint.weights:
-            target = self.inside / safetensors_name(file.path.name)
+        self.place.mkdir(mode=0o700)  # private until every file has its own permissions
+        for file in self.checkpoint.weights:
+            target = self.place_of(file.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
             if file.path.suffix == ".safetensors" and tensors.keys().isdisjoint(file.tensors):
                 copy_file(file.path, target)
             else:
                 write_tensors(target, edited(file, tensors), file.metadata)
-        for relative, source in self.others.kept.items():
-            if relative not in documents:
-                copy_file(source, place / relative)
-        for relative, text in documents.items():
-            write_text(place / relative, text)
-        if checkpoint.index is not None:
-            write_text(
-                self.inside / index_name(checkpoint.index.name), new_index(checkpoint, checkpoint.index, tensors)
-            )
+        texts = {self.place / path: text for path, text in documents.items()}
+        if (index := self.checkpoint.index) is not None:
+            texts[self.place_of(index)] = new_index(self.checkpoint, index, tensors)
+        for path in self.kept:
+            if self.place_of(path) not in texts:
+                copy_file(path, self.place_of(path))
+        for target, text in texts.items():
+            write_text(target, text)
 
-    @property
-    def inside(self) -> Path:
-        """The folder of the weights in the copy."""
-        return self.place / (self.checkpoint.folder or self.checkpoint.root).relative_to(self.checkpoint.root)
+    def place_of(self, path: Path) -> Path:
+        name = safetensors_name(path.name) if path in self.checkpoint.weights_paths else path.name
+        return (self.place / path.relative_to(self.checkpoint.root)).with_name(name)
 
     def copy_modes(self) -> None:
-        """Gives each file and folder of the copy the permissions of its original."""
-        checkpoint, place = self.checkpoint, self.place
-        if checkpoint.folder is not None:
-            renamed = {self.inside / safetensors_name(file.path.name): file.path for file in checkpoint.weights}
-            if checkpoint.index is not None:
-                renamed[self.inside / index_name(checkpoint.index.name)] = checkpoint.index
+        root, place = self.checkpoint.root, self.place
+        if self.checkpoint.folder is not None:
+            originals = {self.place_of(path): path for path in self.checkpoint.weights_paths}
             for path in place.rglob("*"):
-                original = renamed.get(path, checkpoint.root / path.relative_to(place))
+                original = originals.get(path, root / path.relative_to(place))
                 if original.exists():
                     copy_mode(original, path)
-        copy_mode(checkpoint.root, place)
+        copy_mode(root, place)
 
 
 def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
@@ -128,12 +130,12 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
     if checkpoint.folder is None and out.suffix != ".safetensors":
         raise CheckpointError(f"{out}: one file of weights is written as safetensors; name it NAME.safetensors")
     if not out.parent.is_dir():
-        raise CheckpointError(f"{out}: the folder {out.parent} is not there; make it first")
+        raise CheckpointError(f"{out}: the folder {out.parent} does not exist; create it first")
 
 
-def refuse_full_disk(checkpoint: Checkpoint, others: OtherFiles, out: Path) -> None:
+def refuse_full_disk(checkpoint: Checkpoint, kept: tuple[Path, ...], out: Path) -> None:
     """Refuses a copy that cannot fit, before its first byte. The added rows are not counted."""
-    needed = others.size + sum(map(byte_count, checkpoint.tensors.values()))
+    needed = sum(path.stat().st_size for path in kept) + sum(map(byte_count, checkpoint.tensors.values()))
     try:
         disk = shutil.disk_usage(out.parent)
     except OSError:  # writing will then report it
@@ -149,13 +151,9 @@ def edited(file: WeightFile, tensors: Changes) -> dict[str, AnyTensor]:
 
 def safetensors_name(name: str) -> str:
     """``pytorch_model-00001-of-00002.bin`` -> ``model-00001-of-00002.safetensors``; others keep their stem."""
-    if not name.endswith(PICKLES):
-        return name
-    return Path(name.replace("pytorch_model", "model")).with_suffix(".safetensors").name
-
-
-def index_name(name: str) -> str:
-    return "model.safetensors.index.json" if name == "pytorch_model.bin.index.json" else name
+    if name == "pytorch_model.bin.index.json":
+        return "model.safetensors.index.json"
+    return Path(name.replace("pytorch_model", "model")).stem + ".safetensors" if name.endswith(PICKLES) else name
 
 
 def new_index(checkpoint: Checkpoint, index: Path, tensors: Changes) -> str:
@@ -170,3 +168,83 @@ def new_index(checkpoint: Checkpoint, index: Path, tensors: Changes) -> str:
         )
     weight_map = {key: safetensors_name(path.name) for path, file in kept.items() for key in file}
     return json_text({"metadata": metadata, "weight_map": dict(sorted(weight_map.items()))})
+
+
+def hashes_of(place: Path) -> dict[str, str]:
+    return {str(path.relative_to(place)): fingerprint(path) for path in files_of(place) if path != place / RECORD}
+
+
+def stamp(place: Path) -> None:
+    """Sets the time of the last resize, from the record, on a file or on all files of a folder."""
+    with suppress(KeyError, IndexError, OSError, CheckpointError):  # --overwrite then refuses this copy: safe
+        seconds = last_resize(place)["time"]
+        for path in files_of(place):
+            os.utime(path, (seconds, seconds))
+
+
+def files_of(place: Path) -> list[Path]:
+    inside = [Path(folder, name) for folder, _, names in os.walk(place) for name in names]
+    return inside if place.is_dir() else [place]
+
+
+def last_resize(place: Path) -> dict[str, Any]:
+    """Returns the newest entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
+    record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
+    return dict(record["resizes"][-1])
+
+
+def fingerprint(path: Path) -> str:
+    """Returns SHA-256 of a file's size and bytes; for a large file, of its size and blocks spread over it."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256(str(size).encode())
+        for start in range(0, size, max(BLOCK, -(-size // BLOCKS))):
+            file.seek(start)
+            digest.update(file.read(BLOCK))
+    return digest.hexdigest()
+
+
+def why_not_replaced(place: Path) -> str | None:
+    """Returns why a resize may not replace ``place``; None for an earlier resize, unchanged."""
+    try:
+        others = foreign_entries(place) if place.is_dir() else changes_of_file(place)
+    except (OSError, CheckpointError):
+        others = ["files that cannot be read"]
+    if not others:
+        return None
+    more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+    found = f"{', '.join(others[:MOST_NAMED])}{more}"
+    return f"it is not an unchanged earlier resize; found {found}; choose another name, or remove it yourself"
+
+
+def foreign_entries(root: Path) -> list[str]:
+    """Returns what differs from an earlier resize: files of another time or content, links, empty folders."""
+    record = root / RECORD
+    hashes, seconds = {}, None
+    with suppress(KeyError, IndexError, TypeError, CheckpointError):
+        hashes, seconds = {**read_json(record)["files"]}, last_resize(root)["time"]
+    found = []
+    for path in (root, *root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_dir() and not path.is_symlink():
+            if not os.listdir(path) and path != root:  # raises OSError for an unreadable folder, which rglob skips
+                found.append(f"{name}/")
+        elif not has_time(path, seconds) or (path != record and hashes.get(name) != fingerprint(path)):
+            found.append(name)
+    return sorted(found)
+
+
+def changes_of_file(path: Path) -> list[str]:
+    """Returns what differs from the resize in a file's metadata: its time, or the hashes of its tables."""
+    tensors, _ = read_header(path)
+    with suppress(KeyError, IndexError, TypeError, ValueError):
+        last = last_resize(path)
+        hashes = {change["key"]: change["sha256"][1] for change in last["tensors"] if change["sha256"][1] is not None}
+        if has_time(path, last["time"]) and all(tensor_sha256(tensors[key].read()) == hashes[key] for key in hashes):
+            return []
+    return ["a file that no resize wrote, or that was changed since"]
+
+
+def has_time(path: Path, seconds: Any) -> bool:
+    state = path.lstat()
+    return stat.S_ISREG(state.st_mode) and type(seconds) is int and state.st_mtime_ns == seconds * 10**9

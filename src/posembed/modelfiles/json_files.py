@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ from posembed.modelfiles.raw_files import read_bytes
 
 LARGEST_SETTINGS = 32_000_000
 LARGEST_VOCABULARY = 1_000_000_000
-BLANK = " \t\n\r"
+BLANKS = r"[ \t\n\r]*"
+OPENED = re.compile(rf"{BLANKS}\{{{BLANKS}")
+MEMBER = re.compile(rf'("(?:[^"\\]|\\.)*"){BLANKS}:{BLANKS}', re.DOTALL)
+COMMA = re.compile(rf"{BLANKS},?{BLANKS}")
 
 
 def read_json(path: Path, *, expected: type = dict) -> Any:
@@ -30,7 +33,6 @@ def read_json(path: Path, *, expected: type = dict) -> Any:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the pairs as a dict. Raises ValueError for a repeated name."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         raise ValueError("a name is repeated")
@@ -49,7 +51,6 @@ def json_text(value: Any, *, one_line: bool = False) -> str:
 
 
 def encodable(text: str) -> str:
-    r"""Returns the text with each lone surrogate as ``\udXXX``."""
     return as_bytes(text).decode()
 
 
@@ -62,65 +63,50 @@ class LargeJson:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        text = read_bytes(path, most=LARGEST_VOCABULARY)
         try:
-            self.text = text.decode("utf-8")
+            self.text = read_bytes(path, most=LARGEST_VOCABULARY).decode("utf-8")
         except UnicodeDecodeError as error:
             raise not_json(path, error) from error
 
     def get(self, *names: str) -> Any:
         """Returns the value under these names, from the outermost in; None if there is none."""
         span = self._span(names)
-        return None if span is None else json.loads(self.text[slice(*span)])
+        return None if span is None else json.loads(self.text[span])
 
     def replace(self, *names: str, value: Any) -> None:
         """Replaces the value under these names. Raises KeyError if there is none."""
         span = self._span(names)
         if span is None:
             raise KeyError(names)
-        self.text = self.text[: span[0]] + json_text(value, one_line=True) + self.text[span[1] :]
+        self.text = self.text[: span.start] + json_text(value, one_line=True) + self.text[span.stop :]
 
-    def _span(self, names: tuple[str, ...]) -> tuple[int, int] | None:
-        start = stop = 0
+    def _span(self, names: tuple[str, ...]) -> slice | None:
+        span: slice | None = slice(0, len(self.text))
         try:
             for name in names:
-                found = next((span for key, *span in members(self.text, start) if key == name), None)
-                if found is None:
-                    return None
-                start, stop = found
+                span = span and find_value(self.text, span.start, name)
         except (ValueError, RecursionError) as error:
             raise not_json(self.path, error) from error
-        return start, stop
+        return span
 
 
-def members(text: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Yields each name of the object that begins at ``start``, with the start and stop of its value.
+def find_value(text: str, start: int, name: str) -> slice | None:
+    """Returns where a value is in the object that begins at ``start``; None if that is no object or lacks the name.
 
-    Yields nothing for a value that is not an object. Raises ValueError if the text is not JSON.
+    Raises ValueError if the text, as far as it is read, is not JSON.
     """
-    decoder = json.JSONDecoder()
-    place = after_blanks(text, start)
-    if text[place : place + 1] != "{":
+    opened = OPENED.match(text, start)
+    if opened is None:
         if start == 0:
             raise ValueError("expected an object")
-        return
-    place = after_blanks(text, place + 1)
-    while text[place : place + 1] == '"':
-        name, stop = decoder.raw_decode(text, place)
-        place = after_blanks(text, stop)
-        if text[place : place + 1] != ":":
-            raise ValueError(f"expected ':' at character {place}")
-        begin = after_blanks(text, place + 1)
-        _, stop = decoder.raw_decode(text, begin)
-        yield name, begin, stop
-        place = after_blanks(text, stop)
-        if text[place : place + 1] == ",":
-            place = after_blanks(text, place + 1)
+        return None
+    place = opened.end()
+    while (member := MEMBER.match(text, place)) is not None:
+        _, stop = json.JSONDecoder().raw_decode(text, member.end())
+        if json.loads(member[1]) == name:
+            return slice(member.end(), stop)
+        comma = COMMA.match(text, stop)
+        place = stop if comma is None else comma.end()
     if text[place : place + 1] != "}":
         raise ValueError(f"expected a name or '}}' at character {place}")
-
-
-def after_blanks(text: str, place: int) -> int:
-    while text[place : place + 1] in BLANK and place < len(text):
-        place += 1
-    return place
+    return None

@@ -23,8 +23,8 @@ USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
 def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any]]:
     """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
 
-    The values stay in the file, mapped into memory, until they are used. Files from before torch 1.6 cannot be
-    mapped and are read whole. Refuses what is no file of torch.save, wants to run code, or holds no state dict.
+    The values stay in the file, mapped into memory, until they are used; files from before torch 1.6 are read whole.
+    Raises CheckpointError for what is no file of torch.save, wants to run code, or holds no state dict.
     """
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
@@ -55,9 +55,8 @@ def load_without_running(path: Path) -> Any:
                 records = archive.infolist()
         except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
             raise not_a_saved_file(path, str(error)) from error
-        for record in records:
-            if record.compress_type != zipfile.ZIP_STORED or record.file_size != record.compress_size:
-                raise not_a_saved_file(path, f"its record {record.filename!r} is compressed")
+        if any(record.compress_type or record.file_size != record.compress_size for record in records):
+            raise not_a_saved_file(path, "its records are compressed")
     try:
         # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
@@ -67,27 +66,19 @@ def load_without_running(path: Path) -> Any:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error
-        raise CheckpointError(
-            f"{path}: this pickle wants more than tensors ({refused[1]}) and could run code, so it was "
-            "not loaded; save its state_dict alone, best as safetensors"
-        ) from error
+        why = f"this pickle wants more than tensors ({refused[1]}) and could run code, so it was not loaded"
+        raise CheckpointError(f"{path}: {why}; save its state_dict alone, best as safetensors") from error
 
 
 def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:
     """Returns the state dict, and its name if it is inside another dict."""
     if any(isinstance(value, Tensor) for value in loaded.values()):
         return loaded, None
-    inner = {
-        key: value
-        for key, value in loaded.items()
-        if isinstance(value, dict) and any(isinstance(item, Tensor) for item in value.values())
-    }
-    for name in USUAL_NAMES:
+    dicts = {key: value for key, value in loaded.items() if isinstance(value, dict)}
+    inner = {key: value for key, value in dicts.items() if any(isinstance(item, Tensor) for item in value.values())}
+    for name in (*USUAL_NAMES, *(inner if len(inner) == 1 else ())):
         if name in inner:
             return inner[name], name
-    if len(inner) == 1:
-        ((name, weights),) = inner.items()
-        return weights, name
     found = f"several: {', '.join(map(repr, inner))}" if inner else f"only {', '.join(map(repr, loaded)) or 'nothing'}"
     raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {found[:200]}")
 

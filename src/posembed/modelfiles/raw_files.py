@@ -52,12 +52,11 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def create(path: Path) -> FileIO:
-    """Creates a file that only its owner can read, until ``copy_mode`` gives it the permissions it should have."""
+    """Creates a file that only its owner can read until ``copy_mode``."""
     return FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def write_all(file: RawIOBase, data: bytes | memoryview) -> None:
-    """Writes all of ``data``: one call to an unbuffered file may write less."""
     view = memoryview(data)
     while len(view):
         view = view[file.write(view) or 0 :]
@@ -99,10 +98,10 @@ def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
             with open_file(source) as file:
                 file.seek(start)
                 chunk = file.read(min(COPY_CHUNK, stop - start))
+            if not chunk:
+                raise CheckpointError(f"{source}: the file was cut short while it was being copied; try again")
             write_all(target, chunk)
             count = len(chunk)
-        if count == 0:
-            raise CheckpointError(f"{source}: the file was cut short while it was being copied; try again")
         start += count
 
 

@@ -6,6 +6,7 @@ each tensor's dtype, shape and byte range, then the tensors' bytes, end to end. 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -70,17 +71,16 @@ AnyTensor = StoredTensor | Tensor
 
 
 def values_of(tensor: AnyTensor) -> Tensor:
-    """Returns the values, read from the file if they are in one."""
     return tensor.read() if isinstance(tensor, StoredTensor) else tensor
 
 
 def first_rows(tensor: AnyTensor, number: int) -> Tensor:
     """Returns the first rows of a (N, D) tensor without reading the others."""
-    number = min(number, tensor.shape[0])
     if not isinstance(tensor, StoredTensor):
         return tensor[:number]
-    stop = tensor.start + number * (tensor.stop - tensor.start) // max(tensor.shape[0], 1)
-    return replace(tensor, shape=(number, tensor.shape[1]), stop=stop).read()
+    rows = min(number, tensor.shape[0])
+    stop = tensor.start + rows * (tensor.stop - tensor.start) // max(tensor.shape[0], 1)
+    return replace(tensor, shape=(rows, tensor.shape[1]), stop=stop).read()
 
 
 def dtype_name(tensor: AnyTensor) -> str:
@@ -102,6 +102,10 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
+def tensor_sha256(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
+
+
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """Returns a file's tensors by key, in the order of their bytes, and its metadata.
 
@@ -115,20 +119,14 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
             with safe_open(path, framework="np"):  # checks every entry against the others and the file's size
                 header = json.loads(file.read(length))
     except (SafetensorError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(
-            f"{path}: not a whole safetensors file ({str(error)[:120]}); fetch or save it again"
-        ) from error
+        why = f"not a whole safetensors file ({str(error)[:120]})"
+        raise CheckpointError(f"{path}: {why}; fetch or save it again") from error
     metadata: dict[str, str] = header.pop("__metadata__", None) or {}
-    tensors = [
-        (
-            key,
-            StoredTensor(
-                entry["dtype"], tuple(entry["shape"]), path, *(8 + length + at for at in entry["data_offsets"])
-            ),
-        )
-        for key, entry in header.items()
-    ]
-    return dict(sorted(tensors, key=lambda item: (item[1].start, item[1].stop))), metadata
+    tensors = {}
+    for key, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        start, stop = (8 + length + at for at in entry["data_offsets"])
+        tensors[key] = StoredTensor(entry["dtype"], tuple(entry["shape"]), path, start, stop)
+    return tensors, metadata
 
 
 def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
@@ -146,10 +144,7 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
     try:
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(
-            "a tensor's name or the metadata holds half a character (a lone surrogate), which safetensors cannot "
-            "store; rename it"
-        ) from error
+        raise CheckpointError(f"a tensor's name is not valid Unicode, as safetensors needs ({error})") from error
     text += b" " * (-len(text) % 8)
 
     with create(path) as file:

@@ -27,8 +27,7 @@ from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.sampled import SampledPositionalEmbedding
-from posembed.layers.sinusoidal import SinusoidalPositionalEmbedding
-from posembed.layers.sinusoidal_grid import SinusoidalGridEmbedding
+from posembed.layers.sinusoidal import SinusoidalGridEmbedding, SinusoidalPositionalEmbedding
 
 TOKEN_STD = 0.02
 """The scale of a model's token rows (``gpt2_init_``): what is added to them should not drown them."""

@@ -11,10 +11,12 @@ holds position 0. All functions work under torch.compile, where the random ones 
 
 from posembed.positions.checks import check_positions as check_positions
 from posembed.positions.from_layout import consecutive as consecutive
+from posembed.positions.from_layout import contiguous_shard as contiguous_shard
 from posembed.positions.from_layout import from_cu_seqlens as from_cu_seqlens
 from posembed.positions.from_layout import from_mask as from_mask
 from posembed.positions.from_layout import from_segment_ids as from_segment_ids
 from posembed.positions.from_layout import from_token_ids as from_token_ids
+from posembed.positions.from_layout import zigzag_shard as zigzag_shard
 from posembed.positions.overlong import keep_first as keep_first
 from posembed.positions.overlong import keep_head_and_tail as keep_head_and_tail
 from posembed.positions.overlong import keep_last as keep_last
@@ -25,5 +27,3 @@ from posembed.positions.samplers import coupled as coupled
 from posembed.positions.samplers import randomized as randomized
 from posembed.positions.samplers import shifted as shifted
 from posembed.positions.samplers import skipped as skipped
-from posembed.positions.shards import contiguous_shard as contiguous_shard
-from posembed.positions.shards import zigzag_shard as zigzag_shard

@@ -31,11 +31,7 @@ def require_integers(values: Tensor, name: str) -> None:
 
 
 def as_int64(values: Tensor, name: str) -> Tensor:
-    """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow.
-
-    Raises:
-        ArgumentError: values are not integers.
-    """
+    """Converts integers of any dtype to int64, in which sums and differences of positions do not overflow."""
     require_integers(values, name)
     return values.to(torch.int64)
 
@@ -44,6 +40,20 @@ def require_whole(number: object, name: str) -> None:
     """Raises ArgumentError unless the number is a whole one."""
     if not isinstance(number, (int, Integral, torch.SymInt)):
         raise ArgumentError(f"{name} must be a whole number; got {number!r}")
+
+
+def require_at_least_one(**sizes: int) -> None:
+    """Raises ArgumentError for a size that is not a whole number from 1, under the name that the user knows."""
+    for name, size in sizes.items():
+        require_whole(size, name)
+        if size < 1:
+            raise ArgumentError(f"{name} must be at least 1; got {size}")
+
+
+def require_probability(dropout: float) -> None:
+    """Raises ArgumentError unless dropout is in [0, 1]."""
+    if not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
 
 
 def no_row(position: int, max_len: int) -> PositionError:
@@ -92,18 +102,10 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
     return run
 
 
-# Positions: each in lowest .. max_len - 1, where lowest is negative if padding has a row.
-
-
-def _which_is_not_held(ids: Tensor, max_len: int, lowest: int) -> Exception:
-    least, greatest = (int(extreme) for extreme in ids.aminmax())
-    return no_row(greatest if greatest >= max_len else least, max_len)
-
-
 _check_positions = _checked(
     "every position has a row",
     lambda ids, max_len, lowest: ((ids >= lowest) & (ids < max_len)).all(),
-    _which_is_not_held,
+    lambda ids, max_len, lowest: no_row(int(ids.max() if ids.max() >= max_len else ids.min()), max_len),
 )
 
 
@@ -117,9 +119,6 @@ def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> T
     return _check_positions(as_int64(position_ids, "position_ids"), max_len, lowest)
 
 
-# Offsets: the number of earlier tokens.
-
-
 def _which_is_negative(offset: int | Tensor) -> Exception:
     least = offset.min().item() if isinstance(offset, Tensor) else offset
     return ArgumentError(f"offset counts the tokens that came before: 0, 1, 2, ...; got {least}")
@@ -129,7 +128,7 @@ _check_offset = _checked("no offset is negative", lambda offset: (offset >= 0).a
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """Returns an offset (a number, or integers () or (B,)), checked not to be negative. Tensors become int64."""
+    """Returns the number of earlier tokens (a number, or () or (B,)), checked not to be negative, tensors as int64."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:
@@ -141,30 +140,15 @@ def check_offset(offset: int | Tensor) -> int | Tensor:
     return offset
 
 
-# Texts: each position stands within its own text.
-
-
-_check_within = _checked(
+check_within = _checked(
     "every position is within its text",
-    lambda excess: (excess < 0).all(),
-    lambda excess: ArgumentError(
-        f"text_length counts all tokens of a text, so it is above every position; got one {int(excess.max()) + 1} "
-        "too small"
+    lambda ids, length: (ids < length).all(),
+    lambda ids, length: ArgumentError(
+        f"text_length counts all tokens of a text, so it is above every position; got {length} for position "
+        f"{int(ids.max())}"
     ),
 )
-
-
-def check_within(position_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Returns position_ids (int64), each of them checked to be below its text's length, which broadcasts."""
-    return _check_within(position_ids - lengths) + lengths
-
-
-# Masks: 1 for a token, 0 for padding, and at least one token in every row.
-
-
-def _is_mask(mask: Tensor) -> Tensor:
-    ones = mask == 1
-    return (ones | (mask == 0)).all() & ones.any(dim=-1).all()
+"""(position_ids int64 (...), length) -> the same ids, each checked to be below the length of its text."""
 
 
 def _what_is_no_mask(mask: Tensor) -> Exception:
@@ -175,11 +159,15 @@ def _what_is_no_mask(mask: Tensor) -> Exception:
             "mask (0 and -inf) becomes one by mask == 0"
         )
     rows = (mask == 0).all(dim=-1).nonzero().flatten().tolist()
-    which = f"row {rows[0]} of the mask is" if mask.dim() > 1 else "the mask is"
-    return ArgumentError(f"{which} nothing but padding: there is no token to number. Leave that sequence out")
+    row = f"row {rows[0]} of " if mask.dim() > 1 else ""
+    return ArgumentError(f"{row}the mask holds only padding, and each text needs a token. Leave that text out")
 
 
-_check_mask = _checked("a mask is 0 or 1 with a token in each row", _is_mask, _what_is_no_mask)
+_check_mask = _checked(
+    "a mask is 0 or 1 with a token in each row",
+    lambda mask: ((mask == 1) | (mask == 0)).all() & (mask == 1).any(dim=-1).all(),
+    _what_is_no_mask,
+)
 
 
 def check_mask(mask: Tensor) -> Tensor:
@@ -191,20 +179,12 @@ def check_mask(mask: Tensor) -> Tensor:
     return _check_mask(mask).bool() if mask.shape[-1] else mask.bool()
 
 
-# Packed sequences: cu_seqlens (S + 1,) holds the start of each sequence and the end of the last.
-
-
 def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:
-    first, last = int(bounds[0]), int(bounds[-1])
-    if first != 0:
-        return ArgumentError(f"cu_seqlens must start at 0, where the first sequence starts; got {first}")
-    if last != length:
-        return ArgumentError(f"cu_seqlens must end at the length of the packed input, {length}; got {last}")
-    step = int((bounds.diff() <= 0).nonzero()[0])
-    return ArgumentError(
-        f"cu_seqlens must rise; got {int(bounds[step + 1])} after {int(bounds[step])}. Sequences of no tokens "
-        "are left out: cu_seqlens.unique_consecutive()"
-    )
+    got = f"{int(bounds[0])} to {int(bounds[-1])}"
+    if (int(bounds[0]), int(bounds[-1])) == (0, length):
+        at = int((bounds.diff() <= 0).nonzero()[0])
+        got = f"{int(bounds[at + 1])} after {int(bounds[at])}. Leave empty sequences out: unique_consecutive()"
+    return ArgumentError(f"cu_seqlens must rise from 0 to the length of the packed input, {length}; got {got}")
 
 
 _check_bounds = _checked(

@@ -1,4 +1,4 @@
-"""Position ids from the layout of the tokens: consecutive, padded or packed."""
+"""Position ids from the layout of the tokens: consecutive, padded, packed, or divided among processes."""
 
 from __future__ import annotations
 
@@ -59,11 +59,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
 def given_or_consecutive(
     position_ids: Tensor | None, offset: int | Tensor, *, batch: int, length: int, device: torch.device
 ) -> Tensor:
-    """Returns the given ids, or consecutive ones from ``offset``: (L,), (1, L) or (B, L).
-
-    Raises:
-        ArgumentError: ids or offsets that do not fit the input, or both at once.
-    """
+    """Returns the given ids, or consecutive ones from ``offset``, after ``require_fit``: (L,), (1, L) or (B, L)."""
     require_fit(batch, length, position_ids, offset)
     return consecutive(length, offset, device=device) if position_ids is None else position_ids
 
@@ -78,13 +74,8 @@ def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
 def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
     """Returns the number of tokens in each token's text, int64, broadcasting with position_ids: (), (B, 1) or (B, L).
 
-    Args:
-        position_ids: (L,) or (B, L).
-        text_length: a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence
-            if sequences have their own ids.
-
-    Raises:
-        ArgumentError: a length that is not a whole number, or a shape that does not fit.
+    ``text_length`` is a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence if
+    sequences have their own ids.
     """
     if text_length is None:
         if position_ids.numel() == 0:
@@ -155,3 +146,35 @@ def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "
     changes = torch.zeros_like(segment_ids, dtype=torch.bool)
     changes[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
     return places - torch.where(changes, places, 0).cummax(-1).values
+
+
+def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,).
+
+    The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
+    """
+    return _shard(length, rank, world_size, device, (rank,))
+
+
+def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Returns the ids of an early piece and of the late piece that mirrors it: (L / world_size,).
+
+    Of 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask gives every
+    process the same work.
+    """
+    return _shard(length, rank, world_size, device, (rank, 2 * world_size - 1 - rank))
+
+
+def _shard(
+    length: int, rank: int, world_size: int, device: torch.device | str | None, numbers: tuple[int, ...]
+) -> Tensor:
+    """Returns the ids of the pieces with these numbers, of equal pieces of which each process has as many."""
+    pieces = len(numbers) * world_size
+    if not 0 <= rank < world_size:
+        raise ArgumentError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")
+    if length % pieces:
+        raise ArgumentError(
+            f"a sequence of {length} does not divide into {pieces} equal pieces for world_size={world_size}; "
+            f"pad it to {length + -length % pieces}"
+        )
+    return torch.arange(length, device=device).view(pieces, length // pieces)[list(numbers)].flatten()

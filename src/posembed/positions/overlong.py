@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.positions.checks import check_offset
+from posembed.positions.checks import check_offset, require_at_least_one
 from posembed.positions.from_layout import consecutive
 
 
 def keep_first(tokens: Tensor, max_len: int) -> Tensor:
     """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all of a shorter one."""
-    _require_length(max_len)
+    require_at_least_one(max_len=max_len)
     return tokens[:, :max_len]
 
 
 def keep_last(tokens: Tensor, max_len: int) -> Tensor:
     """Keeps the last ``max_len`` tokens of each sequence (B, L, ...), to be numbered from 0."""
-    _require_length(max_len)
+    require_at_least_one(max_len=max_len)
     return tokens[:, -max_len:]
 
 
@@ -30,7 +30,7 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
 
     Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
     """
-    _require_length(max_len)
+    require_at_least_one(max_len=max_len)
     if not 0 <= head <= max_len:
         raise ArgumentError(f"head must be 0 .. max_len = {max_len}; got {head}")
     length = tokens.shape[1]
@@ -53,8 +53,3 @@ def sliding(length: int, offset: int | Tensor, max_len: int, *, device: torch.de
     if isinstance(offset, Tensor):
         return consecutive(length, offset.clamp(max=last_start))
     return consecutive(length, min(offset, last_start), device=device)
-
-
-def _require_length(max_len: int) -> None:
-    if max_len < 1:
-        raise ArgumentError(f"max_len must be at least 1; got {max_len}")

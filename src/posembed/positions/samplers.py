@@ -1,7 +1,7 @@
 """Random positions for training, so that a table also trains positions beyond its training sequences.
 
-Each function draws from ``generator`` (None means torch's own) on its device; one seed gives one result. For
-evaluation use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
+Each function draws from ``generator`` on its device; one seed gives one result. For evaluation use consecutive ids, or
+``abacus`` and ``coupled`` without the random start.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
 
-def shifted(
-    batch: int, length: int, *, max_shift: int, generator: torch.Generator | None = None
-) -> Integer[Tensor, "B L"]:
+Source = torch.Generator | None
+"""Where random numbers come from; None means torch's own generator, on the CPU."""
+
+
+def shifted(batch: int, length: int, *, max_shift: int, generator: Source = None) -> Integer[Tensor, "B L"]:
     """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L). SHAPE, 2109.05644."""
     starts = _integers((batch, 1), max_shift, generator)
     return starts + torch.arange(length, device=starts.device)
 
 
-def randomized(
-    batch: int, length: int, *, max_len: int, generator: torch.Generator | None = None
-) -> Integer[Tensor, "B L"]:
+def randomized(batch: int, length: int, *, max_len: int, generator: Source = None) -> Integer[Tensor, "B L"]:
     """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L). 2305.16843."""
     _require_room(length, max_len)
     return _distinct(batch, length, max_len, generator)
 
 
 def skipped(
-    batch: int, length: int, *, max_len: int, chunks: int = 2, generator: torch.Generator | None = None
+    batch: int, length: int, *, max_len: int, chunks: int = 2, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
     """Draws random skips between chunks of consecutive ids: (B, L). PoSE, 2309.10400.
 
@@ -61,7 +61,7 @@ def augmented(
     max_shift: float,
     max_jitter: float = 0.5,
     max_scale: float = 1.0,
-    generator: torch.Generator | None = None,
+    generator: Source = None,
 ) -> Float[Tensor, "B L"]:
     """Draws real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
 
@@ -80,11 +80,7 @@ def augmented(
 
 
 def abacus(
-    token_ids: Integer[Tensor, "B L"],
-    digit_ids: Tensor,
-    *,
-    max_shift: int = 0,
-    generator: torch.Generator | None = None,
+    token_ids: Integer[Tensor, "B L"], digit_ids: Tensor, *, max_shift: int = 0, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
     """Numbers the digits of each number from 1, plus one shift k ~ U{0 .. max_shift}; 0 elsewhere. 2405.17399.
 
@@ -102,7 +98,7 @@ def coupled(
     equals_id: int,
     *,
     max_start: int = 1,
-    generator: torch.Generator | None = None,
+    generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
     """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence. 2405.20671.
 
@@ -140,12 +136,12 @@ def _one_later(member: Tensor) -> Tensor:
     return torch.cat((torch.zeros_like(member[..., :1]), member[..., :-1]), dim=-1)
 
 
-def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+def _uniform(shape: tuple[int, ...], generator: Source) -> Tensor:
     device = "cpu" if generator is None else generator.device
     return torch.rand(shape, dtype=torch.float64, generator=generator, device=device)
 
 
-def _integers(shape: tuple[int, ...], most: int, generator: torch.Generator | None) -> Tensor:
+def _integers(shape: tuple[int, ...], most: int, generator: Source) -> Tensor:
     """Draws integers from U{0 .. most}."""
     if most < 0:
         raise ArgumentError(f"max_shift must be at least 0; got {most}")
@@ -153,7 +149,7 @@ def _integers(shape: tuple[int, ...], most: int, generator: torch.Generator | No
     return torch.randint(most + 1, shape, generator=generator, device=device)
 
 
-def _distinct(batch: int, count: int, below: int, generator: torch.Generator | None) -> Tensor:
+def _distinct(batch: int, count: int, below: int, generator: Source) -> Tensor:
     """Draws ``count`` distinct, sorted integers from 0 .. below - 1 for each row: (B, count)."""
     return _uniform((batch, below), generator).argsort(dim=-1)[:, :count].sort(dim=-1).values
 

@@ -11,27 +11,6 @@ from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 
 
-def normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """Draws from N(0, std), the safe default. GPT-2's own code uses .01, BERT .02; .5 drowns the tokens."""
-    return torch.empty(length, dim, dtype=torch.float32).normal_(std=std)
-
-
-def truncated_normal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """Draws from N(0, std) truncated at two standard deviations, as BERT and ViT do."""
-    table = torch.empty(length, dim, dtype=torch.float32)
-    return torch.nn.init.trunc_normal_(table, std=std, a=-2 * std, b=2 * std)
-
-
-def xavier_table(length: int, dim: int) -> Tensor:
-    """Draws from U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)."""
-    return torch.nn.init.xavier_uniform_(torch.empty(length, dim, dtype=torch.float32))
-
-
-def zero_table(length: int, dim: int) -> Tensor:
-    """Returns zeros: the model starts without positions and has to learn them."""
-    return torch.zeros(length, dim, dtype=torch.float32)
-
-
 def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
     """Returns the sinusoids (..., dim), float32, of positions (...): Vaswani et al. 2017, section 3.5.
 
@@ -62,32 +41,33 @@ def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleave
     return sinusoids(torch.arange(length), dim, base=base, interleaved=interleaved)
 
 
-def scaled_sinusoidal_table(length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """Returns sinusoids scaled to the root mean square ``std``, so that they do not drown the tokens at first.
-
-    Their unscaled root mean square is sqrt(1/2), 35 times that of tokens drawn from N(0, .02).
-    """
-    return sinusoidal_table(length, dim) * (std * math.sqrt(2))
-
-
 def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Tensor:
-    """Fills a table by name. ``std`` scales "normal", "truncated_normal" and "sinusoidal"."""
+    """Returns a new table (length, dim) by the name of its initial values; ``std`` scales the first three.
+
+    "normal"            N(0, std^2), the safe default: GPT-2's own code uses .01, BERT .02; .5 drowns the tokens
+    "truncated_normal"  the same, truncated at two standard deviations, as in BERT and ViT
+    "sinusoidal"        sinusoids of the root mean square ``std``; unscaled it is sqrt(1/2), which drowns the tokens
+    "xavier"            U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)
+    "zero"              zeros: the model starts without positions and has to learn them
+    """
     if std < 0:
         raise ArgumentError(f"std is a scale and cannot be negative; got {std}")
+    table = torch.empty(length, dim, dtype=torch.float32)
     match init:
         case "normal":
-            return normal_table(length, dim, std=std)
+            return table.normal_(std=std)
         case "truncated_normal":
-            return truncated_normal_table(length, dim, std=std)
-        case "xavier":
-            return xavier_table(length, dim)
+            return torch.nn.init.trunc_normal_(table, std=std, a=-2 * std, b=2 * std)
         case "sinusoidal":
-            return scaled_sinusoidal_table(length, dim, std=std)
+            return sinusoidal_table(length, dim) * (std * math.sqrt(2))
+        case "xavier":
+            return torch.nn.init.xavier_uniform_(table)
         case "zero":
-            return zero_table(length, dim)
-        case _:
-            names = "normal, truncated_normal, xavier, sinusoidal, zero"
-            raise ArgumentError(f"init must be one of {names}, or a tensor; got {init!r}")
+            return table.zero_()
+        case "given":  # what a layer calls the initial values that its caller gave
+            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
+    names = "normal, truncated_normal, xavier, sinusoidal, zero"
+    raise ArgumentError(f"init must be one of {names}, or a tensor; got {init!r}")
 
 
 def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float = 0.02) -> Tensor:
@@ -97,7 +77,8 @@ def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int,
     """
     rows = layout.rows(length)
     if isinstance(init, str):
-        return torch.cat((zero_table(layout.reserved, dim), initial_table(init, rows - layout.reserved, dim, std=std)))
+        values = initial_table(init, rows - layout.reserved, dim, std=std)
+        return torch.cat((torch.zeros(layout.reserved, dim, dtype=torch.float32), values))
     if tuple(init.shape) != (rows, dim) or not init.is_floating_point():
         raise ArgumentError(
             f"the given table must be {(rows, dim)} floats, for {length} positions in {layout}; "
@@ -109,3 +90,8 @@ def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int,
             f"the given table must be finite; got {init[row, column].item()} in row {row}. Train or load it again"
         )
     return init.detach()
+
+
+def root_mean_square(values: Tensor) -> float:
+    """Returns the scale of a tensor of any shape, computed in float32."""
+    return float(values.detach().float().square().mean().sqrt())

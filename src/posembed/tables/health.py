@@ -1,4 +1,8 @@
-"""Problems of a table in words: the suspects of ``suspects.py`` as findings that a user can act on."""
+"""Problems of a table, as findings that a user can act on, and the tests of rows (N, D) that they come from.
+
+The thresholds are wide on purpose: a finding should be worth a person's time, and a sound table has none. Those
+from real tables were read off all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout
-from posembed.tables.rows import table_rows
-from posembed.tables.suspects import (
-    dead_rows,
-    first_equal_row,
-    fresh_rows,
-    local_median,
-    nearer_cosine,
-    norm_over_median,
-    outlying_rows,
-)
+from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.similarity import neighbour_cosine
+
+WINDOW = 8
+"""The number of rows on either side that a row is compared with: few enough to follow a drift along the table."""
+
+FEWEST_DIMENSIONS = 32
+"""The fewest dimensions for calling a row outlying or never trained: with fewer, chance alone makes rows look alike
+(two random rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
+
+SIGMAS = 6
+"""Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""
+
+DEAD = 2.0**-8
+"""bfloat16's eight bits round a row this small relative to the others away when it is added to a token."""
+
+NORM_CHANGE = 0.25
+"""MiniLM's norms lie within 14% of the median around them, those of the marked rows are at least 47% above it."""
+
+COSINE_DROP = 0.2
+"""MiniLM's cosines to the nearer neighbour lie within .08 of the median around them, those of three marked rows
+are at least .29 below it (row 510's is only .14 below; its norm gives it away)."""
+
+FRESH = 4.0
+"""D cos^2 of two random rows is 1 on average, and its mean over a window's 16 neighbours exceeds 4 once in 10^7.
+MiniLM's lowest is 35; in a small language model the median was 8 after 100 steps of training, 43 after 600."""
 
 TOKEN_RATIO = 3.0
 """The largest ratio to the tokens' norm: at 3, position makes up nine tenths of the variance of token + position."""
@@ -80,26 +100,22 @@ def check_table(
     """
     if token_norm is not None and not token_norm > 0:
         raise ArgumentError(f"token_norm is the mean norm of the token rows, above 0; got {token_norm}")
-    rows = table_rows(table).detach().to("cpu", torch.float64)
-    length = layout.length(len(rows))
+    return tuple(_findings(table_rows(table).detach().to("cpu", torch.float64), layout, token_norm))
+
+
+def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> Iterator[Finding]:
     finite = rows.isfinite().all(dim=1)
-    places = layout.front + finite[layout.front : layout.front + length].nonzero()[:, 0]
-    return (*_not_finite(~finite), *_findings(rows[places], places, token_norm))
-
-
-def _not_finite(broken: Tensor) -> Iterator[Finding]:
-    if broken.any():
+    places = torch.arange(layout.front, layout.front + layout.length(len(rows)))
+    if not finite.all():
         yield Finding(
             "not finite",
-            tuple(broken.nonzero()[:, 0].tolist()),
-            f"NaN or infinity in {int(broken.sum())} of {len(broken)} rows",
+            tuple((~finite).nonzero()[:, 0].tolist()),
+            f"NaN or infinity in {int((~finite).sum())} of {len(rows)} rows",
             "Every sequence that reads one of them becomes NaN.",
             "Go back to a checkpoint from before training diverged, or overwrite these rows.",
         )
-
-
-def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterator[Finding]:
-    """Yields the problems of finite position rows (n, D); places (n,) are their row numbers in the table."""
+    places = places[finite[places]]
+    rows = rows[places]
     dead = dead_rows(rows)
     if dead.any():
         largest = rows[dead].norm(dim=1).max().item()
@@ -160,3 +176,87 @@ def _findings(rows: Tensor, places: Tensor, token_norm: float | None) -> Iterato
 def _listed(values: Tensor) -> str:
     shown = ", ".join(f"{value:.2f}" for value in values[:SHOWN].tolist())
     return shown + (" ..." if len(values) > SHOWN else "")
+
+
+def dead_rows(rows: Tensor) -> Tensor:
+    """Flags rows (N, D) that are zero, or negligible compared with the median norm of the nonzero rows."""
+    norms = rows.norm(dim=1)
+    return norms <= DEAD * norms[norms > 0].median() if norms.any() else torch.ones_like(norms, dtype=torch.bool)
+
+
+def fresh_rows(rows: Tensor) -> Tensor:
+    """Flags rows that look newly initialised: as unlike their neighbours as chance makes them, and of equal norm.
+
+    Weight decay shrinks all unread rows by one factor and so preserves both signs. A few rows may be unlike their
+    neighbours for a reason, so only runs of 2 WINDOW rows or more count.
+    """
+    n, dim = rows.shape
+    if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:
+        return torch.zeros(n, dtype=torch.bool)
+    directions = F.normalize(rows, dim=1)
+    likeness, pairs = torch.zeros(n, dtype=rows.dtype), torch.zeros(n, dtype=rows.dtype)
+    for distance in range(1, WINDOW + 1):
+        squared = (directions[:-distance] * directions[distance:]).sum(dim=1) ** 2
+        for side in (slice(None, -distance), slice(distance, None)):
+            likeness[side] += squared
+            pairs[side] += 1
+    unlike = dim * likeness / pairs < FRESH
+    norms = rows.norm(dim=1)
+    # The norm of a normal draw has the relative standard deviation 1/sqrt(2 D); truncated and uniform have less.
+    alike = (norms / norms[unlike].median() - 1).abs() < SIGMAS / (2 * dim) ** 0.5 if unlike.any() else unlike
+    return _runs(unlike & alike, 2 * WINDOW)
+
+
+def first_equal_row(rows: Tensor) -> Tensor:
+    """Returns for each row i the first row equal to it: i itself if no earlier row is."""
+    _, group = torch.unique(rows, dim=0, return_inverse=True)
+    places = torch.arange(len(rows))
+    return torch.full_like(places, len(rows)).scatter_reduce(0, group, places, "amin")[group]
+
+
+def outlying_rows(rows: Tensor) -> Tensor:
+    """Flags rows whose norm, or cosine to the nearer neighbour, is far from the median around them.
+
+    It uses the nearer of two neighbours because a marked row makes each of its neighbours look unlike one of
+    theirs.
+    """
+    n, dim = rows.shape
+    if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:
+        return torch.zeros(n, dtype=torch.bool)
+    change = norm_over_median(rows) - 1
+    cosine = nearer_cosine(rows)
+    drop = local_median(cosine) - cosine
+    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): a drop of four is still chance.
+    least_drop = max(COSINE_DROP, 4 / dim**0.5)
+    return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, least_drop))
+
+
+def norm_over_median(rows: Tensor) -> Tensor:
+    """Returns each row's norm as a multiple of the median around it. Needs N > 2 WINDOW and no dead rows."""
+    norms = rows.norm(dim=1)
+    return norms / local_median(norms)
+
+
+def nearer_cosine(rows: Tensor) -> Tensor:
+    """Returns each row's cosine to the more similar of its neighbours. The first and last row have only one."""
+    cosine = neighbour_cosine(rows)
+    return torch.maximum(F.pad(cosine, (1, 0), value=-1), F.pad(cosine, (0, 1), value=-1))
+
+
+def local_median(values: Tensor) -> Tensor:
+    """Returns the median of the 2 WINDOW + 1 values around each value, within the table: (N,), N > 2 WINDOW."""
+    n = len(values)
+    medians = values.unfold(0, 2 * WINDOW + 1, 1).median(dim=1).values
+    return medians[(torch.arange(n) - WINDOW).clamp(0, n - 2 * WINDOW - 1)]
+
+
+def _runs(flags: Tensor, shortest: int) -> Tensor:
+    """Keeps the flags that belong to an unbroken run of at least ``shortest``."""
+    starts = flags.unfold(0, shortest, 1).all(dim=1)
+    return torch.stack([F.pad(starts, (k, shortest - 1 - k)) for k in range(shortest)]).any(dim=0)
+
+
+def _limit(deviations: Tensor, floor: float) -> float:
+    """Returns six standard deviations of the bulk, estimated by the median deviation, or ``floor`` if larger."""
+    bulk = 1.4826 * (deviations - deviations.median()).abs().median()
+    return max(floor, SIGMAS * bulk.item())

@@ -120,3 +120,31 @@ TableLayout.BERT = TableLayout.GPT2 = TableLayout.WHISPER = TableLayout.CLIP_TEX
 TableLayout.BART = TableLayout.OPT = TableLayout(reserved=2, pad_row=1)
 TableLayout.VIT = TableLayout.CLIP_VISION = TableLayout(prefix=1)
 TableLayout.DEIT = TableLayout(prefix=2)
+
+
+def table_rows(table: Tensor) -> Tensor:
+    """Returns a view of the rows (N, D) of a floating table (N, D) or (1, N, D); ArgumentError for anything else."""
+    rows = table[0] if table.dim() == 3 and len(table) == 1 else table
+    if rows.dim() != 2 or 0 in rows.shape or not rows.is_floating_point():
+        raise ArgumentError(
+            f"a table is a floating tensor (N, D) or (1, N, D); got {table.dtype} of shape {tuple(table.shape)}. "
+            "Pass the rows alone, such as model.wpe.weight"
+        )
+    return rows
+
+
+def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
+    """Returns the rows (N, D) of a table (N, D) or (1, N, D) in float64 on the CPU, detached.
+
+    It raises ArgumentError for a table that ``table_rows`` rejects, with too few rows, or with NaN or infinity.
+    """
+    rows = table_rows(table).detach().to("cpu", torch.float64)
+    if len(rows) < at_least:
+        raise ArgumentError(f"this needs a table of {at_least} rows or more; got {len(rows)}")
+    broken = (~rows.isfinite()).any(dim=1).nonzero()
+    if len(broken):
+        raise ArgumentError(
+            f"nothing can be said of a table with NaN or infinity in it; got {len(broken)} such rows, the first "
+            f"row {broken[0].item()}. posembed.check_table names them; pass the table without them"
+        )
+    return rows

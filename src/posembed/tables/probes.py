@@ -6,26 +6,19 @@ One thread works on these small matrices: several threads would wait for each ot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from posembed.tables.rows import float64_rows
-
-if TYPE_CHECKING:
-    from sklearn.model_selection import KFold
+from posembed.tables.layout import float64_rows
 
 # scikit-learn takes a second to import, so it is imported only when a probe runs.
 
+FOLDS: Mapping[str, Any] = {"n_splits": 5, "shuffle": True, "random_state": 0}
 FEWEST_ROWS = 10  # two per fold, or a fold has no pair to order
 PAIRS = 4096  # per fold: enough to know the error rate to a percent
-
-
-def _folds() -> KFold:
-    from sklearn.model_selection import KFold
-
-    return KFold(5, shuffle=True, random_state=0)
 
 
 def _features(table: Tensor) -> np.ndarray:
@@ -41,13 +34,13 @@ def position_error(table: Tensor) -> float:
     squares fits noise if rows and dimensions are about as many, and is then worse than a guess.
     """
     from sklearn.linear_model import RidgeCV
-    from sklearn.model_selection import cross_val_predict
+    from sklearn.model_selection import KFold, cross_val_predict
     from threadpoolctl import threadpool_limits
 
     rows = _features(table)
     positions = np.arange(len(rows))
     with threadpool_limits(1):
-        read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=_folds())
+        read = cross_val_predict(RidgeCV(np.logspace(-6, 6, 13)), rows, positions, cv=KFold(**FOLDS))
     return float(np.abs(read - positions).mean())
 
 
@@ -57,6 +50,7 @@ def order_error(table: Tensor) -> float:
     Both positions of a test pair are held out.
     """
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold
     from threadpoolctl import threadpool_limits
 
     rows = _features(table)
@@ -68,7 +62,7 @@ def order_error(table: Tensor) -> float:
         return np.hstack([rows[i], rows[j]]), j > i
 
     errors = []
-    for seen, held_out in _folds().split(rows):
+    for seen, held_out in KFold(**FOLDS).split(rows):
         with threadpool_limits(1):
             reader = LogisticRegression(max_iter=1000).fit(*pairs(seen))
             errors.append(1 - reader.score(*pairs(held_out)))

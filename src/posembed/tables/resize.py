@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout
-from posembed.tables.resize_grid import GRID_METHODS
-from posembed.tables.resize_text import TEXT_METHODS
-from posembed.tables.rows import table_rows
+from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
 
 DEFAULT_TEXT_METHOD = "tile"
 WHY_TEXT_METHOD = "it keeps every old row, and in a sentence encoder linear interpolation was worse at all lengths"
@@ -57,11 +55,34 @@ def resize_table(
     if (length is None) == (grid is None):
         raise ArgumentError("pass one of length=... (positions in a line) and grid=(height, width) (images)")
     front, positions, tail = layout.split(rows)
+    size: Any
+    shape: tuple[int, ...]
     if grid is None:
-        resized = _resize_line(positions, length, method, layout)
+        if layout.grid is not None:
+            raise ArgumentError(
+                f"the positions of this table are a grid of {layout.grid[0]} x {layout.grid[1]}; got length={length}. "
+                "Pass grid=(height, width)"
+            )
+        if not isinstance(length, int) or length < 1:
+            raise ArgumentError(f"length counts positions and is a whole number from 1; got {length!r}")
+        resize = _find(method, TEXT_METHODS, DEFAULT_TEXT_METHOD, "positions in a line")
+        size, shape = length, (length, rows.shape[1])
     else:
-        resized = _resize_grid(positions, grid, method, layout)
-    new = torch.cat([front, resized.to(rows.dtype), tail])
+        if layout.grid is None:
+            raise ArgumentError(
+                f"the layout does not say how the {len(positions)} positions of this table lie as a grid; "
+                "pass layout=TableLayout.VIT.on_grid(height, width), or the like, with the sides that they have now"
+            )
+        if not (isinstance(grid, Sequence) and [isinstance(side, int) and side > 0 for side in grid] == [True, True]):
+            raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
+        resize = _find(method, GRID_METHODS, DEFAULT_GRID_METHOD, "a grid")
+        size, shape = tuple(grid), (*grid, rows.shape[1])
+        positions = positions.unflatten(0, layout.grid)
+    if positions.shape != shape:
+        positions = resize(positions if rows.dtype == torch.float64 else positions.to(torch.float32), size)
+    if positions.shape != shape:
+        raise ArgumentError(f"the method must return rows of shape {shape}; got {tuple(positions.shape)}")
+    new = torch.cat([front, positions.flatten(0, -2).to(rows.dtype), tail])
     return new.view(*table.shape[:-2], *new.shape)
 
 
@@ -82,36 +103,6 @@ def leading_rows_kept(old: Tensor, new: Tensor) -> int:
     return int(same.long().cumprod(0).sum())
 
 
-def _resize_line(rows: Tensor, length: int | None, method: str | Method | None, layout: TableLayout) -> Tensor:
-    if layout.grid is not None:
-        raise ArgumentError(
-            f"the positions of this table are a grid of {layout.grid[0]} x {layout.grid[1]}; got length={length}. "
-            "Pass grid=(height, width)"
-        )
-    if not isinstance(length, int) or length < 1:
-        raise ArgumentError(f"length counts positions and is a whole number from 1; got {length!r}")
-    resize = _find(method, TEXT_METHODS, DEFAULT_TEXT_METHOD, "positions in a line")
-    if length == len(rows):
-        return rows
-    return _checked(resize(_wide(rows), length), (length, rows.shape[1]))
-
-
-def _resize_grid(rows: Tensor, grid: tuple[int, int], method: str | Method | None, layout: TableLayout) -> Tensor:
-    if layout.grid is None:
-        raise ArgumentError(
-            f"the layout does not say how the {len(rows)} positions of this table lie as a grid; "
-            "pass layout=TableLayout.VIT.on_grid(height, width), or the like, with the sides that they have now"
-        )
-    if not (isinstance(grid, Sequence) and [isinstance(side, int) and side > 0 for side in grid] == [True, True]):
-        raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
-    resize = _find(method, GRID_METHODS, DEFAULT_GRID_METHOD, "a grid")
-    height, width = grid
-    if (height, width) == tuple(layout.grid):
-        return rows
-    cells = _wide(rows).unflatten(0, layout.grid)
-    return _checked(resize(cells, (height, width)), (height, width, rows.shape[1])).flatten(0, 1)
-
-
 def _find(method: str | Method | None, methods: Mapping[str, Method], default: str, kind: str) -> Method:
     if callable(method):
         return method
@@ -120,13 +111,3 @@ def _find(method: str | Method | None, methods: Mapping[str, Method], default: s
     if method not in methods:
         raise ArgumentError(f"no method for {kind} is called {method!r}; choose one of {', '.join(methods)}")
     return methods[method]
-
-
-def _wide(rows: Tensor) -> Tensor:
-    return rows if rows.dtype == torch.float64 else rows.to(torch.float32)
-
-
-def _checked(resized: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if resized.shape != shape:
-        raise ArgumentError(f"the method must return rows of shape {shape}; got {tuple(resized.shape)}")
-    return resized

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posembed.tables.rows import float64_rows
+from posembed.tables.layout import float64_rows
 
 
 def _unit_rows(table: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posembed.tables.rows import float64_rows
+from posembed.tables.layout import float64_rows
 
 MOST = 0.975
 """The default share of the variance for which a table's directions are counted."""

@@ -1,0 +1,132 @@
+"""Tensors that follow a pattern and are not learned: position ids, causal masks, fixed sines and cosines.
+
+They are recognised by their values, and continued at another length by the same pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from posembed.checkpoints.found import Size, Tensors
+from posembed.errors import CheckpointError
+from posembed.modelfiles.safetensors import dtype_name, values_of
+from posembed.tables.fill import sinusoidal_table
+from posembed.tables.layout import TableLayout
+
+NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
+# Values in bfloat16 are off by up to 2^-9; learned rows are off by far more than this.
+TOLERANCE = 0.01
+
+
+def buffers_by_length(
+    tensors: Tensors, lengths: Mapping[int, int], others: set[str]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yields the ids and masks of a model that cannot be rebuilt, by length and pattern: (key, before, after).
+
+    lengths: a length of the table -> its new length. others: keys of tensors that are known to be something else.
+    """
+    for key, tensor in tensors.items():
+        shape = tuple(tensor.shape)
+        if key in others or not shape or (length := lengths.get(shape[-1])) is None:
+            continue
+        square = len(shape) > 1 and shape[-1] == shape[-2]
+        named = NAMED_LIKE_A_BUFFER.search(key) is not None
+        whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
+        if not (named and square) and not (whole and (square or len(shape) < 3)):
+            continue
+        old = values_of(tensor)
+        if not named and bool((old == old.flatten()[:1]).all()):
+            continue  # such as the zero points of a quantized layer
+        new = resized_buffer(old, (*shape[:-2], length, length) if square else (*shape[:-1], length))
+        if new is not None:
+            yield key, old, new
+        elif named:
+            raise CheckpointError(f"{key}: not resized: has the table's length, and is neither ids nor a mask")
+
+
+def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """Returns the pattern of ``old`` in another shape with as many axes; None for an unknown pattern.
+
+    The patterns: one value everywhere, counting up along the last axis, a causal triangle over the last two.
+    """
+    if old.numel() == 0 or old.dim() != len(shape):
+        return None
+    first, last = old.flatten()[0], old[..., -1:].flatten()[0]  # of the first row
+
+    def constant(shape: tuple[int, ...]) -> Tensor:
+        return first.expand(shape)
+
+    def counting(shape: tuple[int, ...]) -> Tensor:
+        line = torch.arange(shape[-1], dtype=torch.float64, device=old.device) + first.item()
+        return line.to(old.dtype).expand(shape)
+
+    def triangle(shape: tuple[int, ...]) -> Tensor:
+        below = torch.ones(shape[-2:], dtype=torch.bool, device=old.device).tril()
+        return torch.where(below, first, last).expand(shape)
+
+    for pattern in (constant, counting, triangle) if old.dim() > 1 else (constant, counting):
+        if torch.equal(pattern(tuple(old.shape)), old):
+            return pattern(shape).clone()
+    return None
+
+
+def halves(length: int, dim: int) -> Tensor:
+    """Returns the paper's frequencies with all sines before all cosines: (length, D)."""
+    table = sinusoidal_table(length, dim)
+    return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+
+
+FORMULAS: Mapping[str, Callable[[int, int], Tensor]] = {
+    "sines and cosines in pairs (Vaswani)": sinusoidal_table,
+    "sines, then cosines (Marian, Pegasus, RoFormer)": halves,
+    "sines, then cosines, frequencies to the base (tensor2tensor, fairseq, Whisper)": partial(
+        sinusoidal_table, interleaved=False
+    ),
+}
+
+
+def looks_sinusoidal(table: Tensor) -> bool:
+    """Whether every nonzero row (N, D) has norm sqrt(D/2), as sines and cosines do and learned rows do not."""
+    norms = table.double().norm(dim=-1)
+    norms = norms[norms > 0]
+    expected = (table.shape[-1] / 2) ** 0.5
+    return len(norms) > 0 and bool(((norms / expected - 1).abs() < TOLERANCE).all())
+
+
+def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length: int) -> tuple[Tensor, str] | None:
+    """Recomputes a fixed sinusoid (N, D) at another size: (M, D) and the formula's name; None if that is unknown."""
+    if layout.grid is not None and new_layout.grid is not None:
+        front, cells, tail = layout.split(old)
+        if cells.shape[1] % 4 or not is_close(grid_sinusoid(layout.grid, cells.shape[1]), cells):
+            return None
+        new = torch.cat([front, grid_sinusoid(new_layout.grid, cells.shape[1]).to(old.dtype), tail])
+        return new, "sines and cosines of column and line (MAE)"
+    rows, dim = new_layout.rows(length), old.shape[1]
+    if dim < 2 or dim % 2:
+        return None
+    zero_rows = (old == 0).all(dim=1).nonzero().flatten()  # of padding
+    for name, formula in FORMULAS.items():
+        for first in (0, 1, 2):  # the position of row 0
+            table = formula(first + max(rows, len(old)), dim)[first:]
+            table[zero_rows] = 0
+            if is_close(table[: len(old)], old):
+                new, shared = table[:rows].to(old.dtype), min(rows, len(old))
+                new[:shared] = old[:shared]  # keeps the rounding of the library that made them
+                return new, name
+    return None
+
+
+def grid_sinusoid(grid: Size, dim: int) -> Tensor:
+    """Returns (height * width, D): half of each row says the column, half the line (MAE, He et al. 2021)."""
+    height, width = grid
+    columns, lines = halves(width, dim // 2), halves(height, dim // 2)
+    return torch.cat([columns.repeat(height, 1), lines.repeat_interleave(width, dim=0)], dim=1)
+
+
+def is_close(expected: Tensor, actual: Tensor) -> bool:
+    return bool((expected - actual.float()).abs().max() < TOLERANCE)

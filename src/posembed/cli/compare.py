@@ -1,0 +1,137 @@
+"""posembed compare: one command per question, made from its settings; and posembed report, which writes its page."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
+from posembed.lab.question import Conduct, Question, TrainedQuestion
+from posembed.lab.questions import QUESTIONS, Cost
+
+if TYPE_CHECKING:
+    from posembed.comparison import Comparison, Prepared, PreparedCost
+    from posembed.lab.runs.sweep import PlannedRun
+
+app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
+tasks = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tasks: problems, texts, images?")
+
+
+def command_of(question: Question) -> Callable[..., None]:
+    """Returns the command of a question, with options made from its settings."""
+
+    def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
+        from posembed.comparison import Prepared, prepare
+
+        prepared = prepare(question.name, chosen)
+        if dry_run and isinstance(prepared, Prepared):
+            print_plan(prepared.plan(), prepared.task.description)
+            return
+        comparison = with_bar(prepared)
+        if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
+            return
+        if as_json:
+            print(json.dumps(comparison.to_dict()))
+        else:
+            print_comparison(comparison)
+            out = comparison.path
+            print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
+        if comparison.results and all(result.failure for result in comparison.results):
+            raise typer.Exit(1)
+
+    if isinstance(question, TrainedQuestion):
+        parameters = trained_parameters(question)
+    else:
+        out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
+        parameters = [*parameters_of(Cost.Settings), out]
+    return with_parameters(command, [*parameters, AS_JSON])
+
+
+def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
+    has_presets = question.presets_help is not None
+    panels = "{} (set by the preset)" if has_presets else "{}"
+    return [
+        parameter(question.compared, tuple[str, ...], question.names_help, shown=",".join(question.usual)),
+        *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
+        *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
+        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
+        parameter("dry_run", bool, "Print the runs, their sizes and the time, and train nothing.", default=False),
+        *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
+    ]
+
+
+def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
+    """Prints the runs, their sizes and their time."""
+    from rich.table import Column, Table
+
+    from posembed.cli.console import plain_console
+
+    console = plain_console()
+    console.print(description + "\n")
+    table = Table("run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time")))
+    for run in runs:
+        numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
+        table.add_row(run.spec.name, *numbers, duration(run.seconds))
+    console.print(table)
+    console.print(f"about {duration(sum(run.seconds for run in runs))} in total on this machine; nothing was trained")
+
+
+def duration(seconds: float) -> str:
+    """Formats a time for people: 40 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
+    """Runs with a progress bar. Ctrl-C ends the command; the same command continues."""
+    from posembed.cli.console import Bar, RunsBar
+    from posembed.comparison import PreparedCost
+
+    if isinstance(prepared, PreparedCost):
+        with Bar() as bar:
+            return prepared.run(bar.update)
+    quiet = not prepared.accelerator.is_main_process
+    try:
+        with RunsBar(prepared.specs, about=prepared.task.description, quiet=quiet) as watcher:
+            return prepared.run(watcher)
+    except KeyboardInterrupt:
+        print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Prints the main tables, the answer, and what is needed to read them."""
+    from posembed.cli.console import table_console
+    from posembed.report.terminal import print_tables
+
+    console = table_console()
+    console.print()
+    print_tables(console, comparison.tables(), [*comparison.answer(), *comparison.notes()])
+
+
+for each in QUESTIONS.values():
+    (tasks if each.group else app).command(each.name, help=each.asks)(command_of(each))
+app.add_typer(tasks, name="tasks")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder written by posembed compare.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. Default: report.html in the folder.", **PATH)
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="The run that the others are compared with. Default: that of the last compare command."),
+    ] = None,
+) -> None:
+    """Write the results of a folder as one self-contained HTML page."""
+    from posembed.report.questions import write_report
+
+    print(f"report: {write_report(folder, out, reference=reference)}")

@@ -1,0 +1,191 @@
+"""What is counted when a model reads texts: losses, correct predictions, and ranks in retrieval.
+
+A language model predicts the tokens of a text that is fed in chunks of one length. Chunks are counted from the end of
+each text, so that the last tokens always have a whole chunk as their context. A sentence encoder embeds texts, and
+each text should be found by its own passages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posembed.errors import CheckpointError
+from posembed.evaluation.texts import Sample
+
+Counts = Mapping[str, Sequence["float | None"]]
+"""One number per text under the name of each count; None if it is not finite."""
+
+Tick = Callable[[int], None]
+"""Called after each batch with its number of tokens."""
+
+Encode = Callable[[Tensor], Tensor]
+"""ids (N, L) without special tokens -> (N, D)."""
+
+MASKED_SHARE = 0.15
+TOKENS_PER_BATCH = 4096
+
+PASSAGES = {"beginning": 0.05, "middle": 0.5, "end": 0.95}
+"""Where passages start, as a share of the way from the first possible start to the last."""
+
+FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
+    "whole": lambda texts, limit: (texts,),
+    "truncated": lambda texts, limit: (texts[:, :limit],),
+    "chunked": lambda texts, limit: texts.split(limit, dim=1),
+}
+"""Ways to feed texts (N, W) to a model that takes ``limit`` tokens: the chunks, (N, at most limit) each."""
+
+# (B, L, D) -> (B, D). All texts of a batch have the same length, so there is no padding to exclude.
+POOL: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda states: states.mean(dim=1),
+    "cls": lambda states: states[:, 0],
+    "max": lambda states: states.amax(dim=1),
+}
+
+
+def causal_counts(
+    model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
+) -> dict[str, Tensor]:
+    """Returns losses in nats and numbers of predicted tokens, summed over each text and over its last tokens, (N,).
+
+    Args:
+        model: returns logits (B, L, V) for ids (B, L).
+        length: tokens per chunk, including special tokens.
+        last: how many tokens of each text the second sums cover. Their context has nearly ``length`` tokens.
+    """
+    losses, predicted = causal_losses(model, sample, length=length, tick=tick)
+    losses = losses.double()  # zero where nothing was predicted
+    return {
+        "loss": losses.sum(dim=1),
+        "tokens": predicted.sum(dim=1),
+        "loss of the last": losses[:, -last:].sum(dim=1),
+        "last tokens": predicted[:, -last:].sum(dim=1),
+    }
+
+
+def causal_losses(
+    model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
+) -> tuple[Tensor, Tensor]:
+    """Returns losses (N, W) in nats, float32, on the CPU, and which tokens were predicted, (N, W) bool.
+
+    The first token of a chunk is not predicted if the tokenizer puts no special token before it.
+    """
+    losses = torch.zeros(sample.ids.shape)
+    predicted = torch.zeros(sample.ids.shape, dtype=torch.bool)
+    begin = len(sample.before)
+    first = max(begin, 1)
+    for rows, columns in batches(sample.ids, length - begin):
+        ids, output = run_on(model, sample.ids[rows, columns], sample.before)
+        logits = output.logits[:, first - 1 : -1].float()
+        loss = F.cross_entropy(logits.transpose(1, 2), ids[:, first:], reduction="none")
+        losses[rows, columns][:, first - begin :] = loss.cpu()
+        predicted[rows, columns][:, first - begin :] = True
+        tick(sample.ids[rows, columns].numel())
+    return losses, predicted
+
+
+def masked_counts(
+    model: nn.Module, sample: Sample, *, length: int, seed: int, tick: Tick = lambda tokens: None
+) -> dict[str, Tensor]:
+    """Returns numbers of masked tokens, of correct predictions, and the sums of the losses in nats, (N,) each.
+
+    A seeded 15% of the tokens are masked, all at once and the same tokens at every length. (Salazar et al.,
+    arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
+
+    Raises:
+        CheckpointError: the tokenizer has no mask token.
+    """
+    if sample.mask is None:
+        raise CheckpointError(
+            "the tokenizer has no mask token; save the masked language model's own tokenizer next to it"
+        )
+    masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
+    losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
+    correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
+    begin = len(sample.before)
+    for rows, columns in batches(sample.ids, length - sample.specials):
+        answers, chosen = sample.ids[rows, columns], masked[rows, columns]
+        ids, output = run_on(model, answers.masked_fill(chosen, sample.mask), sample.before, sample.after)
+        predicted = output.logits[:, begin : begin + answers.shape[1]][chosen.to(ids.device)].float()
+        expected = answers[chosen].to(ids.device)
+        losses[rows, columns][chosen] = F.cross_entropy(predicted, expected, reduction="none").double().cpu()
+        correct[rows, columns][chosen] = (predicted.argmax(-1) == expected).cpu()
+        tick(answers.numel())
+    return {"masked": masked.sum(dim=1), "correct": correct.sum(dim=1), "loss": losses.sum(dim=1)}
+
+
+def sentence_counts(
+    model: nn.Module, sample: Sample, texts: Tensor, chunks: Sequence[Tensor], *, pooling: str, passage: int, tick: Tick
+) -> dict[str, Tensor]:
+    """Returns the ranks of ``retrieval_ranks`` for a model that pools as ``encoder`` does."""
+    return retrieval_ranks(encoder(model, sample, pooling, tick=tick), texts, chunks, passage=passage)
+
+
+def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
+    """Returns the rank of each text's own vector among those of all texts, for a passage from each place, (N,) each.
+
+    Args:
+        texts: (N, W) ids without special tokens; passages are taken from all of a text.
+        chunks: the ids that are embedded, such as ``FITS["chunked"](texts, limit)``.
+        passage: tokens per query.
+    """
+    answers = embed_texts(encode, chunks)
+    return {
+        place: ranks_of_own(F.normalize(encode(passages(texts, share, passage)), dim=1), answers)
+        for place, share in PASSAGES.items()
+    }
+
+
+def embed_texts(encode: Encode, chunks: Sequence[Tensor]) -> Tensor:
+    """Returns unit vectors (N, D): means of the unit vectors of a text's chunks, weighted by numbers of tokens."""
+    weighted = (ids.shape[1] * F.normalize(encode(ids), dim=1) for ids in chunks)
+    return F.normalize(sum(weighted, torch.zeros(())), dim=1)
+
+
+def passages(texts: Tensor, share: float, size: int) -> Tensor:
+    start = round(share * (texts.shape[1] - size))
+    return texts[:, start : start + size]
+
+
+def ranks_of_own(queries: Tensor, answers: Tensor) -> Tensor:
+    """Returns the rank (N,) of answer i for query i, after all ties and NaN. queries, answers: (N, D)."""
+    scores = queries @ answers.T
+    return (~(scores < scores.diagonal()[:, None])).sum(dim=1)
+
+
+def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lambda tokens: None) -> Encode:
+    """Returns a function that embeds texts as sentence-transformers does. pooling: a key of ``POOL``.
+
+    Special tokens are added to each text and pooled with its tokens. The vectors are float32, on the CPU.
+    """
+
+    def encode(ids: Tensor) -> Tensor:
+        vectors = []
+        for rows, _ in batches(ids, ids.shape[1]):
+            _, output = run_on(model, ids[rows], sample.before, sample.after)
+            vectors.append(POOL[pooling](output.last_hidden_state.float()).cpu())
+            tick(ids[rows].numel())
+        return torch.cat(vectors)
+
+    return encode
+
+
+def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
+    """Yields (rows, columns) that cover ids (N, W) once, at most ``chunk`` columns each, counted from the end."""
+    texts, width = ids.shape
+    for stop in range(width % chunk or min(chunk, width), width + 1, chunk):
+        columns = slice(max(0, stop - chunk), stop)
+        number = max(1, TOKENS_PER_BATCH // (columns.stop - columns.start))
+        for start in range(0, texts, number):
+            yield slice(start, start + number), columns
+
+
+def run_on(model: nn.Module, ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> tuple[Tensor, Any]:
+    """Runs a model on ids (B, L) with special tokens around each row. Returns the ids it was fed and its output."""
+    front, back = (torch.tensor(tokens, dtype=ids.dtype).expand(len(ids), -1) for tokens in (before, after))
+    fed = torch.cat([front, ids, back], dim=1).to(next(model.parameters()).device)
+    return fed, model(input_ids=fed, attention_mask=torch.ones_like(fed))

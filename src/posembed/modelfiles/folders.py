@@ -1,0 +1,185 @@
+"""Which files of a model's folder hold what, by their names and by the files that list others.
+
+A copy leaves out everything that may hold the old table: weights in other formats, training state, other models in
+subfolders, and binary files of unknown kinds. Each is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from posembed.errors import CheckpointError
+from posembed.modelfiles.json_files import read_json
+from posembed.modelfiles.raw_files import reading
+
+if TYPE_CHECKING:
+    from posembed.modelfiles.checkpoint import Checkpoint
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+# In a loader's order of preference: a single file wins over an index of shards, safetensors over pickles.
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+)
+PART_OF_A_MODEL = re.compile(r".*-\d+-of-\d+\.safetensors$|adapter")
+
+# Matches any part of a name between its dots: model.onnx.data, model.onnx_data_1, variables.data-00000-of-00001.
+EXPORT = re.compile(
+    r"onnx([_-]data.*)?|data-\d.*|ort|h5|hdf5|keras|pb|tflite|msgpack|ot|gguf|ggml|mlmodel|mar|nemo|engine|npz|pte|pt2"
+    r"|pdparams|pdopt|pdmodel|pdiparams|distcp|pkl|pickle|joblib"
+)
+
+# Files that mislead without the weights they describe: a loader takes the model that adapter_config.json names.
+DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
+# Files that hold no table, binary or not: vocabularies, pictures, sounds, a voice.
+HARMLESS = (
+    ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",
+    ".wav", ".mp3", ".flac", ".ogg", ".mp4", ".txt", ".md", ".json", ".jsonl", ".py",
+)  # fmt: skip
+# Mostly folders; in a worktree and in a submodule, files that lead to the folder.
+VERSION_CONTROL = (".git", ".hg", ".svn", ".bzr", ".jj", ".dvc")
+SAMPLE = 1 << 16
+
+
+def is_export(name: str) -> bool:
+    return any(map(EXPORT.fullmatch, name.lower().split(".")[1:]))
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file holds weights, for PyTorch or for another program."""
+    return Path(name).suffix in (".safetensors", *PICKLES) or is_export(name)
+
+
+def read_modules(root: Path) -> list[tuple[str, Path]]:
+    """Returns the kind and the folder, relative to ``root``, of each module of a sentence encoder; [] for others."""
+    path = root / "modules.json"
+    if not path.exists():
+        return []
+    modules = []
+    for module in read_json(path, expected=list):
+        described = module if isinstance(module, dict) else {}
+        kind, folder = str(described.get("type", "")).rpartition(".")[2], described.get("path", "")
+        if not isinstance(folder, str) or set(folder) & {"\\", "\0"} or ".." in Path(folder).parts or folder[:1] == "/":
+            raise CheckpointError(f"{path}: expected folders inside its own; got {folder!r}, which is not followed")
+        modules.append((kind, Path(folder)))
+    return modules
+
+
+def read_weight_map(index: Path) -> dict[str, str]:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names")
+    for name in weight_map.values():
+        if set(name) & {"/", "\\", "\0"} or Path(name).suffix not in (".safetensors", *PICKLES):
+            raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
+    return weight_map
+
+
+def weights_path(folder: Path) -> Path:
+    """Returns the weights file or the index that a loader would take, or else the only safetensors file."""
+    for name in WEIGHTS:
+        if (folder / name).exists():
+            return folder / name
+    found = sorted(path.name for path in folder.iterdir() if path.suffix == ".safetensors")
+    if parts := [name for name in found if PART_OF_A_MODEL.match(name)]:
+        remedy = "fetch the rest of the model with its index of shards, or merge the adapter into it"
+        raise CheckpointError(f"{folder}: holds {parts[0]}, only a part of a model; {remedy}")
+    if len(found) == 1:
+        return folder / found[0]
+    reason = f"several weights files and no index ({', '.join(found[:4])})" if found else "no weights"
+    raise CheckpointError(f"{folder}: {reason}; expected model.safetensors, an index of shards, or pytorch_model.bin")
+
+
+def not_needed(files: list[str], modules: list[Path]) -> list[str]:
+    """Returns the weights that a resized copy leaves out: for other programs, of other models, second copies.
+
+    A pickle is a second copy if a loader takes the weights of the same folder from safetensors. An
+    ``adapter_model.safetensors`` or safetensors in other folders do not make it one. modules: folders of the model.
+    """
+    paths = [Path(file) for file in files]
+
+    def is_needed(path: Path) -> bool:
+        if not is_weights(path.name):
+            return True
+        siblings = {other.name for other in paths if other.parent == path.parent}
+        chosen = next((name for name in WEIGHTS if name in siblings), "")
+        in_model = path.parent == Path() or not set(modules).isdisjoint(path.parents)
+        return in_model and not is_export(path.name) and not (path.suffix in PICKLES and ".safetensors" in chosen)
+
+    return [file for file, path in zip(files, paths, strict=True) if not is_needed(path)]
+
+
+def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Returns the paths of the other files that a copy keeps, and the names of what it leaves out.
+
+    Raises CheckpointError for links out of the checkpoint.
+    """
+    if checkpoint.folder is None:
+        return (), ()
+    root = checkpoint.root
+    with reading(root):
+        for path in checkpoint.weights_paths:
+            refuse_link_outside(root, path)
+        modules = {root / folder for _, folder in read_modules(root)} - {root, checkpoint.folder}
+        entries = [path for path in walk(root, root, ()) if path not in checkpoint.weights_paths]
+        weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
+        # Settings in the folder of another model's weights (onnx/config.json) belong to that model.
+        other_models = {path.parent for path in weights} - {root, checkpoint.folder}
+        kept, left_out = [], []
+        for path in entries:
+            if path in weights or path.parent in other_models or is_left_out(path, modules):
+                left_out.append(f"{path.relative_to(root)}{'/' if path.is_dir() else ''}")
+            else:
+                refuse_link_outside(root, path)
+                kept.append(path)
+        return tuple(kept), tuple(left_out)
+
+
+def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """Yields every file in order, also behind links to folders, and hidden folders (.git, .cache) themselves."""
+    here, names = folder.resolve(), sorted(os.listdir(folder))
+    for name in names:
+        path = folder / name
+        if not path.is_dir() or name.startswith("."):
+            yield path
+            continue
+        refuse_link_outside(root, path)
+        if path.resolve() in (*above, here):
+            raise CheckpointError(f"{path}: a link to a folder that it is in; remove it from the checkpoint")
+        yield from walk(root, path, (*above, here))
+
+
+def is_left_out(path: Path, modules: set[Path]) -> bool:
+    """Whether a file that is not known as weights is left out all the same."""
+    in_module = not modules.isdisjoint(path.parents)
+    if path.name in VERSION_CONTROL or (DESCRIPTION.fullmatch(path.name) and not in_module):
+        return True
+    if not path.is_file():
+        return path.exists()  # a hidden folder, a pipe; a link that leads nowhere is refused later
+    if path.suffix.lower() in HARMLESS or in_module:
+        return False
+    with path.open("rb") as file:
+        return b"\0" in file.read(SAMPLE)
+
+
+def refuse_link_outside(root: Path, path: Path) -> None:
+    """Refuses a link that leads neither into the checkpoint nor into the blobs of the hub cache around it."""
+    if not path.is_symlink():
+        return
+    if not path.exists():
+        raise CheckpointError(f"{path}: a link that leads nowhere; fetch the rest of the model, or remove the link")
+    root, target = root.resolve(), path.resolve()
+    caches = (snapshots.parent / "blobs" for snapshots in root.parents if snapshots.name == "snapshots")
+    if not any(place in target.parents for place in (root, *caches)):
+        raise CheckpointError(
+            f"{path}: a link to {target}, outside of the checkpoint; replace it with a copy of that file"
+        )

@@ -1,0 +1,181 @@
+"""Methods that resize a table, as published or in use, each a pure function.
+
+A method for positions in a line takes rows (N, D) of a floating dtype and a length, and returns (length, D). One
+for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. Each
+returns its rows' dtype and leaves them alone. ``posembed.resize_table`` removes reserved, prefix and tail rows first
+and puts them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+
+TextMethod = Callable[[Tensor, int], Tensor]
+GridMethod = Callable[[Tensor, tuple[int, int]], Tensor]
+
+
+def truncate(rows: Tensor, length: int) -> Tensor:
+    """Returns the first ``length`` rows. It never makes a table longer."""
+    if length > len(rows):
+        raise ArgumentError(
+            f"truncate keeps some of the {len(rows)} rows there are; got a length of {length}. "
+            "Pass a method that makes new rows: tile, hierarchical, linear ..."
+        )
+    return rows[:length].clone()
+
+
+def tile(rows: Tensor, length: int) -> Tensor:
+    """Repeats the table: new[k] = old[k mod N] (Longformer, arXiv:2004.05150, section 5).
+
+    Between two seams everything looks as in training.
+    """
+    return rows[torch.arange(length, device=rows.device) % len(rows)]
+
+
+def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corners: bool = False) -> Tensor:
+    """Stretches or shrinks the whole table, each dimension on its own.
+
+    mode: "linear", or "cubic" (PyTorch's bicubic in one dimension, constant -.75).
+    align_corners: True puts the first and last new rows on the first and last old ones: new row k is read at
+    k (N - 1) / (length - 1). False aligns the outer edges: (k + .5) N / length - .5. Both are in use.
+    """
+    if mode not in ("linear", "cubic"):
+        raise ArgumentError(f"mode must be 'linear' or 'cubic'; got {mode!r}")
+    columns = rows.T[None, :, :, None]  # (1, D, N, 1): a picture one pixel wide
+    kernel = {"linear": "bilinear", "cubic": "bicubic"}[mode]
+    stretched = F.interpolate(columns, size=(length, 1), mode=kernel, align_corners=align_corners)
+    return stretched[0, :, :, 0].T
+
+
+def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
+    """Keeps the first ``keep`` rows and stretches the others linearly (Long-CLIP, arXiv:2403.15378).
+
+    New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). The line through the last two old
+    rows continues past the last one, as in Long-CLIP's code, where 77 rows with 20 kept become 248: four for one.
+    """
+    if not 0 <= keep <= len(rows) - 2:
+        raise ArgumentError(
+            f"stretch needs two rows or more behind those it keeps; got keep={keep} and {len(rows)} rows. "
+            "Pass a keep that leaves two, or another method"
+        )
+    if length <= keep:
+        raise ArgumentError(
+            f"stretch makes more rows than the {keep} it keeps; got a length of {length}. "
+            "Pass a smaller keep, or method='truncate'"
+        )
+    # Coordinate = left + weight, from whole numbers, so that the coordinate of an old row gives exactly that row.
+    numerator = torch.arange(length - keep, device=rows.device) * (len(rows) - keep)
+    left = (numerator // (length - keep)).clamp(max=len(rows) - keep - 2)
+    weight = (numerator - left * (length - keep)).to(rows.dtype) / (length - keep)
+    tail = rows[keep:]
+    return torch.cat([rows[:keep], torch.lerp(tail[left], tail[left + 1], weight[:, None])])
+
+
+def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
+    """Makes row a N + b from rows a and b, like a two-digit number (Su 2020, kexue.fm/archives/7947; bert4keras).
+
+    With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula reproduces
+    the first N rows, which are copied here, bit for bit. Only N^2 two-digit numbers exist. alpha is above 0 and
+    below .5: at .5, (a, b) and (b, a) would be the same row.
+    """
+    if not 0 < alpha < 0.5:
+        raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")
+    n = len(rows)
+    if length > n * n:
+        raise ArgumentError(
+            f"from {n} rows hierarchical reaches {n} x {n} = {n * n}; got a length of {length}. "
+            "Pass a smaller length, or another method: tile, linear ..."
+        )
+    new = torch.arange(n, max(n, length), device=rows.device)
+    return torch.cat([rows[:length], two_digit_rows(rows, new, alpha=alpha)])
+
+
+def two_digit_rows(rows: Tensor, positions: Tensor, *, alpha: float = 0.4) -> Tensor:
+    """Applies the formula of ``hierarchical`` to positions (...) below N^2: (..., D)."""
+    u = (rows - alpha * rows[:1]) / (1 - alpha)
+    return alpha * u[positions // len(rows)] + (1 - alpha) * u[positions % len(rows)]
+
+
+def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: int = 0) -> Tensor:
+    """Keeps the old rows and draws new ones from N(0, std^2): the baseline that every other method must beat.
+
+    std defaults to that of the table's own entries, so that the draw is random in direction but not in scale.
+    """
+    spread = rows.detach().std(correction=0).item() if std is None else std
+    # Drawn on the CPU, so that a seed gives the same rows on every device.
+    generator = torch.Generator().manual_seed(seed)
+    new = spread * torch.randn(max(length - len(rows), 0), rows.shape[1], generator=generator, dtype=rows.dtype)
+    return torch.cat([rows[:length], new.to(rows.device)])
+
+
+def mean_row(rows: Tensor, length: int) -> Tensor:
+    """Keeps the old rows and adds their mean: a baseline without position information, at the right scale."""
+    new = rows.mean(dim=0).expand(max(length - len(rows), 0), -1)
+    return torch.cat([rows[:length], new])
+
+
+def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
+    """Interpolates with mode "bicubic" or "bilinear" and aligned pixel edges (align_corners False).
+
+    antialias widens the kernel if the grid shrinks. For bicubic it also changes the result if the grid grows:
+    PyTorch's cubic constant is -.75 without it and -.5 with it.
+    """
+    if grid[1] == 1 != grid[0]:
+        # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; not so of height 1.
+        turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
+        return turned.transpose(0, 1)
+    picture = rows.permute(2, 0, 1)[None]
+    resized = F.interpolate(picture, size=grid, mode=mode, align_corners=False, antialias=antialias)
+    return resized[0].permute(1, 2, 0)
+
+
+def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> Tensor:
+    """Interpolates bicubically at the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
+
+    The offset keeps the floor of old * factor from being one too few. It also moves the sampled points, and DINO's
+    and DINOv2's backbones were trained with it, so their tables need it.
+    """
+    factors = tuple((new + offset) / old for new, old in zip(grid, rows.shape[:2], strict=True))
+    resized = F.interpolate(rows.permute(2, 0, 1)[None], scale_factor=factors, mode="bicubic", align_corners=False)
+    return resized[0].permute(1, 2, 0)
+
+
+TEXT_METHODS: Mapping[str, TextMethod] = {
+    "truncate": truncate,
+    "tile": tile,
+    "linear": partial(interpolate, mode="linear", align_corners=False),
+    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
+    "cubic": partial(interpolate, mode="cubic", align_corners=False),
+    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
+    "stretch": stretch,
+    "hierarchical": hierarchical,
+    "random": random_rows,
+    "mean": mean_row,
+    # The same under common names.
+    "longformer": tile,
+    "long-clip": stretch,
+    "bert4keras": hierarchical,
+    "open-clip": partial(interpolate, mode="linear", align_corners=False),
+}
+"""The names of ``method=`` for a table of positions in a line."""
+
+GRID_METHODS: Mapping[str, GridMethod] = {
+    "bicubic": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "bicubic-antialias": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
+    "bilinear-antialias": partial(interpolate_grid, mode="bilinear", antialias=True),
+    "dinov2": dinov2_grid,
+    # The same under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
+    "timm": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "open-clip": partial(interpolate_grid, mode="bicubic", antialias=True),
+    "vit": partial(interpolate_grid, mode="bicubic", antialias=False),
+    "siglip2": partial(interpolate_grid, mode="bilinear", antialias=True),
+}
+"""The names of ``method=`` for a table whose rows are a grid."""

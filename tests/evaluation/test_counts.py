@@ -1,0 +1,90 @@
+"""Perplexity and masked-token accuracy, against float64 losses taken one token at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from evaluated_models import VOCABULARY, save_causal, save_masked
+from posembed.errors import CheckpointError
+from posembed.evaluation import counts
+from posembed.evaluation.counts import batches, causal_counts, causal_losses, masked_counts
+from posembed.evaluation.texts import Sample
+
+CLS, SEP, MASK = 2, 3, 4
+
+
+def some_ids(texts: int, width: int) -> Tensor:
+    return torch.randint(5, len(VOCABULARY), (texts, width))
+
+
+def test_batches_cover_every_token_once_and_end_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "TOKENS_PER_BATCH", 12)
+    for texts, width, chunk in ((5, 20, 6), (4, 18, 6), (1, 3, 6), (2, 13, 13), (3, 7, 1)):
+        seen = torch.zeros(texts, width, dtype=torch.long)
+        for rows, columns in batches(seen, chunk):
+            assert seen[rows, columns].numel() <= max(12, chunk)
+            seen[rows, columns] += 1
+        assert (seen == 1).all()
+        assert columns == slice(max(0, width - chunk), width)
+
+
+@pytest.mark.parametrize("before", [(), (CLS,)])
+def test_causal_losses_are_those_of_each_token_in_its_chunk(tmp_path: Path, before: tuple[int, ...]) -> None:
+    model = save_causal(tmp_path).double()
+    ids, length = some_ids(3, 22), 9
+    with torch.inference_mode():
+        losses, predicted = causal_losses(model, Sample(ids, before), length=length)
+        chunk = length - len(before)
+        for column in range(22):
+            start = 22 - chunk * ((22 - column - 1) // chunk + 1)  # chunks are counted from the end
+            context = [*before, *ids[0, max(start, 0) : column].tolist()]
+            assert predicted[0, column] == bool(context)
+            if context:
+                logits = model(input_ids=torch.tensor([context])).logits[0, -1]
+                expected = -logits.log_softmax(-1)[ids[0, column]]
+                torch.testing.assert_close(losses[0, column].double(), expected, rtol=1e-5, atol=1e-5)
+        counts = causal_counts(model, Sample(ids, before), length=length, last=4)
+    for text in range(3):
+        assert counts["loss"][text].item() == pytest.approx(losses[text][predicted[text]].sum().item())
+        assert counts["tokens"][text] == predicted[text].sum()
+        assert counts["loss of the last"][text].item() == pytest.approx(losses[text, -4:].sum().item())
+        assert counts["last tokens"][text] == 4
+
+
+def test_a_model_that_knows_the_text_has_no_loss(tmp_path: Path) -> None:
+    model = save_causal(tmp_path)
+    ids = torch.full((2, 16), 7)
+    with torch.no_grad():
+        model.transformer.ln_f.weight.zero_()
+        model.transformer.ln_f.bias.copy_(100 * model.lm_head.weight[7])
+        assert causal_counts(model, Sample(ids), length=8, last=4)["loss"].tolist() == pytest.approx([0, 0])
+
+
+def test_the_same_tokens_are_masked_at_every_length(tmp_path: Path) -> None:
+    model = save_masked(tmp_path).double()
+    ids = some_ids(4, 40)
+    sample = Sample(ids, (CLS,), (SEP,), MASK)
+    masked = torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.15
+    assert 10 < masked.sum() < 40
+    with torch.inference_mode():
+        for length, chunk in ((42, 40), (22, 20)):
+            losses, hits = [0.0] * 4, [0] * 4
+            for text, start in ((t, s) for t in range(4) for s in range(0, 40, chunk)):
+                answers, chosen = ids[text, start : start + chunk], masked[text, start : start + chunk]
+                fed = [CLS, *(MASK if c else a for a, c in zip(answers.tolist(), chosen, strict=True)), SEP]
+                logits = model(input_ids=torch.tensor([fed])).logits[0, 1:-1]
+                losses[text] += (-logits.log_softmax(-1)[range(chunk), answers])[chosen].sum().item()
+                hits[text] += (logits.argmax(-1) == answers)[chosen].sum().item()
+            counts = masked_counts(model, sample, length=length, seed=3)
+            assert counts["masked"].tolist() == masked.sum(dim=1).tolist()
+            assert counts["correct"].tolist() == hits
+            assert counts["loss"].tolist() == pytest.approx(losses, rel=1e-5)
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no mask token"):
+        masked_counts(save_masked(tmp_path), Sample(some_ids(1, 20)), length=20, seed=0)
