@@ -18,7 +18,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.layers.sinusoidal_grid import SinusoidalGridEmbedding
+from posembed.layers.sinusoidal import SinusoidalGridEmbedding
 from posembed.nn.positions import KeyValueCache, Positions, Project
 from posembed.positions.from_layout import consecutive
 

@@ -159,9 +159,7 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
     if kwargs.get("token_type_ids") is None and isinstance(getattr(around, "token_type_ids", None), Tensor):
         # The model would read zeros from a buffer as long as its old table.
         kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
-    return ForwardPass(
-        slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares
-    )  # fmt: skip
+    return ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
 
 
 def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.tables.rows import table_rows
+from posembed.tables.layout import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
 
