@@ -176,7 +176,7 @@ def test_initial_values_are_gpt2_s() -> None:
 
 
 def test_one_place_calls_the_methods_of_an_encoding() -> None:
-    """A new place touches the base class and nn/positions.py (nn/attend.py has the kernel's form of a bias)."""
+    """A new place touches the base class, nn/positions.py and its form for models of other libraries."""
     source = Path(posembed.__file__).parent
     calls = (".before_queries_keys(", ".at_queries_keys(", ".at_scores(", ".score_mod(")
     callers = {
@@ -184,4 +184,8 @@ def test_one_place_calls_the_methods_of_an_encoding() -> None:
         for path in source.rglob("*.py")
         if any(call in path.read_text(encoding="utf-8") for call in calls)
     }
-    assert {name for name in callers if not name.startswith("layers/")} == {"nn/positions.py", "nn/attend.py"}
+    assert {name for name in callers if not name.startswith("layers/")} == {
+        "nn/positions.py",
+        "nn/attend.py",  # FlexAttention's form of a bias
+        "integrations/forward_pass.py",
+    }

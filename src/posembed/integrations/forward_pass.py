@@ -19,7 +19,8 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding
-from posembed.nn.positions import KeyValueCache, Positions, Project
+from posembed.nn.cache import KeyValueCache
+from posembed.nn.positions import Positions, Project
 from posembed.positions.from_layout import consecutive
 
 PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
@@ -31,6 +32,9 @@ class Earlier(KeyValueCache):
 
     def __init__(self, length: int, position_ids: Tensor, present: Tensor | None) -> None:
         self.length, self.position_ids, self.present = length, position_ids, present
+
+    def require_room(self, batch: int, length: int) -> None:
+        """Does nothing: the cache of the other library makes its own room."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class ForwardPass(Positions):
         """For each layer that has used this pass, whether its attention was causal."""
         self._masks: dict[tuple[object, ...], tuple[Tensor | None, Tensor | None]] = {}
 
-    def _visible(self, length: int) -> Tensor | None:
+    def _seen(self, length: int) -> Tensor | None:
         return None  # the model's own mask says what each token sees
 
     def rows_at_input(self, width: int, dtype: torch.dtype) -> Tensor:
@@ -204,7 +208,7 @@ class ForwardPass(Positions):
         window = min([k_length, *sizes])
         if window >= k_length:
             return None
-        ranks = self._ranks()
+        ranks = self._ranks(self.q_positions.device)
         of_queries = self._fitted(ranks[..., -self.q_positions.size(-1) :], q_length)
         distance = of_queries.unsqueeze(-1) - self._fitted(ranks, k_length).unsqueeze(-2)
         near = distance < window

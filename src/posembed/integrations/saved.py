@@ -49,7 +49,8 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         known = ", ".join(field.name for field in fields(Sizes))
         raise ArgumentError(f"unknown sizes: {', '.join(sorted(unknown))}; an encoding is built from {known}")
     has_heads = isinstance(sizes["heads"], int)
-    sizes = dict(sizes) if has_heads else {**sizes, "heads": 1}
+    heads: int = sizes["heads"] if has_heads else 1
+    sizes = {**sizes, "heads": heads}
     model = Sizes(**sizes)
     if isinstance(encoding, str):
         name, grid = encoding, model.grid
@@ -57,7 +58,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
             model = Sizes(**{**sizes, "grid": None})  # an encoding of a sequence: the patches form a line
         built = encoding_by_name(name, model)
         if acts_at_input(built) and model.dim != table_width:
-            heads = model.heads if table_width % model.heads == 0 else 1
+            heads = heads if table_width % heads == 0 else 1
             model = Sizes(**{**asdict(model), "dim": table_width, "heads": heads})
             built = encoding_by_name(name, model)
     elif isinstance(encoding, PositionEncoding):
@@ -72,7 +73,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
             'encoding that acts at the input, such as "learned"'
         )
     width = table_width if acts_at_input(built) else sizes["dim"]
-    require_fitting(built, width, model.heads, causal=model.causal)
+    require_fitting(built, width, heads, causal=model.causal)
     return built
 
 
