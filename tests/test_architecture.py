@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "checkpoints": {"tables", "modelfiles"},
     "evaluation": {"checkpoints", "modelfiles"},
     "nn": {"layers", "positions"},
+    "integrations": {"nn", "layers", "checkpoints", "tables", "positions"},
     "lab": {"nn", "layers", "positions", "tables"},
     "report": {"tables", "checkpoints", "evaluation", "lab", "nn"},
     "comparison": {"lab", "report"},
