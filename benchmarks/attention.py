@@ -4,15 +4,17 @@
     python benchmarks/attention.py
     python benchmarks/attention.py --batch 2 --length 64 --width 96 --layers 2 --prompt 16 --rounds 3    # to try it
 
-Three measurements, in each of which all contestants take turns; medians with their 95 % intervals:
+There are three measurements. In each of them all contestants take turns; the results are medians with their 95 %
+intervals:
 
-1. One layer forward, in eval mode and without gradients, where torch's layer has a path of its own.
+1. One layer forward, in eval mode and without gradients; there, torch's layer has its own fast path.
 2. A training step of one layer: forward, backward, AdamW.
-3. A token decoded after a prompt, by a whole model of 12 layers: ours with a cache, and transformers' GPT-2.
+3. Decoding one token after a prompt with a whole model of 12 layers: ours with a cache, and transformers' GPT-2.
 
 All layers have width D, heads of width 64, a feed-forward network of width 4 D with GELU, no dropout, and attention by
-scaled_dot_product_attention where the peer offers it. Each peer is run as its library builds it: with its own biases,
-its own GELU, its own place of the norms. A position that is added to the input is added in the measured call.
+scaled_dot_product_attention where the peer offers it. Each peer is run as its library builds it, with its own biases,
+its own GELU and its own placement of the norms. A position encoding that is added to the input is added in the measured
+call.
 """
 
 from __future__ import annotations

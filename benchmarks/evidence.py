@@ -1,6 +1,6 @@
-"""The measurements that `posembed advise` rests on, read from the documentation.
+"""Copies the measurements behind `posembed advise` from the documentation into the package.
 
-python benchmarks/evidence.py    # run it after a change of the pages below
+python benchmarks/evidence.py    # run it after you change one of the pages below
 """
 
 from __future__ import annotations

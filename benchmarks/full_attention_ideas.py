@@ -1,6 +1,6 @@
-"""Ways to a learned table under full attention that did not stay, each a PositionEncoding for the lab's own model.
+"""Ideas for a learned table under full attention that we did not keep, each a PositionEncoding for the lab's model.
 
-What became of each is told in docs/lengths-learned.md; learned_full_attention.py trains them.
+docs/lengths-learned.md reports the result of each idea; learned_full_attention.py trains them.
 """
 
 from __future__ import annotations

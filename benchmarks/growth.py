@@ -3,9 +3,10 @@
     python benchmarks/growth.py
     python benchmarks/growth.py --longest 2048 --largest-batch 4 --largest-width 256    # to try it out
 
-The layers alone, forward. Length: one sequence, two heads of width 32. Batch and width: length 512. All encodings
-take turns at each size; medians, and exponents by least squares on the logarithms: 1 is linear, 2 quadratic. A
-length that would need more than 2 GiB, or more time than an encoding's share, is not tried, and that is said.
+Measures the layers alone, forward. By length: one sequence, two heads of width 32. By batch and width: length 512. All
+encodings take turns at each size. The results are medians, and exponents fitted by least squares on the logarithms: 1
+is linear, 2 is quadratic. A length that would need more than 2 GiB, or more time than an encoding's share, is not
+tried; the page lists these lengths.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def shown(grown: dict[str, Growth], unit: str) -> list[str]:
     sizes = sorted({size for growth in grown.values() for size in growth.lengths})
     lines = ["Milliseconds:", ""]
     lines += _table(grown, sizes, unit, lambda g: g.seconds, milliseconds, lambda g: g.time_exponent)
-    lines += ["Memory at the peak:", ""]
+    lines += ["Peak memory:", ""]
     lines += _table(grown, sizes, unit, lambda g: g.peak, in_bytes, lambda g: g.memory_exponent)
     stopped = [f"- {name}: {growth.stopped}." for name, growth in grown.items() if growth.stopped]
     return [*lines, *(["Not tried:", "", *stopped, ""] if stopped else [])]
@@ -96,17 +97,20 @@ def main() -> None:
     batch = by_size({n: Shape(n, LENGTH, 256, 4) for n in doublings(1, args.largest_batch)})
     width = by_size({n: Shape(2, LENGTH, n, 4) for n in doublings(128, args.largest_width)})
     lines = ["# How an encoding's cost grows", "", "    python benchmarks/growth.py", "", pages.machine(), ""]
-    lines += ["The layers alone, forward; medians; exponents by least squares on the logarithms.", ""]
     lines += [
-        f"## With length: batch 1, width {GROWTH_SHAPE.width}, {GROWTH_SHAPE.heads} head",
+        "The layers alone, forward. Times are medians; exponents are fitted by least squares on the logarithms.",
         "",
-        f"Exponents from 2,048 tokens on. Nothing that needs more than {in_bytes(MOST_BYTES)} is tried.",
+    ]
+    lines += [
+        f"## By length: batch 1, width {GROWTH_SHAPE.width}, {GROWTH_SHAPE.heads} head",
+        "",
+        f"Exponents are fitted from 2,048 tokens on. Sizes that need more than {in_bytes(MOST_BYTES)} are not tried.",
         "",
         *shown(length, "tokens"),
-        f"## With batch: length {LENGTH}, width 256, 4 heads",
+        f"## By batch: length {LENGTH}, width 256, 4 heads",
         "",
         *shown(batch, "sequences"),
-        f"## With width: length {LENGTH}, batch 2, 4 heads",
+        f"## By width: length {LENGTH}, batch 2, 4 heads",
         "",
         *shown(width, "width"),
     ]

@@ -1,15 +1,15 @@
-"""The lab's training, in tokens a second, beside nanoGPT's model and x-transformers' on the same work.
+"""The lab's training speed in tokens per second, compared with the models of nanoGPT and x-transformers.
 
     python benchmarks/lab.py --nanogpt /a/checkout/of/nanoGPT
     python benchmarks/lab.py --nanogpt ... --preset gpt2 --batch 8 --device cuda
 
-The same size, data, optimizer and clipping for all: ours through posembed's own loop (train.run), the others
-through one that is as short as can be. They take short turns, so that what disturbs the machine disturbs them
-alike; the table shows medians over the turns, and each one's rate against the faster peer's of the same turn, with
-the 95 % interval of that median. With --command it shows what `posembed compare lengths` spends
-beside training. Writes benchmarks/results/lab.md.
+All models have the same size, data, optimizer and clipping. Ours trains in posembed's own loop (train.run), the others
+in a minimal loop. They take short turns, so that disturbances of the machine affect all of them alike. The table shows
+medians over the turns, and each model's rate relative to the faster peer in the same turn, with the 95 % interval of
+that median. With --command, the script also shows the time that `posembed compare lengths` spends outside training.
+Writes benchmarks/results/lab.md.
 
-nanoGPT: github.com/karpathy/nanoGPT, of which model.py is read. x-transformers: pip install x-transformers.
+nanoGPT: github.com/karpathy/nanoGPT; the script reads its model.py. x-transformers: pip install x-transformers.
 """
 
 from __future__ import annotations
@@ -227,18 +227,18 @@ def main() -> None:
     fastest = max(peers, key=lambda name: statistics.median(peers[name]))
     given = " ".join("nanoGPT" if Path(word).is_dir() else word for word in sys.argv[1:])
     lines = [
-        "# The lab's training beside nanoGPT's model and x-transformers'",
+        "# The lab's training, compared with nanoGPT's model and x-transformers'",
         "",
         f"    python benchmarks/lab.py {given}",
         "",
     ]
     lines += [
         f"{spec.layers} layers, width {spec.width}, {spec.heads} heads, {spec.batch} x {spec.train_length} tokens "
-        f"a step, AdamW, float32; {arguments.turns} turns of {arguments.steps} steps each. {processor_name()}, "
+        f"per step, AdamW, float32; {arguments.turns} turns of {arguments.steps} steps each. {processor_name()}, "
         f"{torch.get_num_threads()} threads, {platform.system()}, torch {version('torch')}, x-transformers "
         f"{version('x-transformers')}.",
         "",
-        f"| | tokens a second | quartiles | against {fastest}, turn by turn | 95 % interval |",
+        f"| | tokens per second | quartiles | against {fastest}, turn by turn | 95 % interval |",
         "|---|---|---|---|---|",
     ]
     for name, values in rates.items():

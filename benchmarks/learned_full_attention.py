@@ -1,10 +1,10 @@
-"""Claim: with full attention too, a learned table can hold beyond its training length. Of several ways one stays.
+"""Claim: a learned table can hold beyond its training length under full attention too. We kept two of several ideas.
 
-    python benchmarks/learned_full_attention.py                      # all, about an hour and a half on two cores
+    python benchmarks/learned_full_attention.py                      # everything, about an hour and a half on two cores
     python benchmarks/learned_full_attention.py --studies screen     # every idea, one seed, 300 steps
 
-Trains what is not finished in runs/learned-full-attention (stop it when you like, it goes on where it stopped),
-then writes benchmarks/results/learned-full-attention.md. docs/lengths-learned.md says what became of each idea.
+Trains the unfinished runs in runs/learned-full-attention, then writes benchmarks/results/learned-full-attention.md. You
+can stop it at any time; it continues where it stopped. docs/lengths-learned.md reports the result of each idea.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STUDIES = {
         {"steps": 300, "test_tokens": 16_384},
     ),
     "held": Study(
-        "What is left, beside the encodings that are known",
+        "The ideas that we kept, compared with known encodings",
         (
             *("learned-averaged", "near-far", "averaged by distance at test+logn"),
             *("rolling", "rope", "alibi", "none", "learned"),
@@ -115,8 +115,8 @@ def describe(study: Study, summary: LengthSummary, results: list[RunResult]) -> 
         f"learning rate {spec.learning_rate:g}; {len({r.spec.seed for r in results})} seeds. "
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}.",
         "",
-        "Perplexity of the same tokens after each length of context, their ratio, and the gain of a passage read",
-        "before, in nats a token, by the tokens between; mean over seeds ± half of the 95 % interval.",
+        "Perplexity of the same tokens after each length of context, their ratio, and the gain from a passage",
+        "read before, in nats per token, by the number of tokens between; means over seeds ± half of the 95 % interval.",
         "",
     ]
     heads = ["encoding", *map(str, summary.test_lengths), f"{longest} / {summary.train_length}"]

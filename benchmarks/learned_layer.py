@@ -1,12 +1,12 @@
-"""What a learned position costs: posembed's layer beside nn.Embedding, eager and compiled, and beside a copy.
+"""What a learned position costs: posembed's layer compared with nn.Embedding, eager and compiled, and with a copy.
 
     python benchmarks/learned_layer.py                  # batch 32, length 512, width 768
     python benchmarks/learned_layer.py --device cuda
-    python benchmarks/learned_layer.py --batch 4 --length 64 --width 64 --repeats 3    # to see that it runs
+    python benchmarks/learned_layer.py --batch 4 --length 64 --width 64 --repeats 3    # to try it
 
-Every contestant computes dropout(x + rows) of the same x and table. `x.clone()` is the limit: the price of writing
-an output of that size at all. Within a column all take turns, so that what disturbs the machine disturbs them
-alike; the table shows medians in milliseconds, as multiples of the clone, and the spread between quartiles.
+Every contestant computes dropout(x + rows) from the same x and table. `x.clone()` is the limit: the cost of writing an
+output of that size. Within a table, all contestants take turns, so that disturbances of the machine affect them alike.
+The table shows medians in milliseconds and as multiples of the clone, and the quartiles.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/length.py                                       # bytes of the standard library
     python benchmarks/length.py --data FILE,FILE --name wikitext-2    # any other text
 
-Trains every study below that is not finished in runs/NAME (about two hours on two cores; stop it when you like, it
-goes on where it stopped), then writes benchmarks/results/length-NAME.md. Nothing is left out of the tables.
+Trains the unfinished studies in runs/NAME (about two hours on two cores), then writes
+benchmarks/results/length-NAME.md. You can stop it at any time; it continues where it stopped. The tables show all runs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def describe(study: Study, results: list[RunResult]) -> Iterable[str]:
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}.",
         "",
         "Perplexity of the same tokens after each length of context, then over non-overlapping windows of the",
-        "longest; mean over seeds ± half of the 95 % interval.",
+        "longest length; means over seeds ± half of the 95 % interval.",
         "",
     ]
     lengths = summary.test_lengths

@@ -1,14 +1,14 @@
-"""What BERT's input layer costs: posembed's lookup beside transformers, three plain embeddings, and a copy.
+"""What BERT's input layer costs: posembed's lookup compared with transformers, three plain embeddings, and a copy.
 
     python benchmarks/lookup.py                                       # on the CPU: writes results/lookup.md
     python benchmarks/lookup.py --device cuda                         # on a GPU: writes results/lookup-cuda.md
-    python benchmarks/lookup.py --batch 4 --length 64 --width 64 --repeats 3 --out /dev/null    # that it runs
+    python benchmarks/lookup.py --batch 4 --length 64 --width 64 --repeats 3 --out /dev/null    # to try it
 
-Every contestant gives layer_norm(token + type + position rows) of the same ids and the same weights, which is
-checked first. `x.clone()` of the output is the unit: the price of making a tensor of that size. Within a column
-all take turns, so that what disturbs the machine disturbs them alike; the table shows medians in milliseconds, as
-multiples of the clone, and the spread between quartiles. On a GPU a step is captured in a CUDA graph, so what is
-measured is the device and not Python.
+Every contestant computes layer_norm(token + type + position rows) from the same ids and weights; the script checks this
+first. The unit is `x.clone()` of the output: the cost of making a tensor of that size. Within a table, all contestants
+take turns, so that disturbances of the machine affect them alike. The table shows medians in milliseconds and as
+multiples of the clone, and the quartiles. On a GPU a step is captured in a CUDA graph, so that the device is measured
+and not Python.
 """
 
 from __future__ import annotations

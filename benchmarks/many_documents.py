@@ -1,12 +1,12 @@
-"""Claim: a million short documents are read, split and made into token ids in less than 20 s and 2 GiB, and the
-time grows linearly.
+"""Claim: reading, splitting and tokenizing a million short documents takes less than 20 s and 2 GiB, and the time grows
+linearly.
 
     python benchmarks/many_documents.py
     python benchmarks/many_documents.py --documents 100000    # to try it out
 
-Each in a fresh process: a dataset of rows of text, as `posembed compare lengths --data hf:...` reads it, and a
-CSV file of labelled texts, as `posembed compare tasks text --data` does. The seconds include what the `datasets`
-library needs to convert the file. The memory is the peak of the process, torch included.
+Measures two kinds of data, each in a fresh process: a dataset of rows of text, as `posembed compare lengths --data
+hf:...` reads it, and a CSV file of labelled texts, as `posembed compare tasks text --data` does. The time includes the
+conversion of the file by the `datasets` library. The memory is the peak of the process, including torch.
 """
 
 from __future__ import annotations

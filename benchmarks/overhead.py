@@ -1,18 +1,19 @@
-"""Claim: an encoding adds next to nothing to a training step, and no peer's is faster by more than 3 %.
+"""Claim: an encoding adds almost nothing to a training step, and no peer's step is more than 3 % faster.
 
     pip install --no-deps --requirement benchmarks/requirements.txt
     python benchmarks/overhead.py    # 12 layers of width 768
     python benchmarks/overhead.py --layers 1 --length 64 --width 96 --rounds 3 --attention-batch 2    # to try it
 
-Three measurements, each with all contestants taking turns, medians with their 95 % intervals:
+There are three measurements. In each of them all contestants take turns; the results are medians with their 95 %
+intervals:
 
-1. A training step (forward, backward, AdamW) of the lab's decoder, with each encoding of ours and each peer's in
-   the same model. A step of batch 1 takes seconds on two cores, so that is the default; see --batch. Such a step
-   moves by a tenth from round to round, which hides an encoding that adds a hundredth.
-2. So what an encoding does in that step is timed by itself too, forward and backward: once where it acts at the
-   input or makes a bias, in each layer where it acts at queries and keys. The claims are judged by this.
-3. One layer of attention, forward, at the shape of a table that circulates (batch 32, length 512, width 768): the
-   encoding alone, as a share of the layer, beside that table's.
+1. A training step (forward, backward, AdamW) of the lab's decoder, with each of our encodings and each peer's encoding
+   in the same model. A step of batch 1 takes seconds on two cores, so that is the default; see --batch. The time of
+   such a step varies by a tenth from round to round, which hides an encoding that adds a hundredth.
+2. The encoding's own work in that step, forward and backward: once per step if it acts at the input or makes a bias,
+   once per layer if it acts at queries and keys. The claims are judged by this measurement.
+3. One layer of attention, forward, at the sizes of a published table (batch 32, length 512, width 768): the encoding
+   alone, as a share of the layer, compared with that table.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str,
                 ("attention", ratio(attention[ours], attention[("-", NONE)])),
             ):
                 lines.append(
-                    f"- {name}: {percent(share.value)} of {of}, at most the table's {percent(quoted)}: "
+                    f"- {name}: {percent(share.value)} of {of}, at most the published {percent(quoted)}: "
                     f"{at_most(share, quoted)}."
                 )
     for library, name in shares:
@@ -234,33 +235,36 @@ def main() -> None:
 
     lines = ["# What an encoding adds", "", "    python benchmarks/overhead.py", ""]
     lines += [pages.machine(*peers.PACKAGES), ""]
-    lines += [f"Medians of {args.rounds} rounds in which all take turns, with 95 % intervals of the median.", ""]
+    lines += [
+        f"Medians of {args.rounds} rounds in which all encodings take turns, with 95 % intervals of the median.",
+        "",
+    ]
     lines += [
         f"## A training step: {args.layers} layers, width {args.width}, batch {args.batch}, length {args.length}",
         "",
-        "Forward, backward and AdamW. Added: to the step without position, round by round.",
+        'Forward, backward and AdamW. "Added" is relative to the step without position, round by round.',
         "",
     ]
     head = ["encoding", "of", "ms", "added", "times ours"]
     lines += pages.table(head, rows_of(step, lambda key: [added(step, key), against_ours(step, key)]))
     lines += [
-        "## What it does in that step, by itself",
+        "## The encoding's own work in that step",
         "",
         f"Forward and backward, {args.own_rounds} rounds; times how often a step does it, as a share of the step "
         "without position.",
         "",
     ]
     lines += pages.table(
-        ["encoding", "of", "ms", "of the step", "quoted", "times ours"],
+        ["encoding", "of", "ms", "of the step", "published", "times ours"],
         rows_of(
             own,
             lambda key: [described(shares[key]), percent(quoted_share(key[1])), against_ours(own, key)],
         ),
     )
     lines += [
-        f"## Beside attention, forward: batch {args.attention_batch}, length {args.length}, width {args.width}",
+        f"## Compared with attention, forward: batch {args.attention_batch}, length {args.length}, width {args.width}",
         "",
-        "The encoding alone, for one layer; “none” is the layer of attention. Quoted: a table that circulates.",
+        "The encoding alone, for one layer; “none” is the layer of attention. Published: a table copied by guides.",
         "",
     ]
     plain = attention[("-", NONE)]
@@ -274,7 +278,9 @@ def main() -> None:
             against_ours(attention, key),
         ]
 
-    lines += pages.table(["encoding", "of", "ms", "of attention", "quoted", "times ours"], rows_of(attention, beside))
+    lines += pages.table(
+        ["encoding", "of", "ms", "of attention", "published", "times ours"], rows_of(attention, beside)
+    )
     lines += ["## The claims", "", *verdicts(shares, attention), ""]
     pages.write("overhead", lines, keep=keep)
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine they ran on, tables, and the page that keeps their results."""
+"""Helpers of all benchmarks: a description of the machine, tables, and the page that keeps the results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Other libraries' encodings, as encodings of the lab's decoder: each called as its own model calls it.
+"""Other libraries' encodings, as encodings of the lab's decoder. Each is called as in its own library's model.
 
-Installed by benchmarks/requirements.txt. What a library computes once a forward is computed once a forward here,
-and what it keeps from one forward to the next it keeps.
+benchmarks/requirements.txt installs the libraries. What a library computes once per forward pass is computed once per
+forward pass here, and what it caches between passes is cached.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Resizing a large sharded checkpoint costs about what copying it costs, in little memory.
+"""Claim: resizing a large sharded checkpoint takes at most 1.3 times as long as copying it, and at most 1 GiB.
 
 Makes a GPT-2 of random bytes, in shards, then runs `cp -r` and posembed.resize_checkpoint in turns on one disk:
 
     python benchmarks/resize.py --gigabytes 8 --folder /somewhere/on/that/disk
 
-`cp` returns with what it wrote still in the cache, and resize_checkpoint when it is on the disk; so `cp -r`
-followed by a `sync` of its copy is timed as well. Before each turn the disk is left to settle.
+`cp` returns while its output is still in the cache; resize_checkpoint returns when its output is on the disk. Therefore
+`cp -r` followed by a `sync` of its copy is timed as well. Before each turn the script waits for the disk to settle.
 """
 
 from __future__ import annotations

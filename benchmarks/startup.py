@@ -1,9 +1,9 @@
-"""Claim: importing posembed and asking it for help loads no torch, and takes a small part of torch's own import.
+"""Claim: `import posembed` and `posembed --help` load no torch, and take a small part of the time of torch's import.
 
     python benchmarks/startup.py
     python benchmarks/startup.py --rounds 2    # to try it out
 
-Each in a fresh process, all taking turns; `pass` is the interpreter itself.
+Each command runs in a fresh process, and all of them take turns; `pass` is the interpreter alone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     steps = {name: lambda arguments=arguments: run(arguments) for name, arguments in COMMANDS.items()}
     times = take_turns(steps, seconds=0.0, fewest=rounds)
     lines = ["# Starting", "", "    python benchmarks/startup.py", "", pages.machine(), ""]
-    lines += [f"Fresh processes, medians of {rounds} rounds in which all take turns.", ""]
+    lines += [f"Each command runs in a fresh process. Medians of {rounds} rounds in which all commands take turns.", ""]
     lines += pages.table(
         ["", "ms", "95 % interval", "of torch's import"],
         [row(name, times[name], times[TORCH]) for name in COMMANDS],

@@ -1,12 +1,13 @@
-"""GPT-2 of transformers with each encoding: time of a Trainer's step and memory, compared with the unmodified model.
+"""transformers' GPT-2 with each encoding: time of a Trainer step and memory, compared with the unmodified model.
 
     python benchmarks/transformers_models.py    # GPT-2 small, 20 steps of 1 text of 512 tokens for each encoding
     python benchmarks/transformers_models.py --layers 2 --width 64 --length 64 --rounds 2 --steps 3    # to try it
 
-Random weights. All models take turns: each round starts a process for each, which trains for a few steps of Trainer
-after one that does not count. A process holds one model, so that its memory is the model's; the peak is the process's
-resident memory, or on a GPU what torch has allocated. The encodings by bias and window need a dense mask where the
-unmodified model needs none. After training, a text with padding on the left must generate what it does alone.
+The weights are random. All models take turns: each round starts one process per model, which trains for a few steps of
+Trainer after a warm-up step. A process holds only one model, so its memory is that of the model. The peak is the
+process's resident memory, or on a GPU the memory that torch has allocated. Encodings with a bias or a window need a
+dense mask where the unmodified model needs none. After training, a text with padding on the left must generate the same
+tokens as without padding.
 """
 
 from __future__ import annotations
