@@ -204,7 +204,7 @@ def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str,
                 ]
             )
             lines.append(
-                f"- {name}: a step takes {times.value:.4f} times the one with {library}'s, at most 1.03: "
+                f"- {name}: a step takes {times.value:.4f} times as long as with {library}, at most 1.03: "
                 f"{at_most(times, 1 + NOT_FASTER_BY)}."
             )
     return lines
