@@ -116,7 +116,7 @@ def describe(study: Study, summary: LengthSummary, results: list[RunResult]) -> 
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}.",
         "",
         "Perplexity of the same tokens after each length of context, their ratio, and the gain from a passage",
-        "read before, in nats per token, by the number of tokens between; means over seeds ± half of the 95 % interval.",
+        "read before, in nats per token, by the tokens between; means over seeds ± half of the 95 % interval.",
         "",
     ]
     heads = ["encoding", *map(str, summary.test_lengths), f"{longest} / {summary.train_length}"]
