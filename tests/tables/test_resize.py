@@ -182,7 +182,7 @@ def test_what_cannot_be_done_is_refused_with_the_remedy(arguments: dict, message
 
 @pytest.mark.parametrize("shape", [(40,), (2, 40, 6), (1, 1, 40, 6), (0, 6), (40, 0)])
 def test_other_shapes_are_not_tables(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ArgumentError, match=r"\(N, D\) or \(1, N, D\)"):
+    with pytest.raises(ArgumentError, match=r"\(N, D\), \(1, N, D\) or \(N, 1, D\)"):
         resize_table(torch.zeros(shape), length=50)
 
 
