@@ -134,7 +134,7 @@ def read_table(
 ) -> FoundTable:
     """Returns a table of the module with its layout, or with a doubt."""
     owner, table = model.get_submodule(parent(key)), replace(found_tensor(held, key), found_by="module")
-    if hasattr(type(owner), "table") and not has_layout(owner):
+    if hasattr(owner, "before_queries_keys") and not has_layout(owner):  # another encoding of posembed
         return table.doubted(f"the rows of a {type(owner).__name__} are not positions in a line")
     if layout is None and not has_layout(owner) and class_tokens(model, key):
         return table.doubted("the model has class tokens, so how its rows are read is not known; pass layout=...")

@@ -127,6 +127,8 @@ class LearnedGridEmbedding(PatchEncoding):
 
     @classmethod
     def _around(cls, table: Tensor, grid: tuple[int, int], layout: TableLayout, arguments: dict[str, Any]) -> Self:
+        if arguments.get("factorized"):
+            raise ArgumentError("a factorized grid has two tables; got one. Build the layer and call load_state_dict")
         dim = table_rows(table).shape[1]
         return adopted(cls(grid=grid, dim=dim, layout=layout, init="zero", **arguments), table)
 

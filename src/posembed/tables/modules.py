@@ -14,6 +14,7 @@ from posembed.tables.layout import TableLayout, is_table
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b")
 NOT_A_TABLE = re.compile(r"rel(ative)?_|_rel|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
 POSITION_IDS = re.compile(r"^pos(ition)?(s|_ids)$")
+OF_A_LAYER = re.compile(r"torch\.nn\.(?!modules\.(module|container|sparse)$)")  # sparse has nn.Embedding
 MOST_LISTED = 12
 
 
@@ -55,17 +56,13 @@ def table_key(
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Returns the parameters and buffers that may be tables: those of embeddings and of modules outside torch.nn.
+    """Returns the parameters and buffers that may be tables, so not those of torch's own linear layers and norms.
 
     A tensor that several modules share is listed under each of its names.
     """
-    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    found = {}
-    for key, tensor in tensors:
-        owner = module.get_submodule(parent(key))
-        if isinstance(owner, nn.Embedding) or not type(owner).__module__.startswith("torch.nn."):
-            found[key] = tensor
-    return found
+    tensors = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    owners = {key: module.get_submodule(parent(key)) for key, _ in tensors}
+    return {key: tensor for key, tensor in tensors if not OF_A_LAYER.match(type(owners[key]).__module__)}
 
 
 def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Parameter:
