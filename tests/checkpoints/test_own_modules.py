@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,8 +23,10 @@ from posembed import (
     RollingPositionalEmbedding,
     SampledPositionalEmbedding,
     TableLayout,
+    inputs,
     resize_model_,
 )
+from posembed.nn import Decoder
 from posembed.tables.layout import table_rows
 from tiny_models import TEXT, tiny_model
 
@@ -203,6 +206,29 @@ class Fairseq(Model):
         return self.embed_positions(torch.arange(2, 2 + tokens))
 
 
+class Roberta(Fairseq):
+    """The module around the table counts from the padding row, and says so."""
+
+    options: ClassVar = {}
+
+    def build(self, length: int) -> None:
+        super().build(length)
+        self.padding_idx = 1
+
+
+class Nystromformer(Model):
+    """Its ids show that two rows are reserved."""
+
+    table = "position_embeddings.weight"
+
+    def build(self, length: int) -> None:
+        self.position_embeddings = nn.Embedding(length + 2, D)
+        self.register_buffer("position_ids", torch.arange(length)[None] + 2)
+
+    def added(self, tokens: int) -> Tensor:
+        return self.position_embeddings(self.position_ids[:, :tokens])
+
+
 class Ours(Model):
     """A layer of posembed, under any name."""
 
@@ -230,7 +256,8 @@ class OursSampled(Ours):
 
 
 MODELS: list[type[Model]] = [
-    Bert, Free, NanoGpt, Tutorial, Unsaved, Named, Both, Tied, Fairseq, Ours, OursReserved, OursExtended, OursSampled,
+    Bert, Free, NanoGpt, Tutorial, Unsaved, Named, Both, Tied, Fairseq, Roberta, Nystromformer,
+    Ours, OursReserved, OursExtended, OursSampled,
 ]  # fmt: skip
 
 
@@ -339,18 +366,46 @@ def test_an_image_layer_of_posembed() -> None:
     assert torch.equal(layer(torch.zeros(1, 31, D)), expected(torch.zeros(1, 31, D)))
 
 
-@pytest.mark.parametrize("name", ["learned", "learned+logn"])
+@pytest.mark.parametrize("name", ["learned", "learned-hierarchical", "learned-tiled", "learned-shifted"])
 def test_a_decoder_of_posembed(name: str) -> None:
-    from posembed.nn import ENCODINGS, Decoder
-
-    if name not in ENCODINGS:
-        pytest.skip(f"no encoding is called {name}")
     model = Decoder(layers=2, dim=D, heads=2, encoding=name, max_len=LENGTH).eval()
     x = torch.randn(1, 64, D)
     with torch.no_grad():
         expected = model(x[:, :LENGTH])
         resize_model_(model, length=64)
+        assert torch.equal(model(x[:, :LENGTH]), expected)
         torch.testing.assert_close(model(x)[:, :LENGTH], expected)
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "t5", "fire", "pope", "none", "learned-averaged"])
+def test_a_decoder_without_a_table_of_positions_is_refused(name: str) -> None:
+    model = Decoder(layers=1, dim=D, heads=2, encoding=name, max_len=LENGTH)
+    with pytest.raises(ArgumentError, match="expected one position table"):
+        resize_model_(model, length=64)
+
+
+@pytest.mark.parametrize("layer", [inputs.BertInput, inputs.GPT2Input, inputs.RobertaInput, inputs.OPTInput])
+def test_an_input_layer_of_posembed(layer: Callable[..., nn.Module]) -> None:
+    module = layer(vocab_size=VOCABULARY, max_len=LENGTH, dim=D).eval()
+    expected = module(ids(LENGTH))
+    resize_model_(module, length=64)
+    assert torch.equal(module(ids(LENGTH)), expected)
+    assert module(ids(64)).shape == (1, 64, D)
+    layer(vocab_size=VOCABULARY, max_len=64, dim=D).load_state_dict(module.state_dict())
+
+
+def test_x_transformers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = pytest.importorskip("x_transformers")
+        model = peer.TransformerWrapper(
+            num_tokens=VOCABULARY, max_seq_len=LENGTH, attn_layers=peer.Decoder(dim=D, depth=1, heads=2)
+        ).eval()
+        with torch.no_grad():
+            expected = model(ids(LENGTH))
+            resize_model_(model, length=64)
+            assert torch.equal(model(ids(LENGTH)), expected)
+            assert model(ids(64)).shape == (1, 64, VOCABULARY)
 
 
 # --- refusals
@@ -380,7 +435,7 @@ def scaled_sinusoids() -> nn.Module:
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "no table": (lambda: nn.Linear(2, 2), {}, "expected one position table; no tensor has its shape"),
-    "no name": (lambda: Named(LENGTH), {}, r"no tensor has its name: .*encoder\.where\.weight \(40, 16\).* table=\.\.\."),
+    "no name": (lambda: Named(LENGTH), {}, r"no tensor has its name: .*encoder\.where\.weight \(40, 16\).* table="),
     "token rows alone": (lambda: holding(nn.Embedding(9, 2)), {}, "no tensor has its name"),
     "several": (lambda: holding(Bert(LENGTH), Free(LENGTH)), {}, r"several tensors could be it: 0\.pos.*, 1\.pos_emb"),
     "a wrong name": (lambda: Bert(LENGTH), {"table": "nope"}, "at 'nope'; no tensor has its name"),
@@ -403,7 +458,12 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "a model of transformers inside": (
         lambda: holding(tiny_model("bert", TEXT)), {}, r"BertModel of transformers.*pass model\.0",
     ),
-    "a layout for a model of transformers": (lambda: tiny_model("bert", TEXT), {"layout": TableLayout()}, "leave layout"),
+    "a layout for transformers": (lambda: tiny_model("bert", TEXT), {"layout": TableLayout()}, "leave layout"),
+    "several tables of transformers": (lambda: tiny_model("bert", TEXT), {"table": ["a", "b"]}, "name one table"),
+    "a grid": (
+        lambda: ClassToken(13), {"length": None, "grid": (6, 4), "layout": TableLayout.VIT.on_grid(3, 4)},
+        r"patches.*resize_table",
+    ),
 }  # fmt: skip
 
 

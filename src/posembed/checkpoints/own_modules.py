@@ -138,6 +138,8 @@ def read_table(
         return table.doubted(f"the rows of a {type(owner).__name__} are not positions in a line")
     if layout is None and not has_layout(owner) and class_tokens(model, key):
         return table.doubted("the model has class tokens, so how its rows are read is not known; pass layout=...")
+    if layout is not None and layout.grid is not None and not has_layout(owner):
+        return table.doubted("what else depends on a grid of patches is not known; see posembed.resize_table")
     read = checked(table.read_by(layout or layout_in(model, key)), Found(()), "", held)
     if isinstance(tensor, nn.Parameter) or not isinstance(read, PositionTable) or read.kind == "sinusoidal":
         return read
