@@ -63,6 +63,13 @@ def test_a_key_or_a_path_names_one_of_several(key: str) -> None:
     assert torch.equal(layer.weight, next(tensor for name, tensor in tensors.items() if name.startswith(key)))
 
 
+def test_a_table_of_two_names_is_one_table() -> None:
+    shared = nn.Embedding(N, D)
+    module = nn.ModuleDict({"a": nn.ModuleDict({"wpe": shared}), "b": nn.ModuleDict({"wpe": shared})})
+    for key in (None, "a", "b", "b.wpe.weight"):
+        assert torch.equal(LearnedPositionalEmbedding.from_module(module, key=key).weight, shared.weight)
+
+
 @pytest.mark.parametrize(
     ("tensors", "key", "message"),
     [

@@ -27,7 +27,6 @@ from posembed.tables.modules import (
     module_tensors,
     parent,
     table_key,
-    unshared,
     with_layouts,
 )
 
@@ -84,12 +83,10 @@ def plan_own(
 
 def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | Sequence[str] | None) -> list[str]:
     """Returns the keys of the named tables, or of the only one that has a table's name, each once."""
-    if table is None:
-        known = with_layouts(model, tensors)
-        keys = [table_key(unshared(tensors), None, argument="table", known=known, lone=False)]
-    else:
-        names = [table] if isinstance(table, str) else table
-        keys = list(unshared({key: tensors[key] for key in (table_key(tensors, n, argument="table") for n in names)}))
+    known = with_layouts(model, tensors)
+    names = [table] if isinstance(table, str | None) else table
+    found = [table_key(tensors, name, argument="table", known=known, lone=False) for name in names]
+    keys = list({id(tensors[key]): key for key in found}.values())
     for key in keys:
         for path in paths_around(key)[1:]:
             if is_of_transformers(inner := model.get_submodule(path[:-1])):

@@ -26,7 +26,7 @@ def is_table_name(key: str) -> bool:
 def table_key(
     tensors: Mapping[str, Any], key: str | None, *, argument: str, known: Collection[str] = (), lone: bool = True
 ) -> str:
-    """Returns the key of the one position table among tensors.
+    """Returns the key of the one position table among tensors, the first of its keys.
 
     Args:
         key: the tensor's own key, or the path of the module that holds it. None means to look for a table by name.
@@ -43,7 +43,7 @@ def table_key(
     else:
         found = [name for name in tables if name == "weight" or name in known or is_table_name(name)]
         found = found or list(tables) * lone
-    if len(found) == 1:
+    if len({id(tables[name]) for name in found}) == 1:  # one tensor may have several names
         return found[0]
     wanted = "one position table" if key is None else f"a position table at {key!r}"
     listed = [f"{name} {tuple(tables[name].shape)}" for name in found or tables]
@@ -88,7 +88,7 @@ def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | No
     """
     if not isinstance(module, nn.Module):
         raise ArgumentError(f"expected a module; got {type(module).__name__}. Pass a state dict to from_state_dict")
-    tensors = unshared(module_tensors(module))
+    tensors = module_tensors(module)
     found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors))
     return tensors[found], layout or layout_in(module, found)
 
@@ -96,14 +96,6 @@ def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | No
 def with_layouts(module: nn.Module, keys: Iterable[str]) -> set[str]:
     """Returns the keys of tensors whose modules say how their rows are read, as posembed's learned tables do."""
     return {key for key in keys if has_layout(module.get_submodule(parent(key)))}
-
-
-def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns each tensor once, under its first name."""
-    names: dict[int, str] = {}
-    for name, tensor in tensors.items():
-        names.setdefault(id(tensor), name)
-    return {name: tensors[name] for name in names.values()}
 
 
 def parent(path: str) -> str:
