@@ -17,7 +17,7 @@ from typing import Any
 
 from full_attention_ideas import IDEAS
 
-from posembed.cli.compare.progress import ProgressBar
+from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions import QUESTIONS
@@ -81,7 +81,7 @@ def main() -> None:
         study = STUDIES[name]
         runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder_of(name).path, "device": "cpu"}
         prepared = prepare("lengths", {**runs, "preset": "quick", **study.settings})
-        with ProgressBar(prepared.specs) as bar:
+        with RunsBar(prepared.specs) as bar:
             prepared.run(bar)
     page = write_page(corpus)
     print(page.read_text(encoding="utf-8"))

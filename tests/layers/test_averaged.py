@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posembed import ArgumentError, AveragedPositionalEmbedding, NoPosition, PositionEncoding
-from posembed.lab.model.decoder import Decoder
+from posembed.lab.model import Decoder
 from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
 from posembed.nn import Positions, attend
 from posembed.nn.attend import FlexBias, flex_bias

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed import ArgumentError, NearFarPositionalEmbedding
-from posembed.lab.model.decoder import Decoder
+from posembed.lab.model import Decoder
 from posembed.positions import from_mask
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed import ArgumentError, RollingPositionalEmbedding
-from posembed.lab.model.decoder import Decoder
+from posembed.lab.model import Decoder
 from posembed.layers.rolling import Place, ring_sinusoids
 
 PLACES: list[Place] = ["queries_keys", "input"]
