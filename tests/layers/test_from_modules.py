@@ -11,13 +11,16 @@ from torch import Tensor, nn
 
 from posembed import (
     ArgumentError,
+    CheckpointError,
     ExtendedPositionalEmbedding,
     LearnedGridEmbedding,
     LearnedPositionalEmbedding,
     SampledPositionalEmbedding,
     TableLayout,
+    resize_model_,
 )
 from posembed.tables.layout import as_table, table_rows
+from timm_peer import vision_transformer
 
 N, D = 12, 6
 NAMES = [
@@ -215,3 +218,17 @@ def test_images(grid: tuple[int, int], layout: TableLayout) -> None:
         LearnedGridEmbedding.from_state_dict({"pos_embed": table}, grid=(5, 5), layout=layout)
     with pytest.raises(ArgumentError, match="two tables"):
         LearnedGridEmbedding.from_state_dict({"pos_embed": table}, grid=grid, layout=layout, factorized=True)
+
+
+@pytest.mark.parametrize("no_embed_class", [False, True])
+def test_timm(no_embed_class: bool) -> None:
+    vit = vision_transformer().VisionTransformer(
+        img_size=(24, 32), patch_size=8, embed_dim=D, depth=1, num_heads=2, num_classes=0, no_embed_class=no_embed_class
+    )
+    layout, registers = (TableLayout(), 1) if no_embed_class else (TableLayout.VIT, 0)
+    layer = LearnedGridEmbedding.from_module(vit, grid=(3, 4), layout=layout, registers=registers, dropout=0.0)
+    patches = torch.randn(2, 12, D)
+    tokens = torch.cat((vit.cls_token.expand(2, -1, -1), patches), dim=1)
+    assert torch.equal(layer(tokens), vit._pos_embed(patches))
+    with pytest.raises(CheckpointError, match="class tokens"):
+        resize_model_(vit, length=20)
