@@ -8,6 +8,7 @@ from .checkpoints.resize import resize_checkpoint as resize_checkpoint
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .errors import ArgumentError as ArgumentError
+from .errors import CallError as CallError
 from .errors import CheckpointError as CheckpointError
 from .errors import DataError as DataError
 from .errors import PosEmbedError as PosEmbedError

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS
@@ -166,7 +167,7 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
         ArgumentError, DataError, RunFolderError: settings, data or a folder that cannot work.
     """
     if not isinstance(name, str) or name not in QUESTIONS:
-        raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
+        raise unknown("question", str(name), QUESTIONS)
     question = QUESTIONS[name]
     if isinstance(question, Cost):
         return prepare_cost(question, chosen)
@@ -224,5 +225,5 @@ def refuse_unknown(question: Question, left: Mapping[str, Any], *settings: type[
     """Raises ArgumentError if options are left that none of the settings has."""
     if left:
         own = [question.compared, "preset"] if isinstance(question, TrainedQuestion) else ["out"]
-        known = ", ".join([*own, *(name for kind in settings for name in options(kind))])
-        raise ArgumentError(f"unknown option {', '.join(sorted(left))} of {question.name}; known are {known}")
+        known = [*own, *(name for kind in settings for name in options(kind))]
+        raise unknown("option", min(left), known, of=f" of {question.name}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
 from posembed.lab.runs.results import RunResult
@@ -114,7 +115,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """
         name = self.preset if preset is None else preset
         if name not in self.presets:
-            raise ArgumentError(f"unknown preset {name!r}; known are {', '.join(self.presets)}")
+            raise unknown("preset", name, self.presets)
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:

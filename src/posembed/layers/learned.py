@@ -48,12 +48,12 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     def __init__(
         self,
+        *,
         max_len: int,
         dim: int,
-        *,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         check_ids: bool = True,
     ) -> None:
@@ -132,7 +132,7 @@ class LearnedPositionalEmbedding(InputEncoding):
                 # torch.compile replaces an error raised while tracing; this one is raised when the graph runs.
                 ids = consecutive(length, offset, device=self.weight.device)
                 return F.embedding(check_positions(ids, self.max_len), self.weight)
-            raise no_row(offset + length - 1, self.max_len)
+            raise no_row(offset + length - 1, self.max_len, length=length)
         start = self.layout.front + offset
         return self.weight[start : start + length].clone()
 

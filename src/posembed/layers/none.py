@@ -6,6 +6,7 @@ A causal decoder can still count: its mask shows each token how many came before
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import Never
 
 from posembed.layers.base import PositionEncoding
 
@@ -13,6 +14,15 @@ from posembed.layers.base import PositionEncoding
 class NoPosition(PositionEncoding):
     """An encoding that does nothing."""
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *extra: Never,
+        offset: int | Tensor = 0,
+        **unknown: Never,
+    ) -> Tensor:
         """Returns x itself."""
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         return x

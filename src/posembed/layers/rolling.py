@@ -90,9 +90,9 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
 
     def __init__(
         self,
+        *,
         window: int,
         dim: int,
-        *,
         ring: int | None = None,
         place: Place = "queries_keys",
         init: Init = "sinusoidal",

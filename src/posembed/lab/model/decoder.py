@@ -42,7 +42,7 @@ class Decoder(PositionedModel):
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, dim)
-        self.body = positioned.Decoder(dim, heads, layers=layers, dropout=dropout)
+        self.body = positioned.Decoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
         positioned.gpt2_init_(self)
         self.encoding = encoding  # last: runs draw weights and sum gradients in the order of the parameters
 

@@ -53,7 +53,7 @@ class Encoder(PositionedModel):
             raise ArgumentError(f"pooling must be one of {', '.join(known)}; got {pooling!r}")
         self.embedding = embedding
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
-        self.body = positioned.Encoder(dim, heads, layers=layers, dropout=dropout)
+        self.body = positioned.Encoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
         require_fitting(encoding, dim, heads, causal=False)
         self.head = nn.Linear(dim, classes)
         positioned.gpt2_init_(self)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.runs.results import measured_values
 from posembed.lab.runs.train import Progress, learning_rate
@@ -24,7 +25,7 @@ INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip in
 def check_tracker(name: str) -> None:
     """Raises ArgumentError for an unknown tracker, or one whose library is not installed."""
     if name not in INSTALLED_BY:
-        raise ArgumentError(f"unknown tracker {name!r}; known are {', '.join(INSTALLED_BY)}")
+        raise unknown("tracker", name, INSTALLED_BY)
     if find_spec(name) is None:
         raise ArgumentError(f"--track {name} needs the library {name}; install it with: {INSTALLED_BY[name]}")
 

@@ -62,7 +62,7 @@ def table_for(longest_trained: int, longest_tested: int, width: int, dropout: fl
     are not digits.
     """
     rows = latest_start(longest_tested) + longest_trained + 4
-    return LearnedPositionalEmbedding(rows, width, dropout=dropout)
+    return LearnedPositionalEmbedding(max_len=rows, dim=width, dropout=dropout)
 
 
 def latest_start(longest_tested: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.measure import TOKENS_AT_ONCE
@@ -99,8 +100,7 @@ def check_encoding(encoding: str, problem: str) -> None:
     try:
         split_name(encoding)
     except ArgumentError as error:
-        known = ", ".join([*names_for("decoder"), *applicable])
-        raise ArgumentError(f"unknown encoding {encoding!r} for {problem}; known are {known}") from error
+        raise unknown("encoding", encoding, [*names_for("decoder"), *applicable], of=f" for {problem}") from error
 
 
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
