@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from posembed.lab.advice.evidence import PUBLISHED, Measured, Study
-from posembed.lab.encodings import names_for
 from posembed.lab.runs.spec import default_window
+from posembed.nn.encodings import names_for
 from posembed.statistics import Estimate
 
 ROOT = Path(__file__).parents[1]

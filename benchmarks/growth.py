@@ -16,15 +16,12 @@ from collections.abc import Callable, Sequence
 import pages
 import torch
 
-from posembed.lab.cost.growth import GROWTH_SHAPE, MOST_BYTES, doublings, grow
-from posembed.lab.cost.measure import encoding_of
-from posembed.lab.cost.memory import peak_bytes
+from posembed.lab.cost.instruments import fit_exponent, peak_bytes, take_turns
+from posembed.lab.cost.measure import GROWTH_SHAPE, MOST_BYTES, doublings, encoding_of, grow
 from posembed.lab.cost.places import Places, Shape
-from posembed.lab.cost.results import Growth
-from posembed.lab.cost.settings import CostSettings
-from posembed.lab.cost.turns import fit_exponent, take_turns
-from posembed.lab.encodings import names_for
+from posembed.lab.cost.results import CostSettings, Growth
 from posembed.layers.base import PositionEncoding
+from posembed.nn.encodings import names_for
 from posembed.report.questions.cost_tables import in_bytes, milliseconds
 
 LENGTH = 512

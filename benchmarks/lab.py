@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.lab.cost.turns import ratio
+from posembed.lab.cost.instruments import ratio
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions.lengths import PRESETS, LengthSpec
 from posembed.lab.runs import train

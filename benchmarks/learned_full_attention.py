@@ -17,7 +17,7 @@ from typing import Any
 
 from full_attention_ideas import IDEAS
 
-from posembed.cli.compare.progress import ProgressBar
+from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions import QUESTIONS
@@ -30,7 +30,7 @@ from posembed.statistics import Estimate
 
 def near_far(**changed: Any) -> Entry:
     return Entry(
-        lambda s: NearFarPositionalEmbedding(s.given("window"), s.dim, heads=s.heads, **changed),
+        lambda s: NearFarPositionalEmbedding(near_window=s.given("window"), dim=s.dim, heads=s.heads, **changed),
         f"near-far with {changed}",
         "posembed",
     )
@@ -81,7 +81,7 @@ def main() -> None:
         study = STUDIES[name]
         runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder_of(name).path, "device": "cpu"}
         prepared = prepare("lengths", {**runs, "preset": "quick", **study.settings})
-        with ProgressBar(prepared.specs) as bar:
+        with RunsBar(prepared.specs) as bar:
             prepared.run(bar)
     page = write_page(corpus)
     print(page.read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posembed.cli.compare.progress import ProgressBar
+from posembed.cli.console import RunsBar
 from posembed.comparison import prepare
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions import QUESTIONS
@@ -36,7 +36,7 @@ def rolling(**changed: Any) -> Entry:
     """An entry of the lab for the rolling table with something changed."""
 
     def build(sizes: Sizes) -> PositionEncoding:
-        return RollingPositionalEmbedding(sizes.given("window"), sizes.dim, **changed)
+        return RollingPositionalEmbedding(window=sizes.given("window"), dim=sizes.dim, **changed)
 
     return Entry(build, f"rolling with {changed}", "posembed")
 
@@ -83,7 +83,7 @@ def main() -> None:
         study, folder = STUDIES[name], folder_of(arguments.name, name)
         runs = {"encodings": study.encodings, "seeds": study.seeds, "out": folder.path, "device": "cpu"}
         prepared = prepare("lengths", {**runs, **study.settings, "data": arguments.data})
-        with ProgressBar(prepared.specs) as bar:
+        with RunsBar(prepared.specs) as bar:
             prepared.run(bar)
     page = write_page(arguments.name, corpus)
     print(page.read_text(encoding="utf-8"))

@@ -28,9 +28,9 @@ LINEAR = 1.5
 MEASURED = """
 import json, resource, sys, time
 import datasets, torch, tokenizers  # what any run loads
-from posembed.lab.data.readers import load_labelled
+from posembed.lab.data.labelled import load_labelled
 from posembed.lab.data.text import load_corpus
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.tasks.classification import TextClassification
 datasets.disable_progress_bars()
 started = time.perf_counter()
 if sys.argv[1] == "text":

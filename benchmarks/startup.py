@@ -14,7 +14,7 @@ import sys
 
 import pages
 
-from posembed.lab.cost.turns import ratio, take_turns
+from posembed.lab.cost.instruments import ratio, take_turns
 from posembed.statistics import Estimate
 
 COMMANDS = {

@@ -6,15 +6,11 @@ import random
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
-from posembed.lab.questions.images import DEFAULTS as IMAGE_DEFAULTS
-from posembed.lab.questions.images import ImageSpec
-from posembed.lab.questions.text import DEFAULTS as TEXT_DEFAULTS
-from posembed.lab.questions.text import TextSpec
+from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.images import Recognised
-from posembed.lab.tasks.text import Classified
+from posembed.lab.runs.tensors import save_tables
+from posembed.lab.tasks.classification import Classified, Recognised
 
 DOCUMENTS, PIECES = 60, 10
 TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}
@@ -53,7 +49,7 @@ def finished(spec: object, measurements: object, failure: str | None, position_p
 
 
 def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
-    spec = TextSpec(question="text", encoding=encoding, seed=seed, data_sha256="0" * 64, **TEXT_DEFAULTS)
+    spec = TextSpec(question="text", encoding=encoding, seed=seed, data_sha256="0" * 64, **TEXT_PRESETS["default"])
     right = drawn(TEXT_ACCURACY.get(encoding, 0.7), DOCUMENTS * PIECES, seed)
     measured = Classified(
         right=tuple(sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)),
@@ -70,7 +66,12 @@ def text_runs(seeds: int = 3, names: tuple[str, ...] = tuple(TEXT_ACCURACY)) -> 
 
 
 def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> RunResult:
-    settings = IMAGE_DEFAULTS | {"test_sizes": SIZES, "train_size": 8, "train_length": 17, "data_sha256": "0" * 64}
+    settings = IMAGE_PRESETS["default"] | {
+        "test_sizes": SIZES,
+        "train_size": 8,
+        "train_length": 17,
+        "data_sha256": "0" * 64,
+    }
     spec = ImageSpec(question="images", encoding=encoding, seed=seed, **settings)
     shares = dict(zip(SIZES, IMAGE_ACCURACY.get(encoding, (0.9, 0.5, 0.5)), strict=True))
     right = {n: "".join(str(int(one)) for one in drawn(share, IMAGES, seed)) for n, share in shares.items()}
@@ -91,5 +92,5 @@ def save_classes(folder: Path, results: list[RunResult]) -> RunFolder:
         there.add(result)
         if result.position_parameters:
             rows = torch.randn(17, 32, generator=torch.Generator().manual_seed(0)) * 0.02
-            save_file({"initial": rows, "final": rows.cumsum(dim=0)}, there.table(result.spec))
+            save_tables(there.file("tables", result.spec), {0: rows, result.spec.steps: rows.cumsum(dim=0)})
     return there

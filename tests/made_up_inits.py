@@ -11,8 +11,8 @@ import torch
 from made_up_runs import spec
 from posembed.lab.questions.inits import InitSpec
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import save_tables, snapshot_steps
-from posembed.lab.tasks.initial_values import InitMeasurements, initial_table
+from posembed.lab.runs.tensors import save_tables, snapshot_steps
+from posembed.lab.tasks.language import InitMeasurements, initial_table
 
 TYPICAL = {
     "normal-0.02": 1.400,
@@ -83,5 +83,5 @@ def save_inits(folder: Path, results: list[RunResult]) -> RunFolder:
         initial = initial_table(result.spec.init, 64, 96)
         steps = snapshot_steps(result.spec.steps)
         along = {step: initial + (end - initial) * step / result.spec.steps for step in steps}
-        save_tables(there.table(result.spec), initial=initial, along=along, final=end)
+        save_tables(there.file("tables", result.spec), {0: initial, **along, result.spec.steps: end})
     return there

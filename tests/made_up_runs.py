@@ -9,7 +9,7 @@ import torch
 
 from posembed.lab.questions.lengths import LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import save_attention, save_tables, snapshot_steps
+from posembed.lab.runs.tensors import save_attention, save_tables, snapshot_steps
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)
@@ -108,8 +108,8 @@ def save(folder: Path, results: list[RunResult]) -> RunFolder:
         if result.position_parameters:
             rows = torch.randn(result.position_parameters // 96, 96, generator=generator) * 0.02
             along = {step: rows.cumsum(dim=0) * step / 700 for step in snapshot_steps(700)}
-            save_tables(there.table(result.spec), initial=rows, along=along, final=rows.cumsum(dim=0))
+            save_tables(there.file("tables", result.spec), {0: rows, **along, 700: rows.cumsum(dim=0)})
         if result.failure is None:
             weights = torch.rand(3, 4, LENGTHS[0], generator=generator).cumsum(dim=2).flip(2)
-            save_attention(there.attention(result.spec), weights / weights.sum(dim=2, keepdim=True))
+            save_attention(there.file("attention", result.spec), weights / weights.sum(dim=2, keepdim=True))
     return there

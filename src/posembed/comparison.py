@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
+from posembed.lab.cost import results as cost_results
+from posembed.lab.cost.measure import Progress, checked, measure_cost
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
-from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.cost import Cost
-from posembed.lab.runs.spec import TrainingSpec, as_type, options, take_options
+from posembed.lab.questions import QUESTIONS, Cost
+from posembed.lab.runs.cluster import knock, sweep_on_ray
+from posembed.lab.runs.environment import make_accelerator
+from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.spec import TrainingSpec, Watcher, as_type, options, take_options
+from posembed.lab.runs.sweep import PlannedRun, Tracked, check_tracker, plan, sweep
+from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from posembed.lab.cost.measure import Progress
-    from posembed.lab.cost.settings import CostSettings
-    from posembed.lab.runs.plan import PlannedRun
-    from posembed.lab.runs.results import RunFolder, RunResult
-    from posembed.lab.runs.sweep import Watcher
-    from posembed.lab.tasks.task import Task
     from posembed.report.page import Table
+    from posembed.report.questions import QuestionPage
+    from posembed.report.questions.cost import CostPage
 
 
 def compare(question: str, **chosen: Any) -> Comparison:
@@ -57,13 +60,10 @@ class PreparedCost:
     settings: CostSettings
     path: Path
 
-    def run(self, progress: Progress | None = None) -> Comparison:
+    def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
         """Measures every encoding and keeps the result. ``progress`` hears of (part, done, total)."""
-        from posembed.lab.cost.measure import measure_cost
-        from posembed.lab.cost.results import save
-
-        result = measure_cost(self.settings, progress or (lambda part, done, total: None))
-        save(result, self.path)
+        result = measure_cost(self.settings, progress)
+        cost_results.save(result, self.path)
         return Comparison(self.question, self.path, [], result)
 
 
@@ -81,62 +81,43 @@ class Prepared:
 
     def plan(self) -> list[PlannedRun]:
         """Returns the runs with their sizes and an estimate of the time."""
-        from posembed.lab.runs.plan import plan
-
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:
         """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
-        from posembed.lab.runs.cluster import sweep_on_ray
-        from posembed.lab.runs.sweep import Silent, sweep
-        from posembed.lab.runs.tracking import Tracked
-
-        conduct, watcher = self.conduct, watcher or Silent()
+        specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
+        watcher = watcher or Watcher()
         if conduct.on != "here":
-            results = sweep_on_ray(
-                self.specs,
-                self.task,
-                self.folder,
-                address=conduct.on,
-                device=conduct.device,
-                cpus_per_run=conduct.cpus_per_run,
-                watcher=watcher,
-            )
+            on, device, cpus = conduct.on, conduct.device, conduct.cpus_per_run
+            results = sweep_on_ray(specs, task, folder, address=on, device=device, cpus_per_run=cpus, watcher=watcher)
         elif conduct.track:
-            with closing(Tracked(self.accelerator, conduct.track, self.folder.path, watcher)) as tracked:
-                results = sweep(self.specs, self.task, self.folder, self.accelerator, tracked)
+            with closing(Tracked(self.accelerator, conduct.track, folder.tracking, watcher)) as tracked:
+                results = sweep(specs, task, folder, self.accelerator, tracked)
         else:
-            results = sweep(self.specs, self.task, self.folder, self.accelerator, watcher)
-        summary = self.question.summarise(results, self.reading)
-        return Comparison(self.question, self.folder.path, results, summary)
+            results = sweep(specs, task, folder, self.accelerator, watcher)
+        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading))
 
 
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The answer of a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
 
-    def __init__(self, question: Question, path: Path, results: Sequence[RunResult[Any, Any]], summary: Any) -> None:
-        self.question = question
-        self.path = path
-        self.results = results
-        self.summary = summary
+    question: Question
+    path: Path
+    results: Sequence[RunResult[Any, Any]]
+    summary: Any
 
     def answer(self) -> list[str]:
         """Returns the answer in sentences."""
-        from posembed.report.questions import page_of
-
-        return page_of(self.question).answer(self.summary)
+        return self._page.answer(self.summary)
 
     def notes(self) -> list[str]:
         """Returns what is needed to read the main table."""
-        from posembed.report.questions import page_of
-
-        return page_of(self.question).notes(self.summary)
+        return self._page.notes(self.summary)
 
     def tables(self) -> list[Table]:
         """Returns the main tables."""
-        from posembed.report.questions import page_of
-
-        return page_of(self.question).main_tables(self.summary)
+        return self._page.main_tables(self.summary)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Writes the HTML page of the folder and returns its path. Default: report.html in the folder."""
@@ -148,6 +129,12 @@ class Comparison:
         """Returns the summary as plain values that JSON can hold; a perplexity beyond the largest float is None."""
         values = json.dumps(dataclasses.asdict(self.summary))
         return json.loads(values, parse_constant=lambda name: None)
+
+    @property
+    def _page(self) -> QuestionPage[Any] | CostPage:
+        from posembed.report.questions import page_of
+
+        return page_of(self.question)
 
     def __repr__(self) -> str:
         from posembed.report.terminal import as_text
@@ -161,49 +148,33 @@ class Comparison:
 
 
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
-    """Checks every setting of a question and loads its data. ``chosen`` is as in ``compare``.
-
-    Raises:
-        ArgumentError, DataError, RunFolderError: settings, data or a folder that cannot work.
-    """
+    """Checks every setting of a question and loads its data. Arguments and errors are those of ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise unknown("question", str(name), QUESTIONS)
     question = QUESTIONS[name]
     if isinstance(question, Cost):
-        return prepare_cost(question, chosen)
+        return prepare_cost(question, dict(chosen))
     assert isinstance(question, TrainedQuestion)
-    return prepare_training(question, chosen)
+    return prepare_training(question, dict(chosen))
 
 
-def prepare_cost(question: Cost, chosen: Mapping[str, Any]) -> PreparedCost:
-    from posembed.lab.cost.measure import checked
-    from posembed.lab.cost.results import prepare as prepare_folder
-
-    given = dict(chosen)
-    out = given.pop("out", None)
-    path = Path("runs") / question.name if out is None else as_type("out", out, Path)
+def prepare_cost(question: Cost, given: dict[str, Any]) -> PreparedCost:
+    path = take_one("out", given, Path) or Path("runs") / question.name
     settings = question.Settings(**take_options(question.Settings, given))
-    refuse_unknown(question, given, question.Settings)
+    refuse_unknown(question, given, ["out"], question.Settings)
     settings = checked(settings)
-    prepare_folder(path, settings)
+    cost_results.prepare(path, settings)
     return PreparedCost(question, settings, path)
 
 
-def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[str, Any]) -> Prepared:
-    from posembed.lab.runs.cluster import knock
-    from posembed.lab.runs.environment import make_accelerator
-    from posembed.lab.runs.results import RunFolder
-    from posembed.lab.runs.tracking import check_tracker, tracking_folder
-
-    given = dict(chosen)
-    names = given.pop(question.compared, None)
-    names = question.usual if names is None else as_type(question.compared, names, tuple[str, ...])
-    preset = given.pop("preset", None)
-    preset = None if preset is None else as_type("preset", preset, str)
+def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:
+    names = take_one(question.compared, given, tuple[str, ...])
+    names = question.usual if names is None else names
+    preset = take_one("preset", given, str)
     conduct = Conduct(**take_options(Conduct, given))
     reading = question.ReadingType(**take_options(question.ReadingType, given))
     settings = take_options(question.Spec, given)
-    refuse_unknown(question, given, question.ReadingType, Conduct, question.Spec)
+    refuse_unknown(question, given, [question.compared, "preset"], question.ReadingType, Conduct, question.Spec)
     if conduct.cpus_per_run < 1:
         raise ArgumentError(f"cpus_per_run must be at least 1, got {conduct.cpus_per_run}")
     if conduct.track is not None:
@@ -216,14 +187,18 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], chosen: Mapping[s
     task, shared = question.prepare(question.settings(preset, settings))
     specs = question.specs(shared, names, conduct.seeds)
     folder = RunFolder(conduct.out or Path("runs") / question.name, question.Spec, reading)
-    tracking = tracking_folder(folder.path)
-    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=tracking)
+    accelerator = make_accelerator(shared.precision, conduct.device, track=conduct.track, tracking=folder.tracking)
     return Prepared(question, task, specs, reading, conduct, folder, accelerator)
 
 
-def refuse_unknown(question: Question, left: Mapping[str, Any], *settings: type[Any]) -> None:
-    """Raises ArgumentError if options are left that none of the settings has."""
+def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
+    """Removes one option from ``given`` and returns it, or None."""
+    value = given.pop(name, None)
+    return None if value is None else as_type(name, value, kind)
+
+
+def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:
+    """Raises ArgumentError if options are left that the question does not have."""
     if left:
-        own = [question.compared, "preset"] if isinstance(question, TrainedQuestion) else ["out"]
         known = [*own, *(name for kind in settings for name in options(kind))]
         raise unknown("option", min(left), known, of=f" of {question.name}")

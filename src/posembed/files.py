@@ -35,8 +35,6 @@ PARTIAL = r"\.[0-9a-f]{8}\.(partial|old)"
 SECONDS_UNTIL_STALE = 3600.0
 NOT_POSSIBLE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 AT_FDCWD = -100
-LINUX_NO_REPLACE, LINUX_EXCHANGE = 1, 2  # renameat2
-MACOS_EXCHANGE, MACOS_NO_REPLACE = 2, 4  # renamex_np
 
 
 @contextmanager
@@ -157,7 +155,7 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
     try:
         if refusal is None or out.is_symlink():
             refuse(out, out, refusal)
-        exchanged = system_rename(staging, out, linux=LINUX_EXCHANGE, macos=MACOS_EXCHANGE)
+        exchanged = system_rename(staging, out, exchange=True)
         old = staging if exchanged else set_aside(staging, out)
     except OSError:
         remove(staging)
@@ -169,7 +167,7 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
         if not exchanged:
             os.rename(out, staging)
             must_be_renamed(old, out)
-        elif not system_rename(staging, out, linux=LINUX_EXCHANGE, macos=MACOS_EXCHANGE):
+        elif not system_rename(staging, out, exchange=True):
             raise
         remove(staging)
         raise
@@ -177,6 +175,7 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
 
 
 def refuse(place: Path, out: Path, refusal: Refusal | None) -> None:
+    """Raises FileExistsError if what stands at ``place`` must stay."""
     reason = "it exists" if refusal is None else "it is a link" if place.is_symlink() else refusal(place)
     if reason is not None:
         raise FileExistsError(errno.EEXIST, reason, str(out))
@@ -202,7 +201,7 @@ def must_be_renamed(source: Path, target: Path) -> None:
 def renamed(source: Path, target: Path) -> bool:
     """Renames to a free name. Returns False if the name is taken; systems differ in what a rename replaces."""
     try:
-        if system_rename(source, target, linux=LINUX_NO_REPLACE, macos=MACOS_NO_REPLACE):
+        if system_rename(source, target, exchange=False):
             return True
         if source.is_dir() or os.name == "nt":
             os.rename(source, target)  # at most an empty folder is replaced
@@ -224,16 +223,17 @@ def renamed(source: Path, target: Path) -> bool:
     return True
 
 
-def system_rename(source: Path, target: Path, *, linux: int, macos: int) -> bool:
-    """Renames by the system call with flags. Returns False if the system or the file system does not know them."""
+def system_rename(source: Path, target: Path, *, exchange: bool) -> bool:
+    """Exchanges two names, or takes a free one, by a system call. Returns False if the system or the file system
+    cannot."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(source), os.fsencode(target)
     if hasattr(libc, "renameat2"):
-        failed = libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], linux)
+        failed = libc.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], 2 if exchange else 1)  # EXCHANGE, NOREPLACE
     elif hasattr(libc, "renamex_np"):
-        failed = libc.renamex_np(*names, macos)
+        failed = libc.renamex_np(*names, 2 if exchange else 4)  # SWAP, EXCL
     else:
         return False
     number = ctypes.get_errno()
@@ -247,12 +247,9 @@ def system_rename(source: Path, target: Path, *, linux: int, macos: int) -> bool
 
 def flush(path: Path) -> None:
     """Flushes a file, or every file and folder of a folder, to the disk."""
-    for folder, _, names in os.walk(path):
-        for name in names:
-            flush_one(Path(folder, name))
-        flush_one(Path(folder))
-    if not path.is_dir():
-        flush_one(path)
+    for inside in path.rglob("*") if path.is_dir() else ():
+        flush_one(inside)
+    flush_one(path)
 
 
 def flush_one(path: Path) -> None:

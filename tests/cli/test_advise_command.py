@@ -58,7 +58,7 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
         ("--length 512 --longest 256", "below the training length of 512"),
         ("--length 512 --longest far", "--longest: expected a number of tokens, or none"),
         ("--length 512 --width 100", "width 100 is not divisible by 12 heads"),
-        ("--grid 14", "--grid: expected HEIGHTxWIDTH in patches, such as 14x14; got '14'"),
+        ("--grid 14", "--grid: expected HEIGHTxWIDTH, such as 24x32; got '14'"),
         ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 patches, and the training length is 193"),
         ("--length 8 --table 8 --checkpoint x", "give --checkpoint or --table, not both"),
         ("--length 8 --table 0", "--table counts positions"),
@@ -85,7 +85,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, advise):
 
 
 def test_questions_about_a_sequence(ask) -> None:
-    out = ask("n", "512", "4096", "512", "32000", "8", "", "y")
+    out = ask("n", "512", "4096", "32000", "512", "8", "", "y")
     assert "rope-scaled: RoPE with scaled frequencies (YaRN, factor 8)" in out
     assert f"learned: {4096 * 512:,}" in out
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from posembed.cli.resize import sides
+from posembed.cli.options import sides
 from posembed.errors import ArgumentError
 from tiny_models import IMAGE, TEXT, saved, tiny_model
 
@@ -43,8 +43,7 @@ def test_inspect(output, bert: Path) -> None:
 def test_resize(output, bert: Path, tmp_path: Path) -> None:
     text = output("resize", bert, tmp_path / "out", "--length", 64, "--method", "hierarchical")
     key = "embeddings.position_embeddings.weight"
-    assert f"{key}: 40 x 32 -> 64 x 32, hierarchical" in text
-    assert f"{key}: unchanged rows at the start: 40" in text
+    assert f"{key}: 40 x 32 -> 64 x 32, hierarchical; leading rows unchanged: 40" in text
     assert "config.json: max_position_embeddings: 40 -> 64" in text
     assert f"written: {tmp_path / 'out'}" in text
     assert "usable length       64 positions" in output("inspect", tmp_path / "out")

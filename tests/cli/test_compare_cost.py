@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from posembed.lab.cost.results import CostResult
+from posembed.lab.cost.results import load
 
 SMALL = "--encodings learned,alibi --batch 1 --length 16 --width 32 --heads 4 --layers 2 --longest 512 --seconds 0"
 
@@ -23,8 +23,7 @@ def test_tables_on_stdout_and_a_page_of_them(posembed, tmp_path: Path) -> None:
 def test_json_is_the_result(posembed, tmp_path: Path) -> None:
     code, out, _ = posembed(f"compare cost {SMALL} --json --out {tmp_path}")
     assert code == 0
-    result = CostResult.from_json(out)
-    assert [row.encoding for row in result.rows] == ["learned", "alibi"]
+    assert [row.encoding for row in load(tmp_path).rows] == ["learned", "alibi"]
     assert json.loads((tmp_path / "cost.json").read_text(encoding="utf-8")) == json.loads(out)
 
 

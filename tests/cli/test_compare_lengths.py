@@ -89,7 +89,7 @@ def test_a_tracker_is_looked_for_before_anything_trains(
     command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
     code, _, err = posembed(f"{command} --track excel")
     assert (code, err) == (1, "posembed: error: unknown tracker 'excel'; known are tensorboard, wandb\n")
-    monkeypatch.setattr("posembed.lab.runs.tracking.find_spec", lambda name: None)
+    monkeypatch.setattr("posembed.lab.runs.sweep.find_spec", lambda name: None)
     code, _, err = posembed(f"{command} --track tensorboard")
     assert code == 1
     assert "needs the library tensorboard; install it with: pip install 'posembed[track]'" in err
@@ -117,12 +117,12 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
             1,
             "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001",
         ),
-        ("--test-lengths many", 2, "expected whole numbers joined by commas"),
+        ("--test-lengths many", 1, "test_lengths: expected a whole number, got 'many'"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
         ("--preset enormous", 1, "unknown preset 'enormous'; known are quick, small, gpt2"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
         ("--track excel", 1, "unknown tracker 'excel'; known are tensorboard, wandb"),
-        ("--seeds 0", 1, "at least one encoding and one seed"),
+        ("--seeds 0", 1, "seeds must be at least 1"),
         ("--steps few", 2, "--steps"),
     ],
 )

@@ -151,11 +151,39 @@ def test_a_reading_that_no_longer_fits_is_refused(posembed, tmp_path: Path) -> N
     from made_up_inits import save_inits, typical
 
     folder = save_inits(tmp_path, typical(1)).path
-    for reading, message in (({"reference": "gone"}, "'gone' was not run"), ({"loss": -1.0}, "training loss above 0")):
+    for reading, message in (
+        ({"reference": "gone"}, "'gone', which was not run"),
+        ({"loss": -1.0}, "training loss above 0"),
+    ):
         (folder / "reading.json").write_text(json.dumps(reading))
         done = posembed("report", folder)
         assert (done.code, done.out) == (1, "")
         assert message in done.err
+
+
+def test_a_reference_replaces_a_damaged_reading(posembed, tmp_path: Path) -> None:
+    from made_up_runs import runs, save
+
+    folder = save(tmp_path, runs(1, ("rope", "alibi"))).path
+    (folder / "reading.json").write_text("{")
+    assert posembed("report", folder).code == 1
+    assert posembed("report", folder, "--reference", "rope").code == 0
+
+
+@pytest.mark.parametrize("name", ["lengths", "inits"])
+def test_byte_pairs_of_texts_with_labels_are_refused_for_other_texts(name: str, posembed, tmp_path: Path) -> None:
+    done = posembed(f"compare {name} --tokenizer bpe:3 --out", tmp_path / "runs")
+    assert (done.code, done.out) == (1, "")
+    assert "expected bytes, a tokenizer.json" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) -> None:
+    from posembed.comparison import Prepared, prepare
+
+    prepared = prepare("lengths", SMALL["lengths"] | {"test_lengths": "32, 16", "data": text, "out": tmp_path / "runs"})
+    assert isinstance(prepared, Prepared)
+    assert prepared.specs[0].test_lengths == (16, 32)
 
 
 def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:

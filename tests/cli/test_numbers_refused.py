@@ -23,7 +23,11 @@ OF_COMMAND = {
     "lengths --encodings alibi+window": TRAINING
     | WINDOWS
     | LENGTHS
-    | {"--test-lengths": ("0", "1,8", "-8"), "--rope-factors": ("nan", "0,1", "inf"), "--seeds": ("0", "-1")},
+    | {
+        "--test-lengths": ("0", "1,8", "-8", "many", "8,1.5"),
+        "--rope-factors": ("nan", "0,1", "inf"),
+        "--seeds": ("0", "-1"),
+    },
     "inits": TRAINING | LENGTHS | {"--loss": ("nan", "0", "-1", "inf"), "--seeds": ("0",)},
     "tasks text": TRAINING | {"--train-length": ("0", "1"), "--seeds": ("0",)},
     "tasks images": TRAINING | {"--patch": ("0",), "--seeds": ("0",)},
@@ -62,7 +66,7 @@ def test_an_empty_name_is_no_folder(command: str, posembed, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     done = posembed(f"compare {command}", "--out", "")
     assert done.code == 2
-    assert "expected a folder" in done.err
+    assert "expected a path" in done.err
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from made_up_inits import init_run, init_runs_of
 from made_up_runs import run, runs
-from posembed.cli.compare.command import print_comparison
+from posembed.cli.compare import print_comparison
 from posembed.comparison import Comparison
 from posembed.lab.question import Compared
 from posembed.lab.questions import QUESTIONS

@@ -4,18 +4,13 @@ import pytest
 from accelerate import Accelerator
 
 from posembed.lab.data.images import load_images
-from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.readers import load_labelled
+from posembed.lab.data.labelled import Labelled, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.questions.images import PRESETS as IMAGE_PRESETS
-from posembed.lab.questions.images import ImageSpec
+from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
 from posembed.lab.questions.lengths import PRESETS, LengthSpec
-from posembed.lab.questions.text import PRESETS as TEXT_PRESETS
-from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.images import ImageClassification
+from posembed.lab.tasks.classification import ImageClassification, TextClassification
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.lab.tasks.text import TextClassification
 
 
 @pytest.fixture(scope="session")

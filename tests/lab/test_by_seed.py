@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 
 from made_up_classes import finished
 from posembed.lab.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
-from posembed.lab.questions.text import DEFAULTS, TextSpec
+from posembed.lab.questions.classification import TEXT_PRESETS, TextSpec
 from posembed.report.questions.accuracy import compared
 from posembed.report.words import interval, percent
 from posembed.statistics import estimate
 
 
 def of(correct: Correct, seeds: int) -> BySeed[Correct]:
-    specs = [TextSpec(question="text", encoding="a", seed=seed, data_sha256="", **DEFAULTS) for seed in range(seeds)]
+    specs = [
+        TextSpec(question="text", encoding="a", seed=seed, data_sha256="", **TEXT_PRESETS["default"])
+        for seed in range(seeds)
+    ]
     return BySeed([finished(spec, correct, None, 0) for spec in specs])
 
 
@@ -23,7 +26,9 @@ def of(correct: Correct, seeds: int) -> BySeed[Correct]:
 def test_a_few_documents_that_agree_are_not_significant(documents: int, examples: int, seeds: int) -> None:
     all_right = Correct((examples,) * documents, (examples,) * documents)
     none_right = Correct((0,) * documents, (examples,) * documents)
-    found = accuracy_difference(of(all_right, seeds), of(none_right, seeds), lambda correct: correct)
+    ours = of(all_right, seeds)
+    ours.reference = of(none_right, seeds)
+    found = accuracy_difference(ours, lambda correct: correct)
     assert found is not None
     assert found.significant == (documents >= FEWEST_ALIKE)
     (sentence,) = compared({"a": found}, "b", "documents")

@@ -10,10 +10,10 @@ import torch
 from accelerate import Accelerator
 
 from posembed import ArgumentError
-from posembed.lab.encodings import build_encoding
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.task import build_encoding
 
 BIASES = ["t5", "kerple-log", "kerple-power", "fire"]
 SCALED = ["rope-linear", "rope-ntk", "rope-yarn", "rope-llama3"]

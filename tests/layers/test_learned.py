@@ -26,7 +26,7 @@ few = settings(max_examples=25, deadline=None, derandomize=True)
 
 def layer_of(layout: TableLayout = TableLayout(), **options) -> LearnedPositionalEmbedding:  # noqa: B008
     torch.manual_seed(0)
-    return LearnedPositionalEmbedding(MAX_LEN, DIM, layout=layout, std=1.0, **options).eval()
+    return LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, layout=layout, std=1.0, **options).eval()
 
 
 def expected(layer: LearnedPositionalEmbedding, x: Tensor, ids: list[list[int]]) -> Tensor:
@@ -203,7 +203,9 @@ def test_ids_of_any_integer_dtype(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_half_precision_loses_no_position(dtype: torch.dtype) -> None:
-    layer = LearnedPositionalEmbedding(600, 1, dropout=0, init=torch.arange(600.0)[:, None] * 2**-20).to(dtype)
+    layer = LearnedPositionalEmbedding(max_len=600, dim=1, dropout=0, init=torch.arange(600.0)[:, None] * 2**-20).to(
+        dtype
+    )
     ids = torch.arange(600)
     x = torch.zeros(1, 600, 1, dtype=dtype)
     for out in (layer(x), layer(x, ids), layer(x, offset=torch.tensor([0]))):
@@ -248,7 +250,7 @@ def test_padding_reads_its_row_and_trains_nothing() -> None:
 )
 def test_the_same_rows_as_transformers(peer: type[nn.Embedding], feed: str) -> None:
     theirs = peer(MAX_LEN, DIM)
-    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, layout=TableLayout.OPT, init=theirs.weight.detach())
+    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, layout=TableLayout.OPT, init=theirs.weight.detach())
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
     if feed == "mask":
         assert torch.equal(layer.rows(positions.from_mask(mask, padding=PADDING)), theirs(mask))
@@ -259,7 +261,7 @@ def test_the_same_rows_as_transformers(peer: type[nn.Embedding], feed: str) -> N
 @pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
 def test_initial_values(init: str) -> None:
     torch.manual_seed(0)
-    layer = LearnedPositionalEmbedding(200, 64, init=init, std=0.02, layout=TableLayout.OPT)
+    layer = LearnedPositionalEmbedding(max_len=200, dim=64, init=init, std=0.02, layout=TableLayout.OPT)
     assert not layer.weight[:2].any()
     scale = layer.weight[2:].square().mean().sqrt().item()
     expected_scale = {"xavier": (2 / (200 + 64)) ** 0.5, "zero": 0.0, "truncated_normal": 0.0176}.get(init, 0.02)
@@ -283,7 +285,7 @@ MESSAGE = (
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_the_error_of_every_way_in(layout: TableLayout) -> None:
-    layer = LearnedPositionalEmbedding(512, 4, layout=layout)
+    layer = LearnedPositionalEmbedding(max_len=512, dim=4, layout=layout)
     x, token = torch.zeros(1, 513, 4), torch.zeros(2, 1, 4)
     ways = [
         lambda: layer(x),
@@ -305,7 +307,7 @@ def test_the_error_of_every_way_in(layout: TableLayout) -> None:
 
 
 def test_the_wall_of_100_rows() -> None:
-    layer = LearnedPositionalEmbedding(100, 8, dropout=0)
+    layer = LearnedPositionalEmbedding(max_len=100, dim=8, dropout=0)
     for length in (50, 100):
         assert layer(torch.zeros(1, length, 8)).shape == (1, length, 8)
     with pytest.raises(PositionError, match=r"position 100 has no row: this table holds positions 0 to 99"):
@@ -362,7 +364,7 @@ def test_cuda_survives_the_error() -> None:
 
 def test_a_table_out_of_scale_is_said_when_asked() -> None:
     x = torch.randn(2, 5, DIM)
-    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, std=0.02)
+    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, std=0.02)
     with pytest.warns(UserWarning, match="the positions are drowned") as caught:
         layer.check_scale(x)
     assert caught[0].filename == __file__
@@ -371,19 +373,19 @@ def test_a_table_out_of_scale_is_said_when_asked() -> None:
 
 @pytest.mark.parametrize(("tokens", "rows", "lost"), [(1, 0.02, "positions"), (0.02, 0.5, "tokens")])
 def test_the_warning_gives_both_scales(tokens: float, rows: float, lost: str) -> None:
-    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, init=torch.full((MAX_LEN, DIM), rows))
+    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, init=torch.full((MAX_LEN, DIM), rows))
     with pytest.warns(UserWarning, match=f"have scale {tokens} and .* {rows} .* the {lost} are drowned"):
         layer.check_scale(torch.full((2, 3, DIM), float(tokens)))
 
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1.0, 1.0), (1.0, 0.06), (0.06, 1.0), (1.0, 0.0), (0.0, 1.0)])
 def test_scales_near_enough_or_zero(tokens: float, rows: float) -> None:
-    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, init=torch.full((MAX_LEN, DIM), rows))
+    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, init=torch.full((MAX_LEN, DIM), rows))
     layer.check_scale(torch.full((2, 3, DIM), tokens))  # warnings are errors
 
 
 def test_gradients_of_each_sample_alone() -> None:
-    layer = LearnedPositionalEmbedding(MAX_LEN, DIM, dropout=0)
+    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, dropout=0)
     parameters = dict(layer.named_parameters())
     x = torch.randn(4, 3, DIM)
 
@@ -408,7 +410,7 @@ def test_from_the_meta_device() -> None:
     source = layer_of(TableLayout.OPT)
     for init in ("normal", "truncated_normal", "xavier", "sinusoidal", "zero", source.weight.detach()):
         with torch.device("meta"):
-            layer = LearnedPositionalEmbedding(MAX_LEN, DIM, layout=TableLayout.OPT, init=init).eval()
+            layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, layout=TableLayout.OPT, init=init).eval()
         assert layer.weight.is_meta
         x = torch.randn(2, 5, DIM)
         ids = torch.arange(5)
@@ -416,7 +418,7 @@ def test_from_the_meta_device() -> None:
         layer.to_empty(device="cpu").load_state_dict(source.state_dict())
         assert torch.equal(layer(x, ids), source(x, ids))
     with torch.device("meta"):
-        layer = LearnedPositionalEmbedding(MAX_LEN, DIM)
+        layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM)
     layer.load_state_dict(layer_of().state_dict(), assign=True)
     assert torch.equal(layer.weight, layer_of().weight)
 
@@ -457,8 +459,8 @@ def test_one_table_for_encoder_and_decoder() -> None:
 
 
 def test_a_table_of_another_length_is_refused_with_the_remedy() -> None:
-    model = nn.ModuleDict({"positions": LearnedPositionalEmbedding(8, DIM, layout=TableLayout.OPT)})
-    longer = nn.ModuleDict({"positions": LearnedPositionalEmbedding(9, DIM, layout=TableLayout.OPT)})
+    model = nn.ModuleDict({"positions": LearnedPositionalEmbedding(max_len=8, dim=DIM, layout=TableLayout.OPT)})
+    longer = nn.ModuleDict({"positions": LearnedPositionalEmbedding(max_len=9, dim=DIM, layout=TableLayout.OPT)})
     message = (
         r"positions.weight is \(11, 6\), and this layer holds \(10, 6\): 8 positions in "
         r"TableLayout\(reserved=2, pad_row=1\). .* posembed.resize_table\(table, length=8\), or build the layer"

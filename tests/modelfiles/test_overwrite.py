@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import posembed
-from posembed.cli.resize import resize
+from posembed.cli.checkpoints import resize
 from posembed.errors import CheckpointError
 from posembed.files import system_rename
 from posembed.modelfiles.safetensors import read_header
@@ -244,5 +244,5 @@ def test_names_are_exchanged_here(tmp_path: Path) -> None:
     """Otherwise the tests of an exchange would try the two renames twice."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
-    assert system_rename(tmp_path / "a", tmp_path / "b", linux=2, macos=2)
+    assert system_rename(tmp_path / "a", tmp_path / "b", exchange=True)
     assert (tmp_path / "a").read_text() == "b"

@@ -53,7 +53,7 @@ def test_an_encoder_sees_both_ways_and_a_decoder_does_not() -> None:
 
 
 def test_offsets_and_ids_place_tokens() -> None:
-    layer = Attention(8, 2, encoding=LearnedPositionalEmbedding(20, 8, dropout=0.0))
+    layer = Attention(8, 2, encoding=LearnedPositionalEmbedding(max_len=20, dim=8, dropout=0.0))
     ids = torch.arange(3, 9)
     expected = layer(X, ids)
     torch.testing.assert_close(layer(X, offset=3), expected)
@@ -93,7 +93,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(8, 2, encoding=posembed.RotaryEmbedding(8)), "built for head_dim=8"),
     (lambda: Attention(8, 2, encoding=Alibi(2), max_len=9), "max_len=9 is for encodings by name"),
     (
-        lambda: Encoder(8, 2, layers=1, encoding=RollingPositionalEmbedding(4, 8)),
+        lambda: Encoder(8, 2, layers=1, encoding=RollingPositionalEmbedding(window=4, dim=8)),
         "used under a causal window of 4 tokens",
     ),
     (lambda: Attention(8, 2, encoding="rope")(X[0]), r"x must be \(B, L, D=8\)"),
@@ -130,7 +130,7 @@ def test_a_cache_holds_no_gradients() -> None:
 
 @torch.no_grad()
 def test_a_step_that_fails_leaves_the_cache_as_it_was() -> None:
-    decoder = Decoder(8, 2, layers=2, encoding=LearnedPositionalEmbedding(8, 8, dropout=0.0)).eval()
+    decoder = Decoder(8, 2, layers=2, encoding=LearnedPositionalEmbedding(max_len=8, dim=8, dropout=0.0)).eval()
     cache = decoder.new_cache(2, 20)
     decoder(X, cache=cache)
     with pytest.raises(PositionError, match="position 8 has no row"):

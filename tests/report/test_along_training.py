@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from made_up_runs import run, runs, save
-from posembed.lab.runs.snapshots import snapshot_steps
+from posembed.lab.runs.tensors import snapshot_steps
 from posembed.report import learned
 from posembed.report.drawing import svg_for_page
 
@@ -85,7 +85,7 @@ def test_pictures_of_a_folder(tmp_path: Path) -> None:
     ]
     looking = learned.attention_pictures(folder, results)
     assert [picture.title for picture in looking] == ["rolling, seed 0", "rope, seed 0"]
-    folder.attention(results[1].spec).unlink()
+    folder.file("attention", results[1].spec).unlink()
     titles = [picture.title for picture in learned.attention_pictures(folder, results)]
     assert titles == ["rope, seed 0", "rolling, seed 1"]
 

@@ -10,11 +10,9 @@ import pytest
 
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.places import Writes
-from posembed.lab.cost.results import FILE, CostResult, CostRow, Growth, Passes, prepare, save
-from posembed.lab.cost.settings import CostSettings
+from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Writes, prepare, save
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs.results import RunFolder
+from posembed.lab.runs.results import OF_COST, RunFolder
 from posembed.report.questions import write_report
 from posembed.report.questions.cost import PAGE
 from posembed.report.questions.cost_tables import cost_tables, in_bytes, milliseconds, percent
@@ -165,18 +163,18 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"aws": 3}', "\0"])
 def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(content)
+    (tmp_path / OF_COST).write_text(content)
     for refuse in (lambda folder: prepare(folder, RESULT.settings), lambda folder: save(RESULT, folder)):
         with pytest.raises(RunFolderError, match="not a result of posembed compare cost; choose another --out"):
             refuse(tmp_path)
-    assert (tmp_path / FILE).read_text() == content
+    assert (tmp_path / OF_COST).read_text() == content
 
 
 def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         prepare(tmp_path, RESULT.settings)
         save(RESULT, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [OF_COST]
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RESULT.settings)])
@@ -190,11 +188,11 @@ def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
 
 def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
     save(RESULT, tmp_path / "cost")
-    with pytest.raises(RunFolderError, match="keeps a result of posembed compare cost"):
+    with pytest.raises(RunFolderError, match="holds a result of posembed compare cost"):
         RunFolder(tmp_path / "cost", LengthSpec).prepare(spec("rope"))
-    assert [path.name for path in (tmp_path / "cost").iterdir()] == [FILE]
+    assert [path.name for path in (tmp_path / "cost").iterdir()] == [OF_COST]
     RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
-    with pytest.raises(RunFolderError, match="keeps runs of another question"):
+    with pytest.raises(RunFolderError, match="holds runs of another question"):
         prepare(tmp_path / "runs", RESULT.settings)
 
 

@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 
 import posembed.report
 from made_up_runs import run, runs
-from posembed.lab.curves import smoothed
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
 from posembed.report.charts import Line, line_chart
 from posembed.report.drawing import VARIABLES, styles, svg_for_page
-from posembed.report.evidence import training_figure
+from posembed.report.evidence import smoothed, training_figure
 from posembed.report.learned import norms, table_figure
 from posembed.report.questions.lengths import PAGE, heights
 from posembed.statistics import Estimate

@@ -10,7 +10,7 @@ from made_up_classes import image_run, image_runs, save_classes
 from posembed.errors import ArgumentError
 from posembed.lab.question import Compared
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.images import ImageSummary
+from posembed.lab.questions.classification import ImageSummary
 from posembed.report.questions import write_report
 from posembed.report.questions.images import PAGE, are_twins, best_first
 

@@ -13,7 +13,7 @@ from made_up_inits import init_run, init_runs_of, save_inits, typical
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.inits import InitReading, InitSummary
-from posembed.lab.runs.snapshots import save_attention
+from posembed.lab.runs.tensors import save_attention
 from posembed.report.questions import write_report
 from posembed.report.questions.inits import PAGE, PUBLISHED, best_first, disagreements, outcome, published_table
 from posembed.report.words import LEADS
@@ -165,8 +165,8 @@ def test_where_the_heads_look_is_shown_by_table(tmp_path: Path) -> None:
     folder = save_inits(tmp_path, typical(1))
     result = folder.results()[0]
     weights = torch.full((1, 2, 8), 0.125, dtype=torch.float64)
-    folder.attention(result.spec).parent.mkdir(exist_ok=True)
-    save_attention(folder.attention(result.spec), weights)
+    folder.file("attention", result.spec).parent.mkdir(exist_ok=True)
+    save_attention(folder.file("attention", result.spec), weights)
     text = text_of(write_report(folder.path))
     assert text.count("Where the heads look") == 1
     assert f"{result.spec.init}, seed 0" in text.partition("Where the heads look")[2]

@@ -188,10 +188,10 @@ def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
     empty.prepare(spec("rope"))
     with pytest.raises(ArgumentError, match="no run is finished yet"):
         write_report(empty.path)
-    folder.table(spec("learned")).write_bytes(b"not a table")
+    folder.file("tables", spec("learned")).write_bytes(b"not a table")
     with pytest.raises(RunFolderError, match=r"cannot be read .*; delete it to get the page without"):
         write_report(folder.path)
-    folder.table(spec("learned")).unlink()
+    folder.file("tables", spec("learned")).unlink()
     assert "learned, seed 0: 64 rows" not in read(write_report(folder.path)).text
 
 

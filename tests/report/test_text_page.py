@@ -13,7 +13,7 @@ from made_up_classes import save_classes, text_run, text_runs
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.question import Compared
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.text import TextSummary
+from posembed.lab.questions.classification import TextSummary
 from posembed.report.questions import write_report
 from posembed.report.questions.text import PAGE, best_first, smallest_significant
 

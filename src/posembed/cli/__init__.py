@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from posembed._version import __version__
-from posembed.cli import advise, compare, encodings, evaluate, inspect, report, resize
+from posembed.cli import advise, checkpoints, compare, encodings
 from posembed.errors import PosEmbedError
 from posembed.files import reason
 
@@ -27,10 +27,10 @@ app = typer.Typer(
 )
 app.add_typer(compare.app, name="compare")
 app.command()(encodings.encodings)
-app.command()(report.report)
-app.command()(inspect.inspect)
-app.command()(resize.resize)
-app.command()(evaluate.evaluate)
+app.command()(compare.report)
+app.command()(checkpoints.inspect)
+app.command()(checkpoints.resize)
+app.command()(checkpoints.evaluate)
 app.command()(advise.advise)
 
 

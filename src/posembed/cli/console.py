@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from posembed.lab.runs.spec import Watcher
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.runs.spec import TrainingSpec
+    from posembed.lab.runs.train import Progress as StepProgress
+
 WIDTH_OF_A_FILE = 100
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def plain_console(**options: Any) -> Console:
@@ -24,31 +33,27 @@ def table_console() -> Console:
     return console if console.is_terminal else plain_console(width=max(console.width, WIDTH_OF_A_FILE))
 
 
-def progress_bar(console: Console, *texts: str, **options: Any) -> Progress:
-    """Returns a bar with a description, the share done, and the time left. ``texts``: templates of more columns."""
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        *(TextColumn(text, markup=False) for text in texts),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left", markup=False),
-        console=console,
-        expand=True,
-        **options,
-    )
-
-
 class Bar:
-    """Progress on stderr. The bar appears with the first step, so that an earlier error is printed alone.
+    """Progress on stderr: the current part, the share done, news, the time left. The bar appears with the first step,
+    so that an earlier error is printed alone.
 
-    about: printed above the bar. texts: templates of more columns, see ``progress_bar``.
+    about: printed above the bar.
     """
 
-    def __init__(self, *texts: str, total: int | None = None, about: str = "", quiet: bool = False) -> None:
+    def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
         self.about = about
         self.console = plain_console(stderr=True, quiet=quiet)
-        self.progress = progress_bar(self.console, *texts, speed_estimate_period=120 if texts else 30)
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[now]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left", markup=False),
+            console=self.console,
+            expand=True,
+            speed_estimate_period=60,
+        )
         self.task = self.progress.add_task("starting", total=total, now="")
 
     def __enter__(self) -> Self:
@@ -58,12 +63,47 @@ class Bar:
         if self.progress.live.is_started:
             self.progress.stop()
 
-    def show(self, name: str, done: int, **changed: Any) -> None:
+    def update(self, name: str, done: int, total: int | None = None, now: str = "") -> None:
+        """Shows the current part, the amount done, and the total amount if it changed."""
         if not self.progress.live.is_started:
             if self.about:
                 self.console.print(self.about)
             self.progress.start()
-        self.progress.update(self.task, description=name, completed=done, **changed)
+        self.progress.update(self.task, description=name, completed=done, total=total, now=now)
 
-    def update(self, name: str, done: int, total: int) -> None:
-        self.show(name, done, total=total)
+
+class RunsBar(Bar, Watcher):
+    """One bar over the steps of all runs, with the name, loss and speed of the latest run.
+
+    Elsewhere than on a terminal, it prints a line every 30 seconds.
+    """
+
+    def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:
+        self.steps_done: dict[TrainingSpec, int] = {}
+        self.steps = sum(spec.steps for spec in specs)
+        super().__init__(total=self.steps, about=about, quiet=quiet)
+        self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    def found(self, result: RunResult[Any, Any]) -> None:
+        self.steps_done[result.spec] = result.spec.steps
+
+    def started(self, spec: TrainingSpec) -> None:
+        self.update(spec.name, sum(self.steps_done.values()))
+
+    def stepped(self, spec: TrainingSpec, progress: StepProgress) -> None:
+        self.steps_done[spec] = progress.step
+        now = f"loss {progress.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s"
+        done = sum(self.steps_done.values())
+        self.update(spec.name, done, now=now)
+        if not self.console.is_terminal and time.monotonic() > self.line_due:
+            self.console.print(f"{spec.name}: {done / self.steps:.0%} of all steps, {now}")
+            self.line_due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    def finished(self, result: RunResult[Any, Any]) -> None:
+        name = result.spec.name
+        if result.failure:
+            self.console.print(f"{name}: failed: {result.failure}", style="red")
+        else:
+            self.console.print(f"{name}: training loss {result.losses[-1][1]:.3f} after {result.seconds:.0f} s")
+        self.steps_done[result.spec] = result.spec.steps
+        self.progress.update(self.task, completed=sum(self.steps_done.values()), now="")

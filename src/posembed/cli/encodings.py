@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
+
+from posembed.cli.options import AsJson
 
 NARROWEST = 72
 """Columns. In fewer, names and addresses would be cut; a terminal that has fewer breaks the lines itself."""
@@ -17,7 +20,7 @@ def encodings(
     length: Annotated[int, typer.Option(help="Training length in tokens.")] = 1024,
     layers: Annotated[int, typer.Option(help="Layers; the rolling table's window depends on them.")] = 12,
     grid: Annotated[int, typer.Option(help="Patches along each side of an image.")] = 14,
-    as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON, for machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the encodings: what each is, which models take it, what it learns, and its paper."""
     import torch
@@ -29,33 +32,29 @@ def encodings(
     factors = (1.0,) * (width // max(heads, 1) // 2)
     text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)
     image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name, entry in ENCODINGS.items():
         with torch.device("meta"):  # nothing is drawn
             encoding = entry.build(image if entry.uses == ("images",) else text)
         learned = sum(parameter.numel() for parameter in encoding.parameters())
-        rows.append(
-            {"name": name, "line": entry.line, "models": entry.uses, "parameters": learned, "paper": entry.paper}
-        )
+        row = {"name": name, "line": entry.line, "models": entry.uses, "parameters": learned, "paper": entry.paper}
+        rows.append(row)
     if as_json:
         print(json.dumps(rows))
-        return
-    size = f"width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x {grid} patches"
-    print_encodings(rows, size)
+    else:
+        size = f"width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x {grid} patches"
+        print_encodings(rows, size)
 
 
-def print_encodings(rows: list[dict[str, Any]], size: str) -> None:
-    """A table on stdout."""
+def print_encodings(rows: Sequence[Mapping[str, Any]], size: str) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from posembed.cli.console import plain_console, table_console
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("encoding", no_wrap=True)
-    table.add_column("parameters", justify="right", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("paper")
+    numbers = Column("parameters", justify="right", no_wrap=True)
+    columns = Column("encoding", no_wrap=True), numbers, "what it is", "paper"
+    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for row in rows:
         table.add_row(row["name"], f"{row['parameters']:,}", row["line"], row["paper"])
     console = table_console()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -16,71 +17,61 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from posembed.lab.runs.spec import options, split_names
+from posembed.errors import ArgumentError
+from posembed.lab.runs.spec import options
 
 
-def folder(path: str | Path) -> Path:
-    """Parses a folder. An empty name, as from an unset variable, is refused."""
-    if not str(path):
-        raise typer.BadParameter("expected a folder, got an empty name; write . for the current one")
-    return Path(path)
+def path(text: str | Path) -> Path:
+    """Parses a path. An empty text, as from an unset variable, is refused; Path("") would be the current folder."""
+    if not str(text):
+        raise typer.BadParameter("expected a path, got an empty text; write . for the current folder")
+    return Path(text)
 
 
-def numbers(kind: type[int] | type[float], example: str) -> Callable[[str], tuple[Any, ...]]:
-    """Returns a parser of numbers joined by commas."""
-
-    def parse(text: str) -> tuple[Any, ...]:
-        try:
-            return tuple(kind(number) for number in split_names(text))
-        except ValueError:
-            what = "whole numbers" if kind is int else "numbers"
-            raise typer.BadParameter(f"expected {what} joined by commas, such as {example}; got {text!r}") from None
-
-    return parse
-
-
-PARSERS: dict[Any, tuple[Callable[[str], Any], str]] = {
-    Path: (folder, "PATH"),
-    tuple[int, ...]: (numbers(int, "128,256"), "N,N,..."),
-    tuple[float, ...]: (numbers(float, "1,1.5"), "X,X,..."),
-    tuple[str, ...]: (str, "NAME,NAME,..."),  # ``take_options`` splits it
+PATH: dict[str, Any] = {"parser": path, "metavar": "PATH"}
+"""How Typer reads a path."""
+READ_AS: dict[Any, dict[str, Any]] = {
+    Path: PATH,
+    tuple[int, int]: {"parser": str, "metavar": "HxW"},
+    tuple[int, ...]: {"parser": str, "metavar": "N,N,..."},
+    tuple[float, ...]: {"parser": str, "metavar": "X,X,..."},
+    tuple[str, ...]: {"parser": str, "metavar": "NAME,NAME,..."},
 }
-"""How Typer reads the types it does not know: parser and metavar."""
+"""How Typer reads the types that it does not know; ``take_options`` splits texts at their commas."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 
 
 def parameter(
-    name: str,
-    kind: Any,
-    help: str,
-    *,
-    default: Any = None,
-    shown: str | None = None,
-    panel: str | None = None,
-    with_no: bool = False,
+    name: str, kind: Any, help: str, *, default: Any = None, shown: str | None = None, panel: str | None = None
 ) -> inspect.Parameter:
-    """Returns a keyword parameter that Typer makes an option of. ``shown`` is the default that the help shows;
-    ``with_no`` adds --no-NAME to a flag."""
-    kind = optional_of(kind)
-    parser, metavar = PARSERS.get(kind, (None, None))
+    """Returns a keyword parameter that Typer makes an option of. A flag without a default also has --no-NAME.
+    ``shown`` is the default that the help shows."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):  # T | None
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
     spelled = name.replace("_", "-")
+    read_as = READ_AS.get(kind, {})
     option = typer.Option(
-        f"--{spelled}/--no-{spelled}" if with_no else f"--{spelled}",
+        f"--{spelled}/--no-{spelled}" if kind is bool and default is None else f"--{spelled}",
         help=help if shown is None else f"{help} [dim]\\[default: {shown}][/dim]",
         rich_help_panel=panel,
         show_default=default is not None,
-        parser=parser,
-        metavar=metavar,
+        **read_as,
     )
-    annotation: Any = Annotated[Optional[str if parser else kind], option]  # noqa: UP045
+    annotation: Any = Annotated[Optional[str if read_as else kind], option]  # noqa: UP045
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def parameters_of(
-    settings: type[Any], *, defaults: Mapping[str, Any] | None = None, panels: str = "{}"
+    settings: type[Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    panels: str = "{}",
+    kinds: Mapping[str, Any] | None = None,
 ) -> list[inspect.Parameter]:
-    """Returns one parameter per field made by ``option``; None means not given, so that the settings' own default
-    holds. ``defaults``: what the help shows, where that is not the field's default."""
-    hints = typing.get_type_hints(settings)
+    """Returns one parameter per field made by ``option``; None means not given, so that the field's default holds.
+    ``defaults``: what the help shows instead of it. ``kinds``: types that replace the fields' own."""
+    hints = typing.get_type_hints(settings) | dict(kinds or {})
     found = []
     for name, field in options(settings).items():
         own = None if field.default is dataclasses.MISSING else field.default
@@ -100,15 +91,16 @@ def parameters_of(
     return found
 
 
-def optional_of(kind: Any) -> Any:
-    """Returns T for T | None, and any other type as it is."""
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return next(part for part in typing.get_args(kind) if part is not type(None))
-    return kind
-
-
 def with_parameters(function: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
     """Gives a function that takes **options the signature that Typer reads."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function
+
+
+def sides(text: str, option: str, *, square: bool = True) -> tuple[int, int]:
+    """Parses HEIGHTxWIDTH: "384x512" -> (384, 512). With ``square``, "384" means (384, 384)."""
+    match = re.fullmatch(r"(\d{1,9})(?:x(\d{1,9}))?", text)
+    if match is None or not (match[2] or square):
+        raise ArgumentError(f"{option}: expected {'a number or ' * square}HEIGHTxWIDTH, such as 24x32; got {text!r}")
+    return int(match[1]), int(match[2] or match[1])

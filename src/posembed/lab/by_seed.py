@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -25,8 +25,8 @@ class BySeed(Generic[MeasuredT]):
     def __init__(self, results: Sequence[RunResult[Any, MeasuredT]]) -> None:
         self.results = results
         self.reference: BySeed[MeasuredT] | None = None
-        there = {r.spec.seed: r.measurements for r in results if r.measurements is not None}
-        self.measured = {seed: there[seed] for seed in sorted(there)}
+        by_seed = sorted(results, key=lambda result: result.spec.seed)
+        self.measured = {r.spec.seed: r.measurements for r in by_seed if r.measurements is not None}
 
     @property
     def row(self) -> dict[str, Any]:
@@ -48,6 +48,12 @@ class BySeed(Generic[MeasuredT]):
     def mean(self, read: Callable[[MeasuredT], float | None]) -> Estimate | None:
         values = self.values(read)
         return estimate(list(values.values())) if values else None
+
+    def means(
+        self, read: Callable[[MeasuredT], Mapping[int, float | None]], keys: Iterable[int]
+    ) -> dict[int, Estimate | None]:
+        """Returns the mean of each entry of what ``read`` finds."""
+        return {key: self.mean(lambda m, key=key: read(m)[key]) for key in keys}  # type: ignore[misc]
 
     def less(
         self,
@@ -95,10 +101,9 @@ class Difference:
         return {self.over_seeds.side_of(0), self.over_documents.side_of(0)} <= {"below", "above"}
 
 
-def accuracy_difference(
-    ours: BySeed[MeasuredT], theirs: BySeed[MeasuredT] | None, read: Callable[[MeasuredT], Correct]
-) -> Difference | None:
-    """Compares accuracies over the seeds that both have; None if they share none."""
+def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Correct]) -> Difference | None:
+    """Compares accuracies with the reference's, over the seeds that both have; None if they share none."""
+    ours, theirs = runs, runs.reference
     over_seeds = ours.less(theirs, lambda measured: read(measured).accuracy)
     if over_seeds is None or theirs is None:
         return None

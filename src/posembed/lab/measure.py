@@ -8,7 +8,6 @@ of the training length, and a probe of whether the model recognises a passage th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import torch
@@ -37,21 +36,21 @@ def everything(
     """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the bytes per token."""
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
+    shorter = {n: shorter_windows(longest, n) for n in test_lengths}
+    last = {n: longest[:, -n - 1 :] for n in test_lengths}
     # The same tokens must fit into every window: half a training length, or the shortest test length.
     count = min(max(train_length // 2, 1), min(test_lengths))
-    nonoverlapping: dict[int, float | None] = {}
-    same_tokens: dict[int, float | None] = {}
-    chunked: dict[int, float] = {}
-    chunked_same_tokens: dict[int, float] = {}
-    for length in test_lengths:
-        shorter, last = shorter_windows(longest, length), longest[:, -length - 1 :]
-        nonoverlapping[length] = mean_or_none(loss, shorter)
-        same_tokens[length] = mean_or_none(loss, last, slice(-count, None))
-        chunked[length] = in_chunks(loss, shorter, train_length).mean().item()
-        chunked_same_tokens[length] = last_tokens_in_chunks(loss, last, train_length, count).mean().item()
-    gains = {gap: repeat_gain(loss, held_out, gap, passage_length(train_length)) for gap in gaps(train_length)}
-    bytes_each = {n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths}
-    return Measurements(nonoverlapping, same_tokens, chunked, chunked_same_tokens, gains, bytes_each)
+    passage = passage_length(train_length)
+    return Measurements(
+        nonoverlapping={n: mean_or_none(loss, shorter[n]) for n in test_lengths},
+        same_tokens={n: mean_or_none(loss, last[n], slice(-count, None)) for n in test_lengths},
+        chunked={n: in_chunks(loss, shorter[n], train_length).mean().item() for n in test_lengths},
+        chunked_same_tokens={
+            n: last_tokens_in_chunks(loss, last[n], train_length, count).mean().item() for n in test_lengths
+        },
+        repeat_gain={gap: repeat_gain(loss, held_out, gap, passage) for gap in gaps(train_length)},
+        bytes_per_token={n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths},
+    )
 
 
 def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:
@@ -140,15 +139,15 @@ def last_tokens_in_chunks(loss: LossOfTokens, rows: Tensor, length: int, count: 
 
 def once_each(loss: LossOfTokens) -> LossOfTokens:
     """Returns the loss with a memory, since windows of any length have the same chunks of the training length."""
-    known: dict[bytes, Tensor] = {}
+    known: dict[tuple[torch.Size, bytes], Tensor] = {}
 
-    def ask(ids: Tensor) -> Tensor:
-        key = hashlib.sha256(repr(ids.shape).encode() + ids.numpy().tobytes()).digest()
+    def remembered(ids: Tensor) -> Tensor:
+        key = ids.shape, ids.numpy().tobytes()
         if key not in known:
             known[key] = loss(ids)
         return known[key]
 
-    return ask
+    return remembered
 
 
 def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) -> float | None:

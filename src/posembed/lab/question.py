@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from posembed.nn.encodings import Use
 
 SummaryT = TypeVar("SummaryT", bound="Summary")
+Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
+"""A task, and the settings that its data decide."""
+COMMON: dict[str, Any] = {"dropout": 0.0, "batch": 32, "weight_decay": 0.1, "clip": 1.0, "precision": "no"}
+"""The settings that most presets share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,25 +112,18 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         return f"{self.Spec.COMPARED}s"
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the preset's settings, replaced by the given ones that are not None.
-
-        Raises:
-            ArgumentError: an unknown preset.
-        """
+        """Returns the preset's settings, replaced by the given ones that are not None."""
         name = self.preset if preset is None else preset
         if name not in self.presets:
             raise unknown("preset", name, self.presets)
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
-        """Checks what is compared, before any data is loaded.
-
-        Raises:
-            ArgumentError: no name, no seed, an unknown name, or a reference that is not among the names.
-        """
-        if not names or seeds < 1:
-            what = self.Spec.COMPARED
-            raise ArgumentError(f"expected at least one {what} and one seed, got {list(names)} and {seeds}")
+        """Raises ArgumentError for what cannot be compared, before any data is loaded."""
+        if not names:
+            raise ArgumentError(f"{self.compared}: expected at least one name, got none")
+        if seeds < 1:
+            raise ArgumentError(f"seeds must be at least 1, got {seeds}")
         for name in names:
             self.check_name(name)
         wanted = getattr(reading, "reference", None)
@@ -138,7 +135,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     def check_name(self, name: str) -> None:
         """Raises ArgumentError for a name that this question cannot compare."""
-        from posembed.lab.encodings import split_name
+        from posembed.nn.encodings import split_name
 
         split_name(name, self.use)
 
@@ -146,11 +143,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Raises ArgumentError for a reading that no summary can have."""
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
-        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty.
-
-        Raises:
-            ArgumentError, DataError: settings that no run can have, or data that cannot be read.
-        """
+        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty."""
         require_trainable(chosen, *self.counts)
         task, found = self.load(chosen)
         return task, self.Spec(question=self.name, **chosen, **found)
@@ -166,10 +159,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
         """Summarises runs that share all settings but their name and seed.
 
-        The others are compared with the name that the reading asks for, else the usual one, else the first.
-
-        Raises:
-            ArgumentError: no run is finished, or none of the reference.
+        The reference is the name that the reading asks for, else the usual one, else the first. Raises ArgumentError
+        if no run is finished, or none of the reference.
         """
         reading = reading or self.ReadingType()
         names = list(dict.fromkeys(result.spec.compared for result in results))
@@ -184,8 +175,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         return dataclasses.replace(summary, reference=reference)
 
     @abstractmethod
-    def load(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], dict[str, Any]]:
-        """Checks and completes the settings in ``chosen``. Returns the task, and the settings that its data decide."""
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        """Checks and completes the settings in ``chosen``, and loads the data."""
 
     @abstractmethod
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:

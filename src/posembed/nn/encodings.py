@@ -138,7 +138,8 @@ ENCODINGS: dict[str, Entry] = {
     "learned": Entry(lambda s: LearnedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
         "one trained row per position, added to the token; nothing past the last row",
         "Gehring et al. 2017, arXiv:1705.03122", EITHER),
-    "rolling": Entry(lambda s: RollingPositionalEmbedding(window=s.given("window"), dim=s.dim, ring=s.ring, dropout=s.dropout),
+    "rolling": Entry(
+        lambda s: RollingPositionalEmbedding(window=s.given("window"), dim=s.dim, ring=s.ring, dropout=s.dropout),
         "learned rows reused in a ring, under a causal window", "posembed"),
     "sinusoidal": Entry(sinusoidal,
         "fixed sines and cosines, added to the token",
@@ -184,7 +185,8 @@ ENCODINGS: dict[str, Entry] = {
     "none": Entry(lambda s: NoPosition(),
         "no position; a causal mask alone shows each token how many came before it",
         "Haviv et al. 2022, arXiv:2203.16634", ANYWHERE, "there is nothing to change"),
-    "near-far": Entry(lambda s: NearFarPositionalEmbedding(near_window=s.given("window"), dim=s.dim, heads=s.heads, ring=s.ring),
+    "near-far": Entry(
+        lambda s: NearFarPositionalEmbedding(near_window=s.given("window"), dim=s.dim, heads=s.heads, ring=s.ring),
         "half the heads see a window through a ring of learned rows, the others everything by its content", "posembed"),
     "learned-averaged": Entry(lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.heads),
         "a learned table, its logits averaged by distance into a bias of each layer; one head without position",
@@ -204,7 +206,8 @@ ENCODINGS: dict[str, Entry] = {
     "learned-skipped": Entry(sampled("skipped"),
         "a learned table for the longest text, trained with a gap in each sequence",
         "Zhu et al. 2023, arXiv:2309.10400"),
-    "learned-1d": Entry(lambda s: LearnedPositionalEmbedding(max_len=1 + math.prod(s.given("grid")), dim=s.dim, dropout=s.dropout),
+    "learned-1d": Entry(
+        lambda s: LearnedPositionalEmbedding(max_len=1 + math.prod(s.given("grid")), dim=s.dim, dropout=s.dropout),
         "one trained row per patch; the patches form a line",
         "Dosovitskiy et al. 2021, arXiv:2010.11929", IMAGES,
         "its line of rows is interpolated linearly to the new number of patches"),
@@ -212,7 +215,8 @@ ENCODINGS: dict[str, Entry] = {
         "one trained row per patch; the rows form a grid",
         "Dosovitskiy et al. 2021, arXiv:2010.11929", IMAGES,
         "its grid of rows is resized bicubically, with antialiasing, as timm does"),
-    "factorized": Entry(lambda s: LearnedGridEmbedding(grid=s.given("grid"), dim=s.dim, factorized=True, dropout=s.dropout),
+    "factorized": Entry(
+        lambda s: LearnedGridEmbedding(grid=s.given("grid"), dim=s.dim, factorized=True, dropout=s.dropout),
         "a trained row for the height plus one for the width",
         "Dehghani et al. 2023, arXiv:2307.06304", IMAGES,
         "each of its two tables is resized along its side, like learned-2d"),

@@ -8,7 +8,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from posembed.lab.curves import smoothed
 from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import PAPER, label_line_ends, room_for, sheet, styles, tick_heights
 from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
@@ -85,3 +84,13 @@ def evidence_section(settings: Mapping[str, Any], environment: Mapping[str, str]
     if values:
         parts.append(Folded("Every value, by seed", tuple(values)))
     return Section("Evidence", tuple(parts))
+
+
+def smoothed(losses: Sequence[float], *, each_side: int = 3) -> list[float]:
+    """Averages each loss with its neighbours, as many before as after; fewer near the ends."""
+    means = []
+    for index in range(len(losses)):
+        side = min(each_side, index, len(losses) - 1 - index)
+        near = losses[index - side : index + side + 1]
+        means.append(math.fsum(near) / len(near))
+    return means

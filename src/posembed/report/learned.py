@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, LogLocator, MaxNLocator, NullLocator
 from torch import Tensor
 
-from posembed.lab.model.looking import looking_everywhere
+from posembed.lab.attention import looking_everywhere
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import load_attention, load_tables
+from posembed.lab.runs.tensors import load_attention, load_tables
 from posembed.report.drawing import (
     MUTED,
     SERIES,
@@ -71,12 +71,12 @@ MEASURES: dict[str, Callable[[Tables, int], float]] = {
 
 
 def first_kept(
-    results: Sequence[RunResult[Any, Any]], file_of: Callable[[Any], Path]
+    runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]], kind: str
 ) -> dict[str, tuple[RunResult[Any, Any], Path]]:
     """Returns, by name, the first successful run whose file exists, with that file."""
     found: dict[str, tuple[RunResult[Any, Any], Path]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
-        file = file_of(result.spec)
+        file = runs.file(kind, result.spec)
         if result.failure is None and file.exists():
             found.setdefault(result.spec.compared, (result, file))
     return found
@@ -84,8 +84,8 @@ def first_kept(
 
 def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
     """Returns (seed, tables) of the first successful run of each name that kept its rows."""
-    kept = first_kept(results, runs.table)
-    return {name: (run.spec.seed, load_tables(file, steps=run.spec.steps)) for name, (run, file) in kept.items()}
+    kept = first_kept(runs, results, "tables")
+    return {name: (run.spec.seed, load_tables(file)) for name, (run, file) in kept.items()}
 
 
 def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
@@ -264,7 +264,7 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
 
 def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
     """Yields one picture per name, of its first successful run."""
-    for name, (result, file) in first_kept(results, runs.attention).items():
+    for name, (result, file) in first_kept(runs, results, "attention").items():
         weights = load_attention(file)
         yield picture(
             attention_figure(weights, window=result.window),

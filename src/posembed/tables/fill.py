@@ -11,7 +11,6 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 
-
 STD = 0.02
 """The scale of random initial values unless one is given: BERT's, and that of most models' tokens."""
 

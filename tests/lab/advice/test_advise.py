@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from posembed.errors import ArgumentError
 from posembed.lab.advice.advise import Advice, advise, recommend
-from posembed.lab.advice.choices import BY_NAME
+from posembed.lab.advice.choices import BY_NAME, CHOICES, CONDITIONS
 from posembed.lab.advice.evidence import Measured, Study, published_studies
 from posembed.lab.advice.needs import Existing, Needs, needs_of
 from posembed.statistics import Estimate
@@ -221,7 +221,7 @@ def test_figures_are_named_with_their_source() -> None:
             {"length": 196, "longest": 280, "grid": (14, 14), "longest_grid": (10, 28)},
             "the longest grid, 10 x 28, is smaller in one direction",
         ),
-        ({"length": 196, "longest": None, "grid": (14, 14)}, "got no limit"),
+        ({"length": 196, "longest": None, "grid": (14, 14)}, "without limit"),
         ({"length": 196, "longest": 196, "longest_grid": (14, 14)}, "needs the grid of training"),
         ({"length": 196, "longest": 196, "grid": (14, 14), "checkpoint": Existing(196)}, "a sequence of 196"),
         ({"length": 196, "longest": 196, "checkpoint": Existing(196, (14, 14))}, "are a grid of 14 x 14"),
@@ -264,4 +264,9 @@ def test_a_noisy_third_hides_no_clear_rival(noise: tuple[float, float | None, fl
 def test_a_length_that_was_not_measured_is_not_called_impossible() -> None:
     rows = (Measured("rope", None, 1, {32: Estimate(4.0), 48: None}),)
     found = recommend(Needs(length=16, longest=16), [Study("own", "x", 16, rows, own=True)]).figures
-    assert found[0].lines == ("rope: not measured at 16, no position at 48 (1 run)",)
+    assert found[0].lines == ("rope: not measured at 16, no position at 48 (runs: 1)",)
+
+
+def test_every_condition_is_known_and_used() -> None:
+    asked = {condition for choice in CHOICES for condition, _ in (*choice.unless, *choice.caveats)}
+    assert asked == set(CONDITIONS)

@@ -68,7 +68,7 @@ def test_a_folder_that_is_none_or_of_another_question(tmp_path: Path) -> None:
         study_of_folder(tmp_path)
     folder = save(tmp_path / "runs", runs(1))
     for result in folder.results():
-        folder.result(result.spec).unlink()
+        folder.file("results", result.spec).unlink()
     with pytest.raises(ArgumentError, match="no finished run yet"):
         study_of_folder(folder.path)
     folder.settings_file.write_text(json.dumps({"question": "tasks"}))

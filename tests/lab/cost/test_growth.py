@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from posembed.lab.cost import growth
-from posembed.lab.cost.growth import CALLS, MOST_BYTES, Point, doublings, grow, too_much
+from posembed.lab.cost import measure
+from posembed.lab.cost.measure import CALLS, MOST_BYTES, Point, doublings, grow, too_much
 from posembed.lab.cost.places import Shape
 from posembed.layers.alibi import Alibi
 from posembed.layers.base import PositionEncoding
@@ -15,7 +15,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 def build(name: str, shape: Shape) -> PositionEncoding:
     if name == "alibi":
         return Alibi(shape.heads)
-    return LearnedPositionalEmbedding(shape.length, shape.width, dropout=0.0)
+    return LearnedPositionalEmbedding(max_len=shape.length, dim=shape.width, dropout=0.0)
 
 
 def test_lengths_double_and_never_pass_the_longest() -> None:
@@ -43,7 +43,7 @@ def test_memory_grows_as_it_must() -> None:
 
 
 def test_what_would_not_fit_is_not_tried_and_said(monkeypatch) -> None:
-    monkeypatch.setattr(growth, "MOST_BYTES", 20_000_000)  # of the bias and its distances at 1,024 tokens
+    monkeypatch.setattr(measure, "MOST_BYTES", 20_000_000)  # of the bias and its distances at 1,024 tokens
     found = grow(("learned", "alibi"), build, longest=2048, device=torch.device("cpu"))
     assert found["alibi"].lengths == (512, 1024)
     assert (found["alibi"].stopped or "").startswith("2,048 tokens would need")

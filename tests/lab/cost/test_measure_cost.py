@@ -10,9 +10,8 @@ import pytest
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import checked, encoding_of, measure_cost
-from posembed.lab.cost.results import CostResult, load, save
-from posembed.lab.cost.settings import CostSettings
-from posembed.lab.encodings import names_for
+from posembed.lab.cost.results import CostResult, CostSettings, load, save
+from posembed.nn.encodings import names_for
 
 TINY: dict[str, Any] = {
     "batch": 1,
@@ -77,7 +76,7 @@ def test_progress_goes_from_start_to_end() -> None:
         ({"width": 33}, "width 33 is not divisible by 4 heads; try a width of 32"),
         ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"length": 1}, "length must be at least 2"),
-        ({"longest": 500}, "growth starts at 512 tokens"),
+        ({"longest": 500}, "longest must be at least 512, got 500"),
         ({"seconds": -1}, "seconds must be at least 0"),
         ({"device": "abacus"}, "no device 'abacus'"),
         ({"width": 20}, "RoPE turns pairs"),
@@ -96,7 +95,7 @@ def test_an_unknown_encoding_is_refused() -> None:
 
 
 def test_a_folder_without_a_measurement_says_how_to_make_one(tmp_path: Path, result: CostResult) -> None:
-    with pytest.raises(RunFolderError, match="make it with: posembed compare cost --out"):
+    with pytest.raises(RunFolderError, match="create it with: posembed compare cost --out"):
         load(tmp_path)
     (tmp_path / "cost.json").write_text("{}")
     with pytest.raises(RunFolderError, match="cannot be read"):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from posembed.lab.cost.instruments import peak_bytes
 from posembed.lab.cost.measure import encoding_of
-from posembed.lab.cost.memory import peak_bytes
 from posembed.lab.cost.places import FLOAT, AttentionWith, Places, Shape, writes
-from posembed.lab.cost.settings import CostSettings
-from posembed.lab.encodings import names_for
+from posembed.lab.cost.results import CostSettings
 from posembed.layers.alibi import Alibi
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.nn import Attention, Positions
+from posembed.nn.encodings import names_for
 
 SHAPE = Shape(batch=2, length=24, width=32, heads=4)
 
@@ -25,7 +25,7 @@ def built(name: str) -> torch.nn.Module:
 
 
 def test_learned_at_its_place() -> None:
-    layer = LearnedPositionalEmbedding(24, 32, dropout=0.0)
+    layer = LearnedPositionalEmbedding(max_len=24, dim=32, dropout=0.0)
     places = Places(layer, SHAPE)
     made = places.made()
     assert (len(made.queries_keys), len(made.scores)) == (0, 0)
@@ -45,7 +45,7 @@ def test_alibi_at_its_place() -> None:
 
 
 def test_nothing_is_made_without_position() -> None:
-    assert Places(NoPosition(), SHAPE).made().all == ()
+    assert Places(NoPosition(), SHAPE).made() == ((), (), ())
     assert Places(NoPosition(), SHAPE, training=True)() is None
 
 
@@ -56,7 +56,7 @@ def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -
     assert formula.input == sum(FLOAT * t.numel() for t in made.input)
     assert formula.queries_keys == sum(FLOAT * t.numel() for t in made.queries_keys)
     assert formula.scores == sum(FLOAT * t.numel() for t in made.scores)
-    last = max((t.nbytes for t in made.all), default=0)
+    last = max((t.nbytes for place in made for t in place), default=0)
     assert peak_bytes(Places(built(name), SHAPE)) >= last
 
 
@@ -79,11 +79,11 @@ def test_attention_without_position_is_the_layer_itself() -> None:
     torch.manual_seed(0)
     layer = Attention(32, 4, dropout=0.0)
     step = AttentionWith(NoPosition(), layer, SHAPE)
-    torch.testing.assert_close(step.output(), layer(step.x, positions=Positions(NoPosition(), step.x)))
+    torch.testing.assert_close(step.results()[0], layer(step.x, positions=Positions(NoPosition(), step.x)))
 
 
 def test_a_step_of_training_has_its_gradients() -> None:
-    layer = LearnedPositionalEmbedding(24, 32, dropout=0.0)
+    layer = LearnedPositionalEmbedding(max_len=24, dim=32, dropout=0.0)
     gradients = Places(layer, SHAPE, training=True)()
     assert isinstance(gradients, tuple)
     table = gradients[-1]

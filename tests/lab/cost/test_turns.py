@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posembed.lab.cost.turns import FEWEST_ROUNDS, fit_exponent, ratio, take_turns
+from posembed.lab.cost.instruments import FEWEST_ROUNDS, fit_exponent, ratio, take_turns
 from posembed.statistics import estimate_median
 
 

@@ -12,9 +12,8 @@ from made_up_runs import save as write_runs
 from posembed import DataError
 from posembed.cli import app
 from posembed.lab.cost.measure import measure_cost
-from posembed.lab.cost.results import CostResult
+from posembed.lab.cost.results import CostResult, CostSettings
 from posembed.lab.cost.results import save as save_cost
-from posembed.lab.cost.settings import CostSettings
 from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
 
@@ -67,7 +66,7 @@ def test_large_files_are_read_whole_and_images_of_disks_are_not(tmp_path: Path) 
     (tmp_path / "one look").write_bytes(text[: documents.FIRST_LOOK])
     with (tmp_path / "disk").open("wb") as disk:
         disk.truncate(1 << 40)
-    assert [document.text for document in documents.read_documents(str(tmp_path)).documents] == [
+    assert [document.text for document in documents.read_documents(str(tmp_path))[0]] == [
         text[: documents.FIRST_LOOK],
         text,
     ]
@@ -167,8 +166,8 @@ def test_a_hugging_face_dataset(tmp_path: Path) -> None:
     [
         (b"", "is empty: expected UTF-8 text"),
         (b"  \n\n", "is empty"),
-        (b"abc\0def", r"not text \(a zero byte at offset 3\)"),
-        (b"caf\xe9", r"not text \(not UTF-8 at offset 3\)"),
+        (b"abc\0def", "not UTF-8 text: a zero byte at offset 3"),
+        (b"caf\xe9", "not UTF-8 text: an invalid byte at offset 3"),
     ],
 )
 def test_files_that_are_no_text(tmp_path: Path, contents: bytes, message: str) -> None:

@@ -15,12 +15,13 @@ from accelerate import Accelerator
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
 from posembed.lab.data.images import cut_patches, enlarged, load_images
-from posembed.lab.encodings import build_encoding, names_for, split_name
-from posembed.lab.questions.images import ImageSpec
+from posembed.lab.questions.classification import ImageSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.images import ImageClassification
+from posembed.lab.tasks.classification import ImageClassification
+from posembed.lab.tasks.task import build_encoding
+from posembed.nn.encodings import names_for, split_name
 from posembed.tables.layout import TableLayout
 
 GRID = (4, 4)
@@ -28,7 +29,7 @@ GRID = (4, 4)
 
 def built(spec: ImageSpec, name: str) -> PositionEncoding:
     torch.manual_seed(1)
-    return build_encoding(dataclasses.replace(spec, encoding=name), "images", grid=GRID).eval()
+    return build_encoding(dataclasses.replace(spec, encoding=name), grid=GRID, causal=False).eval()
 
 
 def rows_of(encoding: PositionEncoding, tokens: int, width: int = 16) -> torch.Tensor:
@@ -148,7 +149,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     (resumed,) = sweep([spec], pickle.loads(pickle.dumps(image_task)), folder, accelerator)
     assert (resumed.losses, resumed.measurements) == (whole.losses, whole.measurements)
     assert folder.results() == [resumed]
-    assert folder.table(spec).exists()  # of the sums of rows and columns
+    assert folder.file("tables", spec).exists()  # of the sums of rows and columns
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.lab.data.documents import Document
-from posembed.lab.data.split import DOCUMENTS_TO_SPLIT_BY, Split, same_text, split
-from posembed.lab.data.text import load_corpus
+from posembed.lab.data.text import DOCUMENTS_TO_SPLIT_BY, Split, load_corpus, same_text, split
 
 
 def sizes(documents: list[Document]) -> tuple[int, int]:

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from posembed import DataError
+from posembed import ArgumentError, DataError
 from posembed.lab import measure
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.text import load_corpus
 from posembed.lab.data.tokenizer import Loaded
+from posembed.lab.questions.classification import TextSpec
 from posembed.lab.questions.lengths import bits_per_byte
-from posembed.lab.questions.text import TextSpec
 from posembed.lab.runs import train
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.tasks.classification import TextClassification
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]
 
@@ -100,6 +100,16 @@ def test_an_end_of_its_own_stands_behind_every_document(folder: Path) -> None:
         assert (ids == end).sum() == len(TEXTS)
         assert ids[-1] == end
     assert corpus.train.max() < corpus.vocabulary
+
+
+def test_byte_pairs_of_the_training_text(folder: Path) -> None:
+    corpus = load_corpus(str(folder / "text"), tokenizer="bpe:260")
+    assert corpus.vocabulary == 261
+    assert (corpus.train == 260).sum() == len(TEXTS)
+    assert corpus.held_out_bytes is not None
+    assert int(corpus.held_out_bytes.sum()) == len(load_corpus(str(folder / "text")).held_out)
+    with pytest.raises(ArgumentError, match=r"expected a number above 256 after bpe:.*got 'bpe:3'"):
+        load_corpus(str(folder / "text"), tokenizer="bpe:3")
 
 
 def test_all_held_out_bytes_are_counted_once(folder: Path) -> None:

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from posembed import ArgumentError, NoPosition, RollingPositionalEmbedding
-from posembed.lab.encodings import names_for, split_name
-from posembed.lab.model.encoder import ImageClassifier, TextClassifier
-from posembed.lab.questions.text import TextSpec
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.model import Classifier
+from posembed.lab.questions.classification import TextSpec
+from posembed.lab.tasks.classification import TextClassification
+from posembed.nn.encodings import names_for, split_name
 
 
-def classifier(task: TextClassification, spec: TextSpec, **others: object) -> TextClassifier:
+def classifier(task: TextClassification, spec: TextSpec, **others: object) -> Classifier:
     return task.build(dataclasses.replace(spec, **others)).double().eval()  # type: ignore[arg-type]
 
 
@@ -62,12 +62,12 @@ def test_all_that_is_not_the_encoding_starts_the_same(text_task: TextClassificat
 
 
 def test_what_an_encoder_cannot_use() -> None:
-    def build(encoding: torch.nn.Module, **others: object) -> ImageClassifier:
+    def build(encoding: torch.nn.Module, **others: object) -> Classifier:
         settings = {"layers": 1, "heads": 2} | others
-        return ImageClassifier(torch.nn.Linear(4, 8), 8, 3, encoding=encoding, **settings)  # type: ignore[arg-type]
+        return Classifier(torch.nn.Linear(4, 8), 8, 3, encoding=encoding, **settings)  # type: ignore[arg-type]
 
     with pytest.raises(ArgumentError, match="RollingPositionalEmbedding is used under a causal window of 4 tokens"):
-        build(RollingPositionalEmbedding(4, 8))
+        build(RollingPositionalEmbedding(window=4, dim=8))
     with pytest.raises(ArgumentError, match="width 8 is not divisible by 3 heads"):
         build(NoPosition(), heads=3)
     with pytest.raises(ArgumentError, match="pooling must be one of cls, mean; got 'max'"):

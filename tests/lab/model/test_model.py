@@ -7,10 +7,11 @@ import torch
 
 from posembed import ArgumentError, NoPosition, PositionEncoding
 from posembed.lab.data.text import Corpus
-from posembed.lab.encodings import build_encoding, names_for
-from posembed.lab.model.decoder import Decoder
+from posembed.lab.model import Decoder
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.task import build_encoding
+from posembed.nn.encodings import names_for
 
 NAMES = [*names_for("decoder"), *(f"{name}+window" for name in names_for("decoder"))]
 

@@ -11,13 +11,13 @@ from accelerate import Accelerator
 from asked import runs_of, summarise
 from made_up_inits import init_run, init_runs_of
 from posembed import ArgumentError
-from posembed.lab.curves import final_loss, recent, smoothed, step_at
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.inits import Inits, InitSpec
+from posembed.lab.questions.inits import Inits, InitSpec, recent, step_at
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
-from posembed.lab.tasks.initial_values import InitialValues, initial_table, measurements
+from posembed.lab.tasks.language import InitialValues, initial_table, measurements
+from posembed.report.evidence import smoothed
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_runs_that_cannot_be(shared: InitSpec, corpus: Corpus) -> None:
         runs_of(shared, ["zero", "gaussian"], 1)
     with pytest.raises(ArgumentError, match=r"the reference 'xavier' is not compared; the names are zero"):
         runs_of(shared, ["zero"], 1, reference="xavier")
-    with pytest.raises(ArgumentError, match="at least one init and one seed"):
+    with pytest.raises(ArgumentError, match="seeds must be at least 1"):
         runs_of(shared, ["zero"], 0)
     odd = dataclasses.replace(shared, width=15, heads=3)
     with pytest.raises(ArgumentError, match="even"):
@@ -107,11 +107,11 @@ def test_measures_of_a_table() -> None:
 
 def test_curves() -> None:
     falling = [(step, 10.0 - step) for step in range(1, 10)]
-    losses = [loss for _, loss in falling]
-    assert recent(losses)[0] == 9
-    assert recent(losses)[7] == pytest.approx(sum(range(2, 10)) / 8)
-    assert final_loss(falling) == pytest.approx(sum(range(1, 9)) / 8)
-    assert step_at(falling, final_loss(falling)) == 9
+    means = recent(falling)
+    assert means[0] == (1, 9)
+    assert means[7] == (8, pytest.approx(sum(range(2, 10)) / 8))
+    assert means[-1] == (9, pytest.approx(sum(range(1, 9)) / 8))
+    assert step_at(falling, means[-1][1]) == 9
     assert step_at(falling, 9.0) == 1
     assert step_at(falling, 8.6) == 2
     assert step_at(falling, 1.0) is None
@@ -122,7 +122,7 @@ def test_a_summary_pairs_by_seed_and_counts_the_steps_to_the_worst_end() -> None
     results = init_runs_of({"normal-0.02": 1.40, "zero": 1.45, "sinusoidal": 1.38}, seeds=3)
     summary = summarise(results)
     assert (summary.reference, summary.steps, summary.train_length) == ("normal-0.02", 600, 64)
-    ends = {seed: [final_loss(r.losses) for r in results if r.spec.seed == seed] for seed in range(3)}
+    ends = {seed: [recent(r.losses)[-1][1] for r in results if r.spec.seed == seed] for seed in range(3)}
     assert summary.losses == {seed: max(losses) for seed, losses in ends.items()}
     assert summary.loss == pytest.approx(sum(map(max, ends.values())) / 3)
     reference, zero, sinusoidal = summary.rows

@@ -29,9 +29,9 @@ def test_runs_of_a_seed_stand_together_and_doubles_are_one(spec: LengthSpec) -> 
     ]
     with pytest.raises(ArgumentError, match="unknown encoding 'ropes'"):
         runs_of(spec, ["ropes"], 1)
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="encodings: expected at least one"):
         runs_of(spec, [], 1)
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="seeds must be at least 1"):
         runs_of(spec, ["rope"], 0)
 
 
@@ -114,8 +114,8 @@ def test_presets_are_whole_and_can_be_overridden(preset: str, text: str) -> None
         ({"batch": -1}, "batch must be at least 1"),
         ({"test_lengths": (128, 1)}, "test lengths must be 2 or more, in tokens; got 1, 128"),
         ({"test_lengths": ()}, "got none"),
-        ({"learning_rate": 0.0}, "a learning rate above 0"),
-        ({"dropout": 1.0}, "a dropout of at least 0 and below 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
     ],
 )
 def test_settings_that_no_run_can_have(changed: dict[str, object], message: str, text: str) -> None:

@@ -21,8 +21,8 @@ from posembed import ArgumentError, DataError
 from posembed.lab.questions.lengths import Lengths, LengthSpec
 from posembed.lab.runs.cluster import knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.spec import TrainingSpec, Watcher
+from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.train import Progress
 from posembed.lab.tasks.language import LanguageModelling
 
@@ -62,7 +62,7 @@ class Fatal(LanguageModelling):
         return super().loss(model, *batch)
 
 
-class Diary(Silent):
+class Diary(Watcher):
     def __init__(self) -> None:
         self.found_, self.finished_, self.steps = [], [], set()  # type: ignore[var-annotated]
 
@@ -106,8 +106,8 @@ def test_two_nodes_give_what_one_process_gives_though_a_worker_is_killed(
     assert numbers(together) == numbers(alone)
     assert sorted(diary.finished_) == sorted(spec.name for spec in specs)
     assert {step for _, step in diary.steps} <= {10}
-    learned = folder.table(specs[0])
-    assert learned.read_bytes() == RunFolder(tmp_path / "alone", LengthSpec).table(specs[0]).read_bytes()
+    learned = folder.file("tables", specs[0])
+    assert learned.read_bytes() == RunFolder(tmp_path / "alone", LengthSpec).file("tables", specs[0]).read_bytes()
     # The same folder goes on, there or here.
     again = Diary()
     more = Lengths().specs(spec, ["learned", "rope", "alibi", "none"], 1)

@@ -22,7 +22,8 @@ from posembed.cli import app
 from posembed.errors import PosEmbedError, RunFolderError
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.spec import Watcher
+from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
 
 BROKEN = {
@@ -92,7 +93,7 @@ def test_any_cost_is_read_or_refused(what: str, tmp_path: Path) -> None:
     assert "not a result of" in refused("compare", "cost", "--out", tmp_path, "--encodings", "rope")
 
 
-class Meanwhile(Silent):
+class Meanwhile(Watcher):
     """Does something to the folder when the first run starts."""
 
     def __init__(self, what: Any) -> None:
@@ -178,7 +179,7 @@ def test_no_checkpoint_of_a_finished_run_stays(
     specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi")]
     sweep(specs[:1], task, folder, accelerator)
     for one in specs:
-        folder.checkpoint(one).write_bytes(b"left over")
+        folder.file("checkpoints", one).write_bytes(b"left over")
     folder.prepare(specs[0])
-    assert not folder.checkpoint(specs[0]).exists()
-    assert folder.checkpoint(specs[1]).exists()  # that run is not finished
+    assert not folder.file("checkpoints", specs[0]).exists()
+    assert folder.file("checkpoints", specs[1]).exists()  # that run is not finished

@@ -69,7 +69,7 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
     specs = [dataclasses.replace(spec, encoding=name) for name in ("rope", "alibi", "none")]
     for one in specs:
         folder.add(result(one))
-    file = folder.result(specs[1])
+    file = folder.file("results", specs[1])
     text = file.read_text()
     for broken in (text[:40], "", "{}", "[1]", '"text"', text.replace("steps", "stops")):
         file.write_text(broken)

@@ -13,14 +13,13 @@ from asked import runs_of, summarise
 from posembed import ArgumentError, RunFolderError
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import train
-from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.spec import TrainingSpec, Watcher
+from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.language import LanguageModelling
 
 
-class Diary(Silent):
+class Diary(Watcher):
     """Remembers which runs were trained; may press Ctrl-C in the middle of one."""
 
     def __init__(self, stop_in: str | None = None) -> None:

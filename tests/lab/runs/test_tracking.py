@@ -13,16 +13,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from posembed import ArgumentError
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs import tracking
 from posembed.lab.runs.environment import make_accelerator
-from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import TrainingSpec
-from posembed.lab.runs.sweep import Silent, sweep
+from posembed.lab.runs.results import RunFolder, RunResult, measured_values
+from posembed.lab.runs.spec import TrainingSpec, Watcher
+from posembed.lab.runs.sweep import Tracked, check_tracker, sweep
 from posembed.lab.runs.train import Progress, learning_rate
 from posembed.lab.tasks.language import LanguageModelling
 
 
-class Recorder(Silent):
+class Recorder(Watcher):
     def __init__(self) -> None:
         self.told: list[Any] = []
 
@@ -40,11 +39,9 @@ def test_every_step_and_the_measurements_are_in_tensorboards_files(
     spec: LengthSpec, task: LanguageModelling, tmp_path: Path
 ) -> None:
     specs = [dataclasses.replace(spec, encoding=name, steps=6) for name in ("learned", "rope")]
-    accelerator = make_accelerator(
-        device="cpu", track="tensorboard", tracking=tracking.tracking_folder(tmp_path / "runs")
-    )
+    accelerator = make_accelerator(device="cpu", track="tensorboard", tracking=tmp_path / "runs" / "tracking")
     watcher = Recorder()
-    tracked = tracking.Tracked(accelerator, "tensorboard", tmp_path / "runs", watcher)
+    tracked = Tracked(accelerator, "tensorboard", tmp_path / "runs" / "tracking", watcher)
     results = sweep(specs, task, RunFolder(tmp_path / "runs", LengthSpec), accelerator, tracked)
     assert [told for told in watcher.told if not isinstance(told, float)] == [
         specs[0], results[0], specs[1], results[1],
@@ -73,19 +70,19 @@ def test_values_by_name() -> None:
         curve: tuple[float, ...]
         words: str
 
-    values = tracking.measured_values(Measured(1.5, {8: 2.0, 16: None}, (3.0, 4.0), "none"))
+    values = measured_values(Measured(1.5, {8: 2.0, 16: None}, (3.0, 4.0), "none"))
     assert values == {"loss": 1.5, "by_length/8": 2.0, "curve/0": 3.0, "curve/1": 4.0}
 
 
 def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    tracking.check_tracker("tensorboard")
+    check_tracker("tensorboard")
     with pytest.raises(ArgumentError, match=r"unknown tracker 'visdom'; known are tensorboard, wandb"):
-        tracking.check_tracker("visdom")
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+        check_tracker("visdom")
+    monkeypatch.setattr("posembed.lab.runs.sweep.find_spec", lambda name: None)
     with pytest.raises(ArgumentError, match=r"needs the library tensorboard; install it with: pip install 'posem"):
-        tracking.check_tracker("tensorboard")
+        check_tracker("tensorboard")
     with pytest.raises(ArgumentError, match=r"--track wandb needs the library wandb; .* pip install wandb"):
-        tracking.check_tracker("wandb")
+        check_tracker("wandb")
 
 
 def test_weights_and_biases_is_given_the_run_and_its_values(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from posembed import ArgumentError, DataError, RunFolderError
 from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.snapshots import load_tables, snapshot_steps
+from posembed.lab.runs.tensors import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling
 
 # One that draws positions, one that has learned rows, one with neither; the spec has dropout.
@@ -32,7 +32,7 @@ def numbers(result: RunResult) -> tuple[object, ...]:
 
 def side_files(folder: RunFolder, spec: LengthSpec) -> dict[str, bytes]:
     """What stands beside the results: of a run that went well, its tables and where its heads look."""
-    files = {"tables": folder.table(spec), "attention": folder.attention(spec)}
+    files = {"tables": folder.file("tables", spec), "attention": folder.file("attention", spec)}
     return {name: file.read_bytes() for name, file in files.items() if file.exists()}
 
 
@@ -99,13 +99,13 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     for steps in (5, 9):
         with pytest.raises(KeyboardInterrupt):
             train.run(spec, task, accelerator, folder, press_ctrl_c)
-        state = torch.load(folder.checkpoint(spec), weights_only=True)["state"]
+        state = torch.load(folder.file("checkpoints", spec), weights_only=True)["state"]
         assert state["step"] == steps
     assert numbers(train.run(spec, task, accelerator, folder, press_ctrl_c)) == numbers(whole)
     if encoding == "rope":
-        assert not folder.table(spec).exists()
+        assert not folder.file("tables", spec).exists()
     else:
-        rows = load_tables(folder.table(spec), steps=spec.steps)
+        rows = load_tables(folder.file("tables", spec))
         assert list(rows) == [0, *snapshot_steps(spec.steps), spec.steps]
         for step, next_step in itertools.pairwise(rows):
             assert not torch.equal(rows[step], rows[next_step])
@@ -142,7 +142,7 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     command = [sys.executable, "-c", script, str(tmp_path), str(torch.get_num_threads())]
     done = subprocess.run(command, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
-    assert torch.load(folder.checkpoint(spec), weights_only=True)["state"]["step"] == 7
+    assert torch.load(folder.file("checkpoints", spec), weights_only=True)["state"]["step"] == 7
     assert numbers(train.run(spec, task, accelerator, folder)) == numbers(whole)
     assert side_files(folder, spec) == side_files(whole_folder, spec)
 
@@ -242,7 +242,7 @@ def test_a_checkpoint_that_cannot_be_read(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
 ) -> None:
     spec = dataclasses.replace(spec, encoding="rope")
-    folder.checkpoint(spec).write_bytes(b"half a file")
+    folder.file("checkpoints", spec).write_bytes(b"half a file")
     with pytest.raises(RunFolderError, match=r"checkpoint .* cannot be read .*delete it"):
         train.run(spec, task, accelerator, folder)
 

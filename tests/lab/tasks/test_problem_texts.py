@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -9,14 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posembed.lab.tasks.position_ids import IDS, ids_of, latest_start, moved, table_for
+from posembed.lab.questions.problems import Problem
 from posembed.lab.tasks.problem_texts import (
     ALPHABET,
     FILLER,
     PROBLEMS,
     addition_written_forwards,
 )
-from posembed.lab.tasks.problems import encode
+from posembed.lab.tasks.problems import IDS, encode, ids_of, moved
 
 drawn = given(size=st.integers(1, 45), seed=st.integers(0, 2**32))
 
@@ -99,14 +100,17 @@ def test_coupled_ids_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_the_table_has_a_row_for_every_id_drawn_and_every_id_tested(name: str) -> None:
     trained, tested = 4, 9
-    table = table_for(trained, tested, 8, 0.0)
+    addition = Problem("addition")
+    task, shared = addition.prepare(addition.settings(None, {"train_size": trained, "test_sizes": (tested,)}))
+    spec = dataclasses.replace(shared, encoding=name)
+    rows = task.encoding(spec).max_len
     write = addition_written_forwards if name == "coupled" else PROBLEMS["addition"].write
     longest = ids_of(name, tokens("".join(write(trained, random.Random(0)))))
     generator = torch.Generator().manual_seed(0)
     seen: set[int] = set()
     for _ in range(500):
-        seen |= set(moved(longest, latest_start(tested), generator)[0].flatten().tolist())
-    assert max(seen) < table.max_len
+        seen |= set(moved(longest, tested, generator)[0].flatten().tolist())
+    assert max(seen) < rows
     asked = ids_of(name, tokens("".join(write(tested, random.Random(0)))))
     assert set(asked.flatten().tolist()) <= seen
 

@@ -17,13 +17,11 @@ from asked import runs_of, shared
 from posembed.comparison import prepare
 from posembed.errors import ArgumentError
 from posembed.lab.questions.problems import ProblemSpec
-from posembed.lab.runs.plan import plan
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.sweep import sweep
+from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.runs.train import Progress, run
-from posembed.lab.tasks.position_ids import ids_of
 from posembed.lab.tasks.problem_texts import ALPHABET, PROBLEMS, tokens_read
-from posembed.lab.tasks.problems import ProblemSolving, check_encoding, right_tokens, written_for
+from posembed.lab.tasks.problems import ProblemSolving, check_encoding, ids_of, right_tokens, written_for
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 2, "test_problems": 8}
 
@@ -172,7 +170,7 @@ def test_bad_input_is_said_before_anything_trains() -> None:
         shared("addition", test_sizes=())
     with pytest.raises(ArgumentError, match="train_size must be at least 1, got 0"):
         shared("addition", train_size=0)
-    with pytest.raises(ArgumentError, match="learning rate above 0"):
+    with pytest.raises(ArgumentError, match="learning_rate must be above 0"):
         shared("addition", learning_rate=-1.0)
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="seeds must be at least 1"):
         runs_of(shared("addition"), ["rope"], 0)

@@ -18,12 +18,12 @@ from made_up_classes import finished
 from posembed import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.labelled import Labelled
-from posembed.lab.data.tokenizer import encode, text_tokenizer
-from posembed.lab.questions.text import DEFAULTS, TextSpec
+from posembed.lab.data.tokenizer import encode, read_tokenizer
+from posembed.lab.questions.classification import TEXT_PRESETS, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.text import TextClassification
+from posembed.lab.tasks.classification import TextClassification
 
 
 def test_batches_are_texts_cut_and_padded(text_task: TextClassification, text_spec: TextSpec) -> None:
@@ -32,7 +32,7 @@ def test_batches_are_texts_cut_and_padded(text_task: TextClassification, text_sp
     assert ids.shape == (8, int(lengths.max()))
     for row, length, label in zip(ids, lengths.tolist(), labels.tolist(), strict=True):
         text = bytes(row[:length].tolist()).decode().rstrip(".")
-        assert text_task.labels[label] == ("up" if list(text) == sorted(text) else "down")
+        assert text_task.classes[label] == ("up" if list(text) == sorted(text) else "down")
         assert not row[length:].any()
     short = dataclasses.replace(text_spec, train_length=4)
     assert text_task.draw(short, model, 3)[0].shape == (8, 3)
@@ -44,16 +44,16 @@ def test_batches_are_texts_cut_and_padded(text_task: TextClassification, text_sp
 @pytest.mark.parametrize("name", ["bytes", "bpe:300"])
 def test_texts_keep_their_ids_whatever_stands_beside_them(name: str) -> None:
     texts = ["one text", "another, longer text", "é", "one text again " * 20]
-    tokenizer = text_tokenizer(name, texts)
+    tokenizer = read_tokenizer(name, texts)
     together = encode(tokenizer, texts)
     assert tokenizer.vocabulary >= int(together.ids.max()) + 1
     for i, text in enumerate(texts):
         (alone,), _ = encode(tokenizer, [text]).batch(torch.tensor([0]), 1000)
         ids, lengths = together.batch(torch.tensor([3, i]), 1000)
         assert torch.equal(ids[1, : lengths[1]], alone)
-    assert text_tokenizer(name, texts).sha256 == tokenizer.sha256
+    assert read_tokenizer(name, texts).sha256 == tokenizer.sha256
     if name != "bytes":
-        assert text_tokenizer(name, texts[:1]).sha256 != tokenizer.sha256
+        assert read_tokenizer(name, texts[:1]).sha256 != tokenizer.sha256
 
 
 def test_position_is_learned_and_a_bag_of_letters_learns_nothing(
@@ -110,15 +110,20 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def of(correct: dict[int, Correct]) -> BySeed[Correct]:
-    shared = DEFAULTS | {"question": "text", "encoding": "a", "data_sha256": ""}
+    shared = TEXT_PRESETS["default"] | {"question": "text", "encoding": "a", "data_sha256": ""}
     return BySeed([finished(TextSpec(**shared, seed=seed), one, None, 0) for seed, one in correct.items()])
+
+
+def against(ours: BySeed[Correct], theirs: BySeed[Correct]) -> BySeed[Correct]:
+    ours.reference = theirs
+    return ours
 
 
 def test_differences_are_paired_by_seed_and_by_document() -> None:
     sizes = (2, 2, 4)
     ours = {0: Correct((2, 1, 3), sizes), 1: Correct((1, 2, 4), sizes), 7: Correct((0, 0, 0), sizes)}
     theirs = {0: Correct((1, 1, 3), sizes), 1: Correct((1, 1, 2), sizes)}
-    found = accuracy_difference(of(ours), of(theirs), lambda correct: correct)
+    found = accuracy_difference(against(of(ours), of(theirs)), lambda correct: correct)
     assert found is not None
     assert found.over_seeds.values == pytest.approx((1 / 8, 3 / 8))
     assert found.over_documents.value == pytest.approx(found.over_seeds.value) == pytest.approx(2 / 8)
@@ -126,7 +131,8 @@ def test_differences_are_paired_by_seed_and_by_document() -> None:
     # three documents that agree by chance are no interval.
     assert found.over_documents.low is None
     assert not found.significant  # 1/8 and 3/8 are too far apart for two seeds
-    assert accuracy_difference(of({0: ours[0]}), of({1: theirs[1]}), lambda correct: correct) is None
+    nothing_shared = against(of({0: ours[0]}), of({1: theirs[1]}))
+    assert accuracy_difference(nothing_shared, lambda correct: correct) is None
 
 
 def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec) -> None:
@@ -136,11 +142,11 @@ def test_runs_and_references(text_task: TextClassification, text_spec: TextSpec)
         runs_of(text_spec, ["learned", "rolling"], 1)
     with pytest.raises(ArgumentError, match="the reference 'alibi' is not compared; the names are learned"):
         runs_of(text_spec, ["learned"], 1, reference="alibi")
-    with pytest.raises(ArgumentError, match="at least one encoding and one seed"):
+    with pytest.raises(ArgumentError, match="encodings: expected at least one"):
         runs_of(text_spec, [], 1)
     with pytest.raises(ArgumentError, match="nothing to summarise"):
         summarise([])
     with pytest.raises(ArgumentError, match="train_length must be at least 2, got 1"):
         shared("text", train_length=1)
     with pytest.raises(ArgumentError, match="expected a number above 256 after bpe:, such as bpe:2000; got 'bpe:9'"):
-        text_tokenizer("bpe:9", ["a"])
+        read_tokenizer("bpe:9", ["a"])

@@ -23,16 +23,14 @@ TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that was considered.
-
-    parameters: position parameters, new or existing. share: theirs in the embeddings; None without a token table.
-    cannot: why it cannot do what is needed; None if it can.
-    """
+    """A choice that was considered, and why it cannot do what is needed; None if it can."""
 
     name: str
     title: str
     parameters: int
+    """Position parameters, new or existing."""
     share: float | None
+    """Their share of the embeddings; None without a token table."""
     cannot: str | None
 
 
@@ -68,10 +66,9 @@ class Advice:
             share = f", {option.share:.2%} of the embeddings" if option.share else ""
             verdict = "" if option.cannot is None else f"; no: {option.cannot}"
             options.append(f"{option.name}: {option.parameters:,}{share}{verdict}")
-        found = {"Why": list(self.reasons), "Position parameters of each option": options}
-        found["Watch for"] = list(self.caveats)
-        found |= {f"Measured: {study.title} ({study.source})": list(study.lines) for study in self.figures}
-        return {heading: lines for heading, lines in found.items() if lines}
+        found = {"Why": self.reasons, "Position parameters of each option": options, "Watch for": self.caveats}
+        found |= {f"Measured: {study.title} ({study.source})": study.lines for study in self.figures}
+        return {heading: list(lines) for heading, lines in found.items() if lines}
 
     def __repr__(self) -> str:
         parts = [f"{self.recommendation}: {self.title}"]
@@ -117,21 +114,22 @@ def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
     if chosen.name == "rope" and (large := too_large(needs)) is not None:
         reasons.append(f"a learned table is not the default here: {large}")
     findings = needs.checkpoint.findings if needs.checkpoint is not None else ()
-    notes += [*(f"of the checkpoint's table: {finding}" for finding in findings), *chosen.warnings(needs)]
+    notes += [*(f"the checkpoint's table: {finding}" for finding in findings), *chosen.warnings(needs)]
+    options = []
+    for choice in CHOICES:
+        if choice.is_relevant(needs):
+            count = choice.parameters(needs)
+            title = choice.title.format(n=needs)
+            options.append(Option(choice.name, title, count, needs.share(count), choice.cannot(needs)))
     return Advice(
         needs=needs,
         recommendation=chosen.name,
         title=chosen.title.format(n=needs),
         reasons=tuple(reasons),
-        options=tuple(_option(choice, needs) for choice in CHOICES if choice.is_relevant(needs)),
+        options=tuple(options),
         caveats=(*notes, "data and tuning matter more than this choice"),
         figures=tuple(figures(study, needs, studies)),
     )
-
-
-def _option(choice: Choice, needs: Needs) -> Option:
-    parameters = choice.parameters(needs)
-    return Option(choice.name, choice.title.format(n=needs), parameters, needs.share(parameters), choice.cannot(needs))
 
 
 def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list[Figures]:
@@ -139,51 +137,43 @@ def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list
     if needs.grid is not None or not studies:
         return []
     broadest = max(studies, key=lambda study: len([row for row in study.rows if row.encoding in TRAINED]))
-    own = [study for study in studies if study.own]
-    found = []
     first = study or studies[0]
-    for each in own or ([first] if first is broadest else [first, broadest]):
+    usual = [first] if first is broadest else [first, broadest]
+    found = []
+    for each in [study for study in studies if study.own] or usual:
         lines = []
-        for row in each.rows:
-            if row.encoding in TRAINED:
-                window = "" if row.window is None else f", window {row.window:,}"
-                at = [
-                    f"{written(row.by_length[n]) if n in row.by_length else 'not measured'} at {n:,}"
-                    for n in dict.fromkeys((each.train_length, each.longest))
-                ]
-                lines.append(f"{row.encoding}{window}: {', '.join(at)} ({row.seeds} run{'s' * (row.seeds > 1)})")
+        for row in (row for row in each.rows if row.encoding in TRAINED):
+            window = "" if row.window is None else f", window {row.window:,}"
+            at = [
+                f"{written(row.by_length[n]) if n in row.by_length else 'not measured'} at {n:,}"
+                for n in dict.fromkeys((each.train_length, each.longest))
+            ]
+            lines.append(f"{row.encoding}{window}: {', '.join(at)} (runs: {row.seeds})")
         found.append(Figures(f"{each.title}: perplexity of the same tokens", each.source, tuple(lines)))
     return found
 
 
 def best_rival(study: Study, chosen: Choice, needs: Needs) -> tuple[Choice, bool, str] | None:
     """Returns the choice that does what is needed and did better in the study than ``chosen``, whether their 95%
-    intervals do not overlap, and both perplexities in words. Choices whose intervals do not overlap come first.
+    intervals are apart, and both perplexities in words. Choices whose intervals are apart come first.
 
     Compares at the training length if nothing longer is needed, else at the longest length of the study.
     """
     length = study.train_length if needs.fixed else study.longest
-
-    def measured(choice: Choice) -> Estimate | None:
-        row = study.row(choice.encoding)
-        return None if row is None else row.by_length.get(length)
-
-    ours = measured(chosen)
+    ours = study.perplexity(chosen.encoding, length)
     if ours is None:
         return None
-    better = [
-        (not (value.high is not None and ours.low is not None and value.high < ours.low), value.value, value, choice)
-        for choice in CHOICES
-        if choice.cannot(needs) is None and (value := measured(choice)) is not None and value.value < ours.value
-    ]
+    better = []
+    for choice in CHOICES:
+        value = study.perplexity(choice.encoding, length)
+        if value is not None and value.value < ours.value and choice.cannot(needs) is None:
+            apart = value.high is not None and ours.low is not None and value.high < ours.low
+            better.append((choice, apart, value))
     if not better:
         return None
-    overlap, _, value, choice = min(better, key=lambda found: found[:2])
-    text = (
-        f"{choice.encoding} has a perplexity of {written(value)} at {length:,} tokens and {chosen.encoding} of "
-        f"{written(ours)}"
-    )
-    return choice, not overlap, text
+    choice, apart, value = min(better, key=lambda rival: (not rival[1], rival[2].value))
+    theirs = f"{choice.encoding} has a perplexity of {written(value)} at {length:,} tokens"
+    return choice, apart, f"{theirs} and {chosen.encoding} of {written(ours)}"
 
 
 def written(value: Estimate | None) -> str:

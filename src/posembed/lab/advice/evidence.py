@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.statistics import Estimate
@@ -16,14 +15,12 @@ PUBLISHED = Path(__file__).with_name("evidence.json")
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of one encoding, on the same tokens with that many tokens of context.
-
-    by_length: None where the encoding has no position. window: None without a window. seeds: how many runs.
-    """
+    """The perplexity of one encoding on the same tokens, by the tokens of context; None where it has no position."""
 
     encoding: str
     window: int | None
     seeds: int
+    """The number of runs."""
     by_length: dict[int, Estimate | None]
 
 
@@ -44,6 +41,10 @@ class Study:
     def row(self, encoding: str | None) -> Measured | None:
         return next((row for row in self.rows if row.encoding == encoding), None)
 
+    def perplexity(self, encoding: str | None, length: int) -> Estimate | None:
+        row = self.row(encoding)
+        return None if row is None else row.by_length.get(length)
+
 
 def published_studies() -> list[Study]:
     """Returns the studies of the documentation; those with the most seeds come first."""
@@ -51,11 +52,7 @@ def published_studies() -> list[Study]:
 
 
 def study_of_folder(folder: Path) -> Study:
-    """Reads the runs of ``posembed compare lengths --out FOLDER``.
-
-    Raises:
-        RunFolderError, ArgumentError: no such folder, runs of another question, or no finished run.
-    """
+    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError, ArgumentError for others."""
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder, read_settings
 
@@ -75,12 +72,11 @@ def study_of_folder(folder: Path) -> Study:
 
 
 def read_studies(text: str) -> list[Study]:
-    """Reads what benchmarks/evidence.py wrote: an estimate is [mean] or [mean, low, high]."""
-    return [
-        Study(**study | {"rows": tuple(Measured(**row | {"by_length": _by_length(row)}) for row in study["rows"])})
-        for study in json.loads(text)
-    ]
-
-
-def _by_length(row: dict[str, Any]) -> dict[int, Estimate | None]:
-    return {int(length): None if ends is None else Estimate(*ends) for length, ends in row["by_length"].items()}
+    """Reads what benchmarks/evidence.py wrote: an estimate is [mean] or [mean, low, high]; null means no position."""
+    studies = []
+    for study in json.loads(text):
+        for row in study["rows"]:
+            ends = {int(length): ends for length, ends in row["by_length"].items()}
+            row["by_length"] = {length: None if each is None else Estimate(*each) for length, each in ends.items()}
+        studies.append(Study(**study | {"rows": tuple(Measured(**row) for row in study["rows"])}))
+    return studies

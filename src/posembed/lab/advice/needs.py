@@ -12,8 +12,6 @@ from posembed.lab.runs.spec import default_window, option, require_divisible
 LAYERS = 12
 """The depth of the model for which windows are suggested."""
 
-Length = int | None
-"""Tokens; None means no limit."""
 Grid = tuple[int, int]
 """(height, width) in patches."""
 
@@ -29,6 +27,11 @@ class Existing:
     findings: tuple[str, ...] = ()
     """Problems that an inspection found in the table."""
 
+    @property
+    def reach(self) -> str:
+        """The size of its table, in words."""
+        return shown(self.grid) if self.grid is not None else f"{self.length:,}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
@@ -39,7 +42,7 @@ class Needs:
     """
 
     length: int = option("Tokens per training sequence.")
-    longest: Length = option("The longest sequence you will ever need; none for no limit. Default: the length.")
+    longest: int | None = option("The longest sequence you will ever need; none for no limit. Default: the length.")
     width: int = option("Width of the model.", default=768)
     vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
     heads: int = option("Attention heads.", default=12)
@@ -61,52 +64,66 @@ class Needs:
                 f"the longest length, {self.longest:,}, is below the training length of {self.length:,}; "
                 "give the longest that you will ever need, training included"
             )
-        self._check_grids()
-
-    def _check_grids(self) -> None:
         held = self.checkpoint
         if self.grid is None:
             if self.longest_grid is not None:
                 raise ArgumentError("a longest grid needs the grid of training; give both, or a sequence")
             if held is not None and held.grid is not None:
-                raise ArgumentError(f"the checkpoint's positions are a grid of {shown(held.grid)}; give your own grid")
+                raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
             return
         longest = self.longest_grid or self.grid
-        if min(*self.grid, *longest) < 1 or math.prod(self.grid) != self.length:
-            raise ArgumentError(
-                f"a grid of {shown(self.grid)} has {math.prod(self.grid):,} patches, and the training length is "
-                f"{self.length:,}; do not count special tokens"
-            )
+        lengths = {"training length": (self.grid, self.length), "longest length": (longest, self.longest)}
+        for name, (grid, length) in lengths.items():
+            if min(grid) < 1 or math.prod(grid) != length:
+                raise ArgumentError(
+                    f"a grid of {shown(grid)} has {math.prod(grid):,} patches, and the {name} is "
+                    f"{'without limit' if length is None else f'{length:,}'}; do not count special tokens"
+                )
         if longest[0] < self.grid[0] or longest[1] < self.grid[1]:
             raise ArgumentError(
                 f"the longest grid, {shown(longest)}, is smaller in one direction than the grid of training, "
                 f"{shown(self.grid)}"
             )
-        if self.longest != math.prod(longest):
-            raise ArgumentError(
-                f"the longest length must be that of the longest grid, {shown(longest)}: {math.prod(longest):,} "
-                f"patches; got {'no limit' if self.longest is None else f'{self.longest:,}'}"
-            )
         if held is not None and held.length is not None and held.grid is None:
-            raise ArgumentError(
-                f"the checkpoint's table is a sequence of {held.length:,} positions; leave out the grid"
-            )
+            raise ArgumentError(f"the checkpoint's table is a sequence of {held.reach} positions; leave out the grid")
+
+    @property
+    def largest(self) -> tuple[int, ...] | None:
+        """The sides of the longest grid, or the longest length alone; None without a limit."""
+        if self.grid is not None:
+            return self.longest_grid or self.grid
+        return None if self.longest is None else (self.longest,)
 
     @property
     def fixed(self) -> bool:
         """Whether no sequence is ever longer than in training."""
-        return self.longest == self.length if self.grid is None else self.longest_grid in (None, self.grid)
+        return self.largest == (self.grid or (self.length,))
 
     @property
-    def largest_grid(self) -> Grid | None:
-        return self.longest_grid or self.grid
+    def has_table(self) -> bool:
+        """Whether there is a checkpoint with a learned table."""
+        return self.checkpoint is not None and self.checkpoint.length is not None
+
+    @property
+    def inside_table(self) -> bool:
+        """Whether the checkpoint's table has a row for every position."""
+        held = self.checkpoint
+        if held is None or held.length is None or self.largest is None:
+            return False
+        return all(a <= b for a, b in zip(self.largest, held.grid or (held.length,), strict=True))
+
+    @property
+    def stretch(self) -> float:
+        """The longest length as a multiple of the checkpoint's table; 0 without a limit or a table."""
+        held = None if self.checkpoint is None else self.checkpoint.length
+        return self.longest / held if self.longest and held else 0.0
 
     @property
     def reach(self) -> str:
         """The longest grid or length, in words."""
-        if self.largest_grid is not None:
-            return shown(self.largest_grid)
-        return "any length" if self.longest is None else f"{self.longest:,} tokens"
+        if self.largest is None:
+            return "any length"
+        return f"{self.longest:,} tokens" if self.grid is None else shown(self.largest)
 
     @property
     def factor(self) -> float | None:
@@ -132,8 +149,8 @@ class Needs:
         return parameters / (parameters + self.vocabulary * self.width) if self.vocabulary else None
 
 
-def shown(grid: Grid) -> str:
-    return f"{grid[0]} x {grid[1]}"
+def shown(grid: tuple[int, ...]) -> str:
+    return " x ".join(map(str, grid))
 
 
 def needs_of(
@@ -145,11 +162,7 @@ def needs_of(
     **others: Any,
 ) -> Needs:
     """Returns the needs, with defaults for what is None: the longest length is the training length, an image's
-    lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit.
-
-    Raises:
-        ArgumentError: no length and no grid, or needs that contradict each other.
-    """
+    lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit."""
     if grid is not None:
         length = math.prod(grid) if length is None else length
         others = {"vocabulary": 0, **others}

@@ -1,29 +1,26 @@
-"""One measurement of cost: CostSettings -> CostResult."""
+"""Measures what encodings cost: CostSettings -> CostResult. All encodings take turns on this machine."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.lab.cost.growth import GROWTH_SHAPE, grow
-from posembed.lab.cost.memory import peak_bytes
-from posembed.lab.cost.places import AttentionWith, Places, Shape, writes
-from posembed.lab.cost.results import CostResult, CostRow, Passes
-from posembed.lab.cost.settings import CostSettings
-from posembed.lab.cost.turns import Step, ratio, take_turns
-from posembed.lab.encodings import names_for, split_name
+from posembed.lab.cost.instruments import Step, fit_exponent, peak_bytes, ratio, take_turns
+from posembed.lab.cost.places import AttentionWith, Places, writes
+from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Shape
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention, Sizes, encoding_by_name
+from posembed.nn.encodings import names_for, split_name
 from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -31,32 +28,41 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 PLAIN = "attention without position"
 
+GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
+"""Growth starts here: one sequence, and the fewest heads that every encoding accepts, to reach long lengths."""
+MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
+SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
+ROUNDS = 3
+CALLS = ROUNDS + 2  # one more warms up, and one counts the memory
+MOST_GROWTH = 4
+"""The predicted time of the next length is at most this multiple: twice the length squares to 4, and more is noise."""
+FIT_FROM = 2048  # below this length, function calls take as long as their work
+FEWEST_TO_FIT = 3
+
+LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), 1) | {
+    "length": 2,  # a single token has no order
+    "longest": GROWTH_SHAPE.length,
+    "seconds": 0,
+}
+
 
 def checked(settings: CostSettings) -> CostSettings:
     """Returns the settings with each encoding once.
 
     Raises:
-        ArgumentError: an unknown encoding or device, a size below 1, or a width that the heads do not divide.
+        ArgumentError: an unknown encoding or device, a number below its ``LOWEST``, or a width that the heads do not
+            divide.
     """
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
         raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
-    for name in ("batch", "length", "width", "heads", "layers", "vocabulary", "window"):
-        size = getattr(settings, name)
-        if size is not None and size < 1:
-            raise ArgumentError(f"{name} must be at least 1, got {size}")
+    for name, lowest in LOWEST.items():
+        value = getattr(settings, name)
+        if value is not None and not lowest <= value < math.inf:
+            raise ArgumentError(f"{name} must be at least {lowest}, got {value}")
     require_divisible(settings.width, settings.heads)
-    if settings.length < 2:
-        raise ArgumentError("length must be at least 2: a single token has no order")
-    if settings.longest < GROWTH_SHAPE.length:
-        raise ArgumentError(
-            f"growth starts at {GROWTH_SHAPE.length} tokens, so longest={settings.longest} is too short"
-        )
-    if not 0 <= settings.seconds < math.inf:
-        raise ArgumentError(f"seconds must be at least 0, got {settings.seconds}")
-    device = settings.device
-    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise ArgumentError(f"this machine has no device {device!r} to measure on; use cpu or cuda")
+    if settings.device != "cpu" and not (settings.device == "cuda" and torch.cuda.is_available()):
+        raise ArgumentError(f"this machine has no device {settings.device!r} to measure on; use cpu or cuda")
     for name in names:
         split_name(name)
         with torch.device("meta"):
@@ -64,13 +70,9 @@ def checked(settings: CostSettings) -> CostSettings:
     return dataclasses.replace(settings, encodings=names)
 
 
-def shape_of(settings: CostSettings) -> Shape:
-    return Shape(settings.batch, settings.length, settings.width, settings.heads)
-
-
 def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -> PositionEncoding:
     """Builds an encoding as the lab does, at the sizes of the settings or of ``shape``."""
-    shape = shape or shape_of(settings)
+    shape = shape or settings.shape
     window = settings.window or default_window(settings.layers, settings.length)
     ring = max(window, default_window(settings.layers, shape.length))
     return encoding_by_name(
@@ -79,14 +81,14 @@ def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -
 
 
 def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
-    """Measures time, memory and growth of every encoding, all taking turns on this machine.
+    """Measures time, memory and growth of every encoding.
 
     Raises:
         ArgumentError: settings that ``checked`` refuses.
     """
     settings = checked(settings)
     started = time.perf_counter()
-    shape, device = shape_of(settings), torch.device(settings.device)
+    shape, device = settings.shape, torch.device(settings.device)
 
     def part(name: str, first: int, last: int) -> Callable[[float], None]:
         return lambda share: progress(name, first + round((last - first) * share), 100)
@@ -94,47 +96,40 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
     forward = _turns(settings, training=False, progress=part("forward", 0, 30))
     backward = _turns(settings, training=True, progress=part("with backward", 30, 75))
     passes = {name: Passes(forward[name], backward[name]) for name in forward}
-    grown = grow(
-        settings.encodings,
-        partial(encoding_of, settings),
-        longest=settings.longest,
-        device=device,
-        progress=part("growth", 75, 100),
-    )
+    plain = passes[PLAIN]
+    build = partial(encoding_of, settings)
+    grown = grow(settings.encodings, build, longest=settings.longest, device=device, progress=part("growth", 75, 100))
 
     def versus_plain(ours: Passes, *, less: float) -> Passes:
-        plain = passes[PLAIN]
         return Passes(ratio(ours.forward, plain.forward, less=less), ratio(ours.backward, plain.backward, less=less))
 
-    def peak(name: str, *, training: bool) -> int:
-        return peak_bytes(Places(encoding_of(settings, name), shape, training=training, device=device))
-
-    rows = []
-    for name in settings.encodings:
-        encoding = encoding_of(settings, name)
+    def row(name: str) -> CostRow:
+        encoding = build(name)
         count = sum(parameter.numel() for parameter in encoding.parameters())
         alone, attention = passes[f"alone {name}"], passes[f"with {name}"]
-        rows.append(
-            CostRow(
-                encoding=name,
-                parameters=count,
-                share_of_embeddings=count / (count + settings.vocabulary * settings.width),
-                window=encoding.window,
-                alone=alone,
-                attention=attention,
-                alone_share=versus_plain(alone, less=0.0),
-                overhead=versus_plain(attention, less=1.0),
-                writes=writes(encoding, shape),
-                peak_forward=peak(name, training=False),
-                peak_backward=peak(name, training=True),
-                growth=grown[name],
-            )
+        forward, backward = (
+            peak_bytes(Places(build(name), shape, training=training, device=device)) for training in (False, True)
         )
+        return CostRow(
+            encoding=name,
+            parameters=count,
+            share_of_embeddings=count / (count + settings.vocabulary * settings.width),
+            window=encoding.window,
+            alone=alone,
+            attention=attention,
+            alone_share=versus_plain(alone, less=0.0),
+            overhead=versus_plain(attention, less=1.0),
+            writes=writes(encoding, shape),
+            peak_forward=forward,
+            peak_backward=backward,
+            growth=grown[name],
+        )
+
     name_of_device = torch.cuda.get_device_name() if settings.device == "cuda" else "cpu"
     return CostResult(
         settings=settings,
-        attention=passes[PLAIN],
-        rows=tuple(rows),
+        attention=plain,
+        rows=tuple(map(row, settings.encodings)),
         growth_width=GROWTH_SHAPE.width,
         growth_heads=GROWTH_SHAPE.heads,
         seconds=time.perf_counter() - started,
@@ -145,12 +140,81 @@ def measure_cost(settings: CostSettings, progress: Progress = lambda what, done,
 def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float], None]) -> dict[str, Estimate]:
     """Times each encoding alone and with attention, and attention without position, in the same rounds."""
     torch.manual_seed(0)
-    device, shape = torch.device(settings.device), shape_of(settings)
-    layer = Attention(dim=settings.width, heads=settings.heads, dropout=0.0)
+    device, shape = torch.device(settings.device), settings.shape
+    layer = Attention(settings.width, settings.heads, dropout=0.0)
     steps: dict[str, Step] = {PLAIN: AttentionWith(NoPosition(), layer, shape, training=training, device=device)}
     for name in settings.encodings:
         encoding = encoding_of(settings, name)
         steps[f"alone {name}"] = Places(encoding, shape, training=training, device=device)
         steps[f"with {name}"] = AttentionWith(encoding, layer, shape, training=training, device=device)
     seconds = settings.seconds * (2 / 3 if training else 1 / 3)
-    return take_turns(steps, seconds=seconds, device=device, on_round=progress)
+    return take_turns(steps, seconds=seconds, on_round=progress)
+
+
+# --- growth with length ------------------------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    length: int
+    seconds: float
+    peak: int
+
+
+def grow(
+    names: Sequence[str],
+    build: Callable[[str, Shape], PositionEncoding],
+    *,
+    longest: int,
+    device: torch.device,
+    progress: Callable[[float], None] = lambda share: None,
+) -> dict[str, Growth]:
+    """Measures the forward pass of each encoding alone, at lengths that double up to ``longest``; all take turns."""
+    lengths = doublings(GROWTH_SHAPE.length, longest)
+    found: dict[str, list[Point]] = {name: [] for name in names}
+    stopped: dict[str, str] = {}
+    for index, length in enumerate(lengths):
+        shape = dataclasses.replace(GROWTH_SHAPE, length=length)
+        for name in names:
+            if reason := too_much(found[name], length, seconds=SECONDS / len(names)):
+                stopped.setdefault(name, reason)
+        steps = {name: Places(build(name, shape), shape, device=device) for name in names if name not in stopped}
+        peaks = {name: peak_bytes(step) for name, step in steps.items()}
+        for name, taken in take_turns(steps, seconds=0.0, fewest=ROUNDS).items():
+            found[name].append(Point(length, taken.value, peaks[name]))
+        progress((index + 1) / len(lengths))
+    return {name: _growth(found[name], stopped.get(name)) for name in names}
+
+
+def doublings(first: int, last: int) -> tuple[int, ...]:
+    lengths = [first]
+    while 2 * lengths[-1] <= last:
+        lengths.append(2 * lengths[-1])
+    return tuple(lengths)
+
+
+def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | None:
+    """Returns why this length is not tried, predicted from the last two; None if it is tried."""
+    if len(found) < 2:
+        return None
+    before, last = found[-2:]
+    peak = last.peak**2 / max(before.peak, 1)
+    following = last.seconds * min(last.seconds / before.seconds, MOST_GROWTH)
+    taken = CALLS * (math.fsum(point.seconds for point in found) + following)
+    if peak > MOST_BYTES:
+        return f"{length:,} tokens would need about {peak / 2**30:.0f} GiB, more than {MOST_BYTES / 2**30:.0f}"
+    if taken > seconds:
+        return f"{length:,} tokens would bring it to about {taken:.0f} s, more than its {seconds:.0f}"
+    return None
+
+
+def _growth(found: Sequence[Point], stopped: str | None) -> Growth:
+    lengths, seconds, peaks = zip(*found, strict=True)
+    fitted = max(sum(length >= FIT_FROM for length in lengths), FEWEST_TO_FIT)
+    return Growth(
+        lengths=lengths,
+        seconds=seconds,
+        peak=peaks,
+        time_exponent=fit_exponent(lengths[-fitted:], seconds[-fitted:]),
+        memory_exponent=fit_exponent(lengths[-fitted:], peaks[-fitted:]),
+        stopped=stopped,
+    )

@@ -1,88 +1,57 @@
-"""The work of an encoding outside a model: at its places alone, and in one layer of attention."""
+"""The work of an encoding outside a model: alone, at the places that it uses, and in one layer of attention."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from posembed.lab.cost.results import Shape, Writes
 from posembed.layers.base import PositionEncoding
 from posembed.nn import Attention, Positions
 from posembed.nn.positions import add_rows
 
-FLOAT = 4
-"""Bytes of a float32."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    batch: int
-    length: int
-    width: int
-    heads: int
-
-
-@dataclass(frozen=True)
-class Writes:
-    """The bytes of float32 that an encoding hands to the model, which it needs at the least."""
-
-    input: int
-    """(B, L, D), the tokens with their rows, once per forward pass."""
-    queries_keys: int
-    """2 (B, L, D), turned or with rows added, or both in turn; 4 if they come out wider. In each layer."""
-    scores: int
-    """(H, L, L), the bias, once per forward pass."""
-
-    @property
-    def all(self) -> int:
-        return self.input + self.queries_keys + self.scores
+FLOAT = 4  # bytes of a float32
 
 
 class Made(NamedTuple):
-    """The tensors that an encoding made at its places; empty for a place that it does not use."""
+    """The tensors that an encoding creates at its places; empty for a place that it does not use."""
 
     input: tuple[Tensor, ...]
     queries_keys: tuple[Tensor, ...]
     scores: tuple[Tensor, ...]
 
-    @property
-    def all(self) -> tuple[Tensor, ...]:
-        return self.input + self.queries_keys + self.scores
 
+class Places:
+    """An encoding among the tensors of one layer, laid out as in ``Attention``. Calling it is one step.
 
-class _Step:
-    """The tensors of one layer and an encoding. Calling it is one step.
-
-    Args:
-        training: a step includes its backward pass, and reads the positions that the encoding trains on.
+    training: a step includes its backward pass, and reads the positions that the encoding trains on.
     """
 
     def __init__(
-        self,
-        encoding: PositionEncoding,
-        shape: Shape,
-        *,
-        training: bool = False,
-        device: torch.device | None = None,
+        self, encoding: PositionEncoding, shape: Shape, *, training: bool = False, device: torch.device | None = None
     ) -> None:
+        generator = torch.Generator().manual_seed(0)
+
+        def random(*sizes: int) -> Tensor:
+            """Draws values at the scale of token rows. They require gradients, like what a layer reads."""
+            return torch.randn(*sizes, generator=generator).mul_(0.02).to(device).requires_grad_()
+
         self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
-        self.generator = torch.Generator().manual_seed(0)
-        self.x = self.random(shape.batch, shape.length, shape.width)
-        self.leaves: list[Tensor] = [self.x]
+        self.x = random(shape.batch, shape.length, shape.width)
         ids = torch.arange(shape.length)
         if training:
-            ids = encoding.training_positions(shape.batch, shape.length, self.generator)
+            ids = encoding.training_positions(shape.batch, shape.length, generator)
         self.position_ids = ids.to(device)
-
-    def random(self, *shape: int) -> Tensor:
-        """Draws values at the scale of token rows, which require gradients, as what a layer reads does."""
-        return torch.randn(*shape, generator=self.generator).mul_(0.02).to(self.device).requires_grad_()
+        self.qkv = random(shape.batch, shape.length, 3 * shape.width)
+        # Stands for W_q and W_k, which project a ring's rows.
+        self.projection = random(shape.width, 2 * shape.width)
+        self.leaves = [self.x, self.qkv, self.projection]
 
     def results(self) -> Sequence[Tensor]:
-        raise NotImplementedError
+        return [tensor for place in self.made() for tensor in place]
 
     def __call__(self) -> object:
         """Runs forward, and in training computes the leaves' gradients, with the results as gradients from above."""
@@ -93,64 +62,39 @@ class _Step:
             return None
         return torch.autograd.grad(made, leaves, [tensor.detach() for tensor in made], allow_unused=True)
 
-
-class Places(_Step):
-    """An encoding among the tensors of one layer, laid out as in ``Attention``."""
-
-    def __init__(self, encoding: PositionEncoding, shape: Shape, **settings: Any) -> None:
-        super().__init__(encoding, shape, **settings)
-        self.qkv = self.random(shape.batch, shape.length, 3 * shape.width)
-        # Stands for W_q and W_k, which project a ring's rows.
-        self.projection = self.random(shape.width, 2 * shape.width)
-        self.leaves += [self.qkv, self.projection]
-
-    def results(self) -> Sequence[Tensor]:
-        return self.made().all
-
     def made(self) -> Made:
+        def project(rows: Tensor) -> Tensor:
+            return rows @ self.projection
+
         positions = Positions(self.encoding, self.x, self.position_ids, text_length=self.shape.length)
         x = positions.at_input(self.x)
         q, k, _ = plain = self.qkv.split(self.shape.width, dim=-1)
-        rows = positions.rows(self.project)
-        q, k = summed = add_rows(q, k, rows)
+        q, k = summed = add_rows(q, k, positions.rows(project))
         q, k = heads = tuple(t.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2) for t in (q, k))
         turned = positions.turn(q, k)
-        bias = positions.scores(self.project)
+        bias = positions.scores(project)
         queries_keys = (summed if summed[0] is not plain[0] else ()) + (turned if turned[0] is not heads[0] else ())
         return Made(() if x is self.x else (x,), queries_keys, () if bias is None else (bias,))
 
-    def project(self, rows: Tensor) -> Tensor:
-        return rows @ self.projection
 
-
-class AttentionWith(_Step):
+class AttentionWith(Places):
     """One layer of attention with an encoding in it: projections, scores, output."""
 
     def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
         super().__init__(encoding, shape, **settings)
         self.attention = attention.to(self.device)
-        self.leaves += self.attention.parameters()
+        self.leaves = [self.x, *self.attention.parameters()]
+        del self.qkv, self.projection  # the layer has its own
 
     def results(self) -> Sequence[Tensor]:
-        return (self.output(),)
-
-    def output(self) -> Tensor:
         positions = Positions(self.encoding, self.x, self.position_ids)
-        return self.attention(positions.at_input(self.x), positions=positions)
+        return (self.attention(positions.at_input(self.x), positions=positions),)
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
     """Computes what an encoding writes by formula, for the places that it uses on two tokens."""
-    tiny = Shape(1, 2, shape.width, shape.heads)
     with torch.no_grad():
-        made = Places(encoding, tiny).made()
-    tokens = shape.batch * shape.length * FLOAT
-    return Writes(
-        input=tokens * _numel(made.input) // tiny.length,
-        queries_keys=tokens * _numel(made.queries_keys) // tiny.length,
-        scores=shape.length**2 * FLOAT * _numel(made.scores) // tiny.length**2,
-    )
-
-
-def _numel(made: tuple[Tensor, ...]) -> int:
-    return sum(tensor.numel() for tensor in made)
+        made = Places(encoding, Shape(1, 2, shape.width, shape.heads)).made()
+    per_token, per_layer, per_pair = (FLOAT * sum(tensor.numel() for tensor in tensors) for tensors in made)
+    tokens = shape.batch * shape.length
+    return Writes(tokens * per_token // 2, tokens * per_layer // 2, shape.length**2 * per_pair // 4)

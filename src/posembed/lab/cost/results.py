@@ -1,4 +1,4 @@
-"""The result of a measurement of cost, and the file that keeps it."""
+"""The settings and the result of a measurement of cost, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,49 @@ from pathlib import Path
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_whole
-from posembed.lab.cost.places import Writes
-from posembed.lab.cost.settings import CostSettings
-from posembed.lab.runs.results import OF_COST, restored
+from posembed.lab.runs.results import DAMAGED, OF_COST, differences, restored
+from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate
 
-FILE = OF_COST
+
+def every_encoding() -> tuple[str, ...]:
+    from posembed.nn.encodings import names_for
+
+    return names_for("decoder")
+
+
+@dataclass(frozen=True)
+class Shape:
+    batch: int
+    length: int
+    width: int
+    heads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSettings:
+    """The sizes that all encodings are measured at. ``measure.checked`` refuses those that cannot be measured."""
+
+    encodings: tuple[str, ...] = option(
+        "Encodings joined by commas; NAME+window applies a causal window. Default: all.", default_factory=every_encoding
+    )
+    batch: int = option("Sequences per batch.", default=1)
+    length: int = option("Tokens per sequence.", default=512)
+    width: int = option("Width of the model.", default=768)
+    heads: int = option("Attention heads.", default=12)
+    layers: int = option("Layers, which also decide the default window.", default=12)
+    vocabulary: int = option("Rows of the token table.", default=50_257)
+    window: int | None = option(
+        "Causal window of the encodings that need one. Default: the lab's for these layers and this length.",
+        default=None,
+    )
+    longest: int = option("Longest sequence of the growth measurement, which doubles from 512.", default=131_072)
+    seconds: float = option("Minimum time to spend on timing, in seconds.", default=30.0)
+    device: str = option("cpu or cuda.", default="cpu")
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.batch, self.length, self.width, self.heads)
 
 
 @dataclass(frozen=True)
@@ -24,6 +61,24 @@ class Passes:
 
     forward: Estimate
     backward: Estimate
+
+
+@dataclass(frozen=True)
+class Writes:
+    """The bytes of float32 that an encoding hands to the model: the least it needs.
+
+    input: (B, L, D), tokens with their rows, once per forward pass.
+    queries_keys: 2 (B, L, D), rotated or with rows added; 4 for both, or for wider ones. In each layer.
+    scores: (H, L, L), the bias, once per forward pass.
+    """
+
+    input: int
+    queries_keys: int
+    scores: int
+
+    @property
+    def all(self) -> int:
+        return self.input + self.queries_keys + self.scores
 
 
 @dataclass(frozen=True)
@@ -78,51 +133,42 @@ class CostResult:
     seconds: float
     environment: dict[str, str]
 
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
 
-    @staticmethod
-    def from_json(text: str) -> CostResult:
-        """Raises ValueError, KeyError or TypeError if the text is not a result."""
-        result: CostResult = restored(CostResult, json_object(text))
-        return result
+def prepare(folder: Path, settings: CostSettings) -> None:
+    """Creates the folder.
+
+    Raises:
+        RunFolderError: before anything is measured, if ``save`` could not write there, if the folder holds runs
+            (its page would hide them), or a result with other settings (this one would replace it).
+    """
+    file = folder / OF_COST
+    if os.path.lexists(folder / "settings.json"):
+        raise _not_written(folder, "the folder holds runs of another question")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(folder, reason(error)) from error
+    if not os.access(folder, os.W_OK):
+        raise _not_written(folder, "permission denied")
+    if os.path.lexists(file):
+        if why := why_not_replaced(file):
+            raise _not_written(folder, why)
+        if differ := differences(dataclasses.asdict(load(folder).settings), dataclasses.asdict(settings)):
+            raise _not_written(folder, f"it was measured with other settings ({differ})")
 
 
 def save(result: CostResult, folder: Path) -> None:
     """Writes the result to cost.json. Raises RunFolderError if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / FILE, f"{result.to_json()}\n".encode(), refusal=why_not_replaced)
+        content = json.dumps(dataclasses.asdict(result)) + "\n"
+        write_whole(folder / OF_COST, content.encode(), refusal=why_not_replaced)
     except OSError as error:
-        raise _refusal(folder, reason(error)) from error
+        raise _not_written(folder, reason(error)) from error
 
 
-def prepare(folder: Path, settings: CostSettings) -> None:
-    """Makes the folder.
-
-    Raises:
-        RunFolderError: before anything is measured, if ``save`` could not write there, if the folder holds runs
-            (its page would hide them), or a result with other settings (this one would replace it).
-    """
-    file, why = folder / FILE, None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = reason(error)
-    if why is None and not os.access(folder, os.W_OK):
-        why = "permission denied"
-    if os.path.lexists(folder / "settings.json"):
-        why = "the folder keeps runs of another question"
-    if why is None and os.path.lexists(file) and (why := why_not_replaced(file)) is None:
-        kept, asked = dataclasses.asdict(load(folder).settings), dataclasses.asdict(settings)
-        differ = [f"{name}: {kept[name]} there, {asked[name]} now" for name in asked if kept[name] != asked[name]]
-        why = f"it was measured with other settings ({'; '.join(differ)})" if differ else None
-    if why is not None:
-        raise _refusal(folder, why)
-
-
-def _refusal(folder: Path, why: str) -> RunFolderError:
-    return RunFolderError(f"{folder / FILE} cannot be written: {why}; choose another --out")
+def _not_written(folder: Path, why: str) -> RunFolderError:
+    return RunFolderError(f"{folder / OF_COST} cannot be written: {why}; choose another --out")
 
 
 def why_not_replaced(path: Path) -> str | None:
@@ -130,20 +176,26 @@ def why_not_replaced(path: Path) -> str | None:
     if path.is_symlink():
         return "it is a link"
     try:
-        CostResult.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "the file there is not a result of posembed compare cost"
+        read(path)
+    except DAMAGED:
+        return "the existing file is not a result of posembed compare cost"
     return None
 
 
 def load(folder: Path) -> CostResult:
     """Reads cost.json. Raises RunFolderError if there is none, or none that can be read."""
-    file = folder / FILE
     try:
-        return CostResult.from_json(file.read_text(encoding="utf-8"))
+        return read(folder / OF_COST)
     except FileNotFoundError:
-        raise RunFolderError(f"{folder} holds no {FILE}; make it with: posembed compare cost --out {folder}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunFolderError(
-            f"{file} cannot be read ({error}); measure again with posembed compare cost into another --out"
+            f"{folder} holds no {OF_COST}; create it with: posembed compare cost --out {folder}"
+        ) from None
+    except DAMAGED as error:
+        raise RunFolderError(
+            f"{folder / OF_COST} cannot be read ({error}); measure again with posembed compare cost into another --out"
         ) from error
+
+
+def read(file: Path) -> CostResult:
+    result: CostResult = restored(CostResult, json_object(file.read_text(encoding="utf-8")))
+    return result

@@ -1,15 +1,10 @@
-"""Parameters of position tables, and their share of the embeddings and of the model. Each size has its source."""
+"""Parameters of position tables, and their share of the embeddings and of the model."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-
-BERT = "Devlin et al. 2019, arXiv:1810.04805; config.json of bert-base-uncased and bert-large-uncased"
-GPT_2 = "Radford et al. 2019; config.json of gpt2, gpt2-medium and gpt2-large"
-ROBERTA = "Liu et al. 2019, arXiv:1907.11692; config.json of roberta-base: two rows are reserved"
-OPT = "Zhang et al. 2022, arXiv:2205.01068; config.json of opt-125m: two rows are reserved"
-CLIP = "Radford et al. 2021, arXiv:2103.00020; config.json of clip-vit-base-patch32, its text part"
-VIT = "Dosovitskiy et al. 2021, arXiv:2010.11929: 14 x 14 patches and a class token"
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -17,7 +12,7 @@ class Size:
     """The sizes of a model's embeddings. A table without a model has 0 layers.
 
     rows: of the position table, reserved rows included. vocabulary: rows of the token table; 0 for images.
-    types: rows of the segment table.
+    types: rows of the segment table. source: where a published model's sizes come from.
     """
 
     name: str
@@ -59,18 +54,4 @@ class Size:
         return self.table / self.model if self.model else None
 
 
-KNOWN = (
-    Size("BERT-base", 512, 768, 30_522, 12, 2, BERT),
-    Size("BERT-large", 512, 1024, 30_522, 24, 2, BERT),
-    Size("RoBERTa-base", 514, 768, 50_265, 12, 1, ROBERTA),
-    Size("GPT-2 small", 1024, 768, 50_257, 12, 0, GPT_2),
-    Size("GPT-2 medium", 1024, 1024, 50_257, 24, 0, GPT_2),
-    Size("GPT-2 large", 1024, 1280, 50_257, 36, 0, GPT_2),
-    Size("OPT-125M", 2050, 768, 50_272, 12, 0, OPT),
-    Size("CLIP, text", 77, 512, 49_408, 12, 0, CLIP),
-    Size("ViT-B/16", 197, 768, 0, 12, 0, VIT),
-    Size("2,048 x 768", 2048, 768),
-    Size("8,192 x 1,024", 8192, 1024),
-    Size("100,000 x 4,096", 100_000, 4096),
-    Size("512 x 768, 30,000 tokens", 512, 768, 30_000),
-)
+KNOWN = tuple(Size(**size) for size in json.loads(Path(__file__).with_name("sizes.json").read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""Documents of text from files, folders, the standard library or a Hugging Face dataset."""
+"""Reads text: files, folders, the standard library and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ RUNS_WRITE = re.compile(
     r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
 )
 """The text files that the lab writes into a run folder."""
+KEYS = {"settings.json": {"question", "steps", "batch"}, "cost.json": {"settings", "attention", "rows"}}
+"""The files by which a run folder is known, and keys that they hold."""
 
-FIRST_LOOK = 1 << 20
-"""Bytes. A larger file is read whole only if this much of it has no zero byte."""
+FIRST_LOOK = 1 << 20  # bytes. A larger file is read whole only if this much of it has no zero byte.
 
-STRINGS = ("string", "large_string", "string_view")
-"""Arrow's types for a column of text."""
+STRINGS = ("string", "large_string", "string_view")  # Arrow's types for a column of text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +36,26 @@ class Document:
     """UTF-8 without a zero byte."""
 
 
-@dataclass(frozen=True)
-class Collection:
-    """Documents and their description. held_out: the data's own held-out part; None if it has none."""
-
-    documents: list[Document]
-    held_out: list[Document] | None
-    description: str
-
-
-def read_documents(data: str) -> Collection:
+def read_documents(data: str) -> tuple[list[Document], list[Document] | None, str]:
     """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]".
+
+    Returns:
+        The documents, the data's own held-out part (None if it has none), and a description.
 
     Raises:
         DataError: a path that does not exist, or no text.
     """
     if data.startswith("hf:"):
-        return _hugging_face(data.removeprefix("hf:"))
+        name = data.removeprefix("hf:")
+        parts = load_hugging_face(name)
+        train, *own = (_text_rows(rows, name) for rows in parts.values())
+        about = f"its own {' and '.join(parts)} splits" if own else f"{len(train):,} rows"
+        return train, own[0] if own else None, f"{name} ({about})"
     if data == "stdlib":
-        root = Path(sysconfig.get_paths()["stdlib"])
-        files = [p for p in root.rglob("*.py") if not NOT_SOURCE.intersection(p.relative_to(root).parts)]
+        root, files = standard_library()
         documents, _ = _below(root, files)
-        return Collection(documents, None, f"source of Python's standard library ({len(documents)} files)")
-    documents, others = [], 0
+        return documents, None, f"source of Python's standard library ({len(documents)} files)"
+    documents, skipped = [], 0
     # a path may contain a comma
     names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
     if "" in names:  # the path "" would mean this folder
@@ -66,93 +63,41 @@ def read_documents(data: str) -> Collection:
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
         if os.path.isdir(path):
-            found, skipped = _below(path, (p for p in path.rglob("*") if p.is_file()))
+            found, others = _below(path, (p for p in path.rglob("*") if p.is_file()))
             if not found:
                 raise DataError(f"the folder {path} holds no text: expected files of UTF-8 text in or below it")
             documents += found
-            others += skipped
+            skipped += others
         else:
-            documents.append(Document(path.name, _read_text(path)))
+            documents.append(Document(path.name, read_text(path)))
     count = f"{len(documents):,} file{'s' * (len(documents) != 1)}"
-    if others:
-        count += f"; {others:,} skipped: empty, not text, or of a run folder"
-    return Collection(documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})")
+    if skipped:
+        count += f"; {skipped:,} skipped: empty, not text, or of a run folder"
+    return documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})"
 
 
-def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """Returns the text files, sorted by name, and the number of the others. Files that the lab writes do not count as
-    text, because runs that train on this text would change it."""
-    files = sorted(files)
-    runs = {path.parent for path in files if path.name in ("settings.json", "cost.json") and _is_of_lab(path)}
-
-    def written_by_lab(path: Path) -> bool:
-        within = (path.relative_to(folder).as_posix() for folder in runs.intersection(path.parents))
-        return any(RUNS_WRITE.fullmatch(name) for name in within)
-
-    documents, others = [], 0
-    for path in files:
-        text = _read_bytes(path, most=FIRST_LOOK)
-        if len(text) == FIRST_LOOK and b"\0" not in text:
-            text = _read_bytes(path)
-        if text.strip() and not _not_text(text) and not written_by_lab(path):
-            documents.append(Document(path.relative_to(root).as_posix(), text))
-        else:
-            others += 1
-    return documents, others
+def standard_library() -> tuple[Path, list[Path]]:
+    """Returns the folder of Python's standard library, and its source files in order, without ``NOT_SOURCE``."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    return root, sorted(p for p in root.rglob("*.py") if not NOT_SOURCE.intersection(p.relative_to(root).parts))
 
 
-def _is_of_lab(file: Path) -> bool:
-    of_lab = {"question", "steps", "batch"} if file.name == "settings.json" else {"settings", "attention", "rows"}
-    try:
-        return of_lab <= json.loads(file.read_bytes()).keys()
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
-
-
-def _read_bytes(path: Path, most: int = -1) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(most)
-    except FileNotFoundError:
-        raise DataError(
-            f'no file or folder {path}; the data may be "stdlib", text files, a folder, or hf:NAME[:CONFIG]'
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _read_text(path: Path) -> bytes:
+def read_text(path: Path) -> bytes:
+    """Reads a file of text. Raises DataError if it is missing, empty, or not UTF-8 without a zero byte."""
     text = _read_bytes(path)
     if not text.strip():
         raise DataError(f"{path} is empty: expected UTF-8 text")
     if reason := _not_text(text):
-        raise DataError(f"{path} is not text ({reason}); expected UTF-8; convert it, or leave it out")
+        raise DataError(f"{path} is not UTF-8 text: {reason}; convert it, or leave it out")
     return text
 
 
-def _not_text(text: bytes) -> str | None:
-    if (zero := text.find(b"\0")) >= 0:
-        return f"a zero byte at offset {zero:,}"
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 at offset {error.start:,}"
-    return None
+def load_hugging_face(name: str) -> dict[str, Any]:
+    """Loads the dataset NAME[:CONFIG]. Returns its rows by split: "train", then its own held-out split if it has one.
 
-
-def _hugging_face(name: str) -> Collection:
-    """Returns the dataset's own held-out split if it has one."""
-    parts = load_hugging_face(name)
-    train = _rows(parts["train"], name)
-    for held_out in ("validation", "test"):
-        if held_out in parts:
-            own = _rows(parts[held_out], name)
-            return Collection(train, own, f"{name} (its own train and {held_out} splits)")
-    return Collection(train, None, f"{name} ({len(train):,} rows)")
-
-
-def load_hugging_face(name: str) -> Any:
-    """Returns the splits of NAME[:CONFIG] from the datasets library; one of them is named train."""
+    Raises:
+        DataError: a dataset that cannot be loaded, or has no split named train.
+    """
     try:
         import datasets
     except ImportError:
@@ -166,10 +111,11 @@ def load_hugging_face(name: str) -> Any:
         raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
     if "train" not in parts:
         raise DataError(f"the dataset {name} has no split named train, only {', '.join(parts)}")
-    return parts
+    own = [part for part in ("validation", "validation_matched", "test") if part in parts]
+    return {part: parts[part] for part in ("train", *own[:1])}
 
 
-def _rows(rows: Any, name: str) -> list[Document]:
+def _text_rows(rows: Any, name: str) -> list[Document]:
     columns = [column for column, feature in rows.features.items() if getattr(feature, "dtype", "") in STRINGS]
     if "text" in columns:
         columns = ["text"]
@@ -182,3 +128,50 @@ def _rows(rows: Any, name: str) -> list[Document]:
                 raise DataError(f"row {number:,} of the dataset {name} is not text: it holds a zero byte; remove it")
             documents.append(Document(str(number), text.encode()))
     return documents
+
+
+def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
+    """Returns the text files, sorted by name, and the number of the others. Files that the lab writes do not count as
+    text, because runs that train on this text would change it."""
+    files = sorted(files)
+    runs = {path.parent for path in files if path.name in KEYS and _is_of_lab(path)}
+    documents = []
+    for path in files:
+        folders = runs.intersection(path.parents)
+        if any(RUNS_WRITE.fullmatch(path.relative_to(folder).as_posix()) for folder in folders):
+            continue
+        text = _read_bytes(path, most=FIRST_LOOK)
+        if len(text) == FIRST_LOOK and b"\0" not in text:
+            text = _read_bytes(path)
+        if text.strip() and not _not_text(text):
+            documents.append(Document(path.relative_to(root).as_posix(), text))
+    return documents, len(files) - len(documents)
+
+
+def _is_of_lab(file: Path) -> bool:
+    try:
+        return KEYS[file.name] <= json.loads(file.read_bytes()).keys()
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def _read_bytes(path: Path, most: int = -1) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(most)
+    except FileNotFoundError:
+        raise DataError(
+            f'no file or folder {path}; the data may be "stdlib", files, folders of text, or hf:NAME[:CONFIG]'
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _not_text(text: bytes) -> str | None:
+    if (zero := text.find(b"\0")) >= 0:
+        return f"a zero byte at offset {zero:,}"
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"an invalid byte at offset {error.start:,}"
+    return None

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from posembed.errors import DataError
+from posembed.lab.data.documents import load_hugging_face, standard_library
+from posembed.lab.data.rows import read_rows
+from posembed.lab.data.text import same_words
+
+COLUMNS = {
+    "text": ["text", "sentence", "content", "review", "document", "question", "comment", "body", "message", "tweet"],
+    "label": ["label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "genre"],
+}
+"""The obvious names of the columns."""
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
 """More different labels than this per document identify documents instead of sorting them into classes."""
+PART_FILES = 10  # the fewest source files of a standard library package that becomes a class
+PIECE = 400  # the most characters, in whole lines, of a piece of source
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +50,134 @@ class Labelled:
     sha256: str
 
 
+def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label_column: str | None = None) -> Labelled:
+    """Reads, checks and splits labelled texts.
+
+    Args:
+        data: "stdlib" (from which package of Python's standard library is this piece of source?), a .csv, .tsv or
+            .jsonl file, or "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one).
+        text_column: the column of the text, or several joined by commas, such as pairs of sentences, which become
+            lines of one text. None: the only column with an obvious name (``COLUMNS``).
+        label_column: the column of the label. None: the only column with an obvious name.
+
+    Raises:
+        DataError: data that cannot be read or has no such columns, or labels that are not classes.
+    """
+    if data == "stdlib":
+        if text_column or label_column:
+            raise DataError("the standard library has no columns; name them with a file or a dataset")
+        return labelled(_packages(), None, name="pieces of source of Python's standard library", column="package")
+    parts: dict[str, Iterable[tuple[int, Mapping[str, Any]]]]
+    if data.startswith("hf:"):
+        name = data.removeprefix("hf:")
+        splits = load_hugging_face(name)
+        features = splits["train"].features
+        parts = {f"{name} ({part})": enumerate(rows, start=1) for part, rows in splits.items()}
+        about = f"{name} (its own {' and '.join(splits)} splits)" if len(splits) > 1 else name
+    else:
+        path = Path(data).expanduser()
+        name = about = path.name
+        rows = read_rows(path)
+        parts, features = {name: rows}, rows[0][1]
+    texts = _columns(list(features), "text", text_column, name)
+    (label,) = _columns(list(features), "label", label_column, name)
+    if label in texts:
+        raise DataError(f"column {label!r} of {name} cannot be the label and in the text; name another for one")
+    classes = getattr(features[label], "names", None)
+    read = [_examples(rows, texts, label, part, classes) for part, rows in parts.items()]
+    return labelled(
+        read[0][0],
+        read[1][0] if len(read) > 1 else None,
+        name=about,
+        column=f"column {label!r}",
+        blank=sum(blank for _, blank in read),
+    )
+
+
+def _packages() -> list[Example]:
+    """Returns pieces of source with their package as label; a file is a document."""
+    root, sources = standard_library()
+    files = defaultdict(list)
+    for path in sources:
+        package, *within = path.relative_to(root).parts
+        if within:
+            files[package].append(path)
+    return [
+        Example(piece, package, path.relative_to(root).as_posix())
+        for package, paths in files.items()
+        if len(paths) >= PART_FILES
+        for path in paths
+        for piece in pieces(path.read_text(encoding="utf-8", errors="replace"), PIECE)
+    ]
+
+
+def pieces(text: str, size: int) -> list[str]:
+    """Cuts a text into whole lines, as many per piece as fit the size; a longer line stands alone. Drops blank
+    pieces."""
+    cut = [""]
+    for line in text.splitlines(keepends=True):
+        if cut[-1] and len(cut[-1]) + len(line) > size:
+            cut.append("")
+        cut[-1] += line
+    return [piece for piece in cut if piece.strip()]
+
+
+# --- columns and rows --------------------------------------------------------------------------------------------
+
+
+def _columns(columns: Sequence[str], what: str, wanted: str | None, name: str) -> list[str]:
+    """Returns the wanted columns of the text, or of the label, or else the only one with an obvious name."""
+    listed = f"it has {', '.join(columns)}"
+    if wanted is None:
+        found = [column for column in columns if column.strip().lower() in COLUMNS[what]]
+        if len(found) != 1:
+            which = f"several columns could hold it: {', '.join(found)}" if found else listed
+            raise DataError(f"which column of {name} holds the {what}? Name it with --{what}-column; {which}")
+        return found
+    found = [wanted] if wanted in columns or what == "label" else [part.strip() for part in wanted.split(",")]
+    for column in found:
+        if column not in columns:
+            raise DataError(f"{name} has no column named {column!r}; {listed}")
+    return found
+
+
+def _examples(
+    rows: Iterable[tuple[int, Mapping[str, Any]]],
+    texts: Sequence[str],
+    label: str,
+    name: str,
+    classes: Sequence[str] | None,
+) -> tuple[list[Example], int]:
+    """Returns one example per row with a text, and the number of rows without. classes: the names of numbered labels.
+
+    Texts that differ only in white space are one document.
+    """
+    examples, blank = [], 0
+    for number, row in rows:
+        where, value = f"row {number} of {name}", row.get(label)
+        for column in texts:
+            if not isinstance(row.get(column), str | None):
+                raise DataError(f"{where} has no text: column {column!r} holds {row[column]!r}; expected a string")
+        text = "\n".join(row.get(column) or "" for column in texts)
+        words = same_words(text)
+        if not words:
+            blank += 1
+            continue
+        if value is None or isinstance(value, list | dict) or not str(value).strip() or (classes and value == -1):
+            raise DataError(
+                f"{where} has no label: column {label!r} holds {value!r}; expected a name or a whole number. Label the "
+                "row, or leave it out"
+            )
+        found = classes[value] if classes else re.sub(r"^(-?\d+)\.0+$", r"\1", str(value).strip())  # 1.0 is the class 1
+        if LONE_SURROGATE.search(words + found):
+            raise DataError(f"{where} is not text: it holds half of a UTF-16 pair; correct it")
+        examples.append(Example(text, found, text if text == words else words))
+    return examples, blank
+
+
+# --- the split ---------------------------------------------------------------------------------------------------
+
+
 def labelled(
     train: Sequence[Example],
     held_out: Sequence[Example] | None,
@@ -52,17 +196,11 @@ def labelled(
         DataError: labels that are not classes, a single label, one that only one document has, or one that only one
             of a data set's own parts has.
     """
-    notes = ""
-    if held_out is None:
-        check_labels(train, name=name, column=column)
-        train, held_out = split_by_document(train)
-    else:
-        known = {example.document for example in held_out}
-        kept = [example for example in train if example.document not in known]
-        if len(kept) < len(train):
-            notes = f", {len(train) - len(kept):,} more left out because they are held out too"
-        train = kept
-        check_labels([*train, *held_out], name=name, column=column)
+    known = {example.document for example in held_out or ()}
+    kept = [example for example in train if example.document not in known]
+    check_labels([*kept, *(held_out or ())], name=name, column=column)
+    notes = f", {len(train) - len(kept):,} more left out because they are held out too" * (len(kept) < len(train))
+    train, held_out = (kept, held_out) if held_out is not None else split_by_document(train)
     for side, others, what in ((train, held_out, "held-out"), (held_out, train, "training")):
         missing = sorted({e.label for e in side} - {e.label for e in others})
         if missing:
@@ -110,33 +248,29 @@ def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[
 
 def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None:
     """Raises DataError for labels that are not classes, or from which nothing can be learned."""
-    documents = defaultdict(set)
+    by_label = defaultdict(set)
     for example in examples:
-        documents[example.label].add(example.document)
-    if not documents:
-        raise DataError(f"{name} has no example with a text; expected at least two of each of two classes")
-    for label in documents:
-        if _is_fraction(label):
-            raise DataError(
-                f"the {column} of {name} holds numbers such as {label}; expected names or whole numbers. Choose "
-                "another column, or sort the numbers into a few named ranges first"
-            )
+        by_label[example.label].add(example.document)
     total = len({example.document for example in examples})
-    if len(documents) > 2 and len(documents) > total * LABELS_PER_DOCUMENT:
+    if not by_label:
+        raise DataError(f"{name} has no example with a text; expected at least two of each of two classes")
+    if fractions := [label for label in by_label if _is_fraction(label)]:
         raise DataError(
-            f"the {column} of {name} has {len(documents):,} different values in {total:,} texts, such as "
-            f"{_shortened(next(iter(documents)))!r}: these identify texts, not classes; choose another column"
+            f"the {column} of {name} holds numbers such as {fractions[0]}; expected names or whole numbers. Choose "
+            "another column, or sort the numbers into a few named ranges first"
         )
-    if len(documents) == 1:
+    first = next(iter(by_label))
+    if len(by_label) > 2 and len(by_label) > total * LABELS_PER_DOCUMENT:
         raise DataError(
-            f"all texts of {name} have the {column} {next(iter(documents))!r}; expected two classes or more"
+            f"the {column} of {name} has {len(by_label):,} different values in {total:,} texts, such as "
+            f"{first[:40]!r}: these identify texts, not classes; choose another column"
         )
-    alone = sorted(label for label, of in documents.items() if len(of) == 1)
-    if alone:
-        others = f", and so have {len(alone) - 1} other classes" if len(alone) > 1 else ""
+    if len(by_label) == 1:
+        raise DataError(f"all texts of {name} have the {column} {first!r}; expected two classes or more")
+    if alone := sorted(label for label, documents in by_label.items() if len(documents) == 1):
         raise DataError(
-            f"the class {_shortened(alone[0])!r} of {name} has one example{others}; expected two or more, one of them "
-            "held out. Add some, or leave it out"
+            f"classes of {name} with a single example: {len(alone):,}, such as {alone[0][:40]!r}; expected two or "
+            "more, one of them held out. Add some, or leave these classes out"
         )
 
 
@@ -145,7 +279,3 @@ def _is_fraction(label: str) -> bool:
         return not float(label).is_integer()
     except ValueError:
         return False
-
-
-def _shortened(label: str) -> str:
-    return label if len(label) <= 40 else label[:39] + "…"

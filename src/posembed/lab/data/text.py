@@ -1,10 +1,12 @@
-"""A corpus: text as token ids, split by document into a training part and a held-out part."""
+"""A corpus: text as token ids, split by document into a training part and a held-out part, with no text in both."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +14,11 @@ from torch import Tensor
 
 from posembed.errors import DataError
 from posembed.lab.data.documents import Document, read_documents
-from posembed.lab.data.split import apart, share_of_known_lines, split
 from posembed.lab.data.tokenizer import Bytes, Loaded, read_tokenizer
+
+HELD_OUT_SHARE = 0.1
+DOCUMENTS_TO_SPLIT_BY = 20  # the fewest documents for holding out whole ones; below that, the end of each is held out
+LONG_LINE = 40  # bytes. Shorter lines often repeat by chance.
 
 
 @dataclass(frozen=True)
@@ -38,37 +43,42 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
     Args:
         data: "stdlib" (the source of Python's standard library), a text file or several joined by commas, a
             folder (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset).
-        tokenizer: "bytes", the path of a tokenizer.json, or a tokenizer's name on the Hugging Face hub.
+        tokenizer: as in ``read_tokenizer``.
 
     Raises:
-        DataError: a path that does not exist, no text, or a tokenizer that cannot be loaded or finds no token.
+        ArgumentError, DataError: a path that does not exist, no text, or a tokenizer that cannot be loaded or trained
+            or finds no token.
     """
-    read = read_documents(data)
-    own = read.held_out
-    sides = split(read.documents, by_name=data == "stdlib") if own is None else apart(read.documents, own)
-    train, held_out = sides.train, sides.held_out
-    chosen = read_tokenizer(tokenizer)
-    train_ids, held_out_ids = _in_a_row(train, chosen), _in_a_row(held_out, chosen)
-    for ids, documents, what in ((train_ids, train, "train on"), (held_out_ids, held_out, "measure on")):
+    documents, own, description = read_documents(data)
+    sides = split(documents, by_name=data == "stdlib") if own is None else apart(documents, own)
+    chosen = read_tokenizer(tokenizer, (document.text.decode() for document in sides.train))
+    train, held_out = (_in_a_row(side, chosen) for side in (sides.train, sides.held_out))
+    for ids, documents, what in ((train, sides.train, "train on"), (held_out, sides.held_out, "measure on")):
         if len(ids) == len(documents):
             raise DataError(f"{data} has no text to {what} under the tokenizer {tokenizer}; give more, or another")
-    held_out_bytes = _bytes_in_a_row(held_out, chosen)
+    counts: list[Any] = [chosen.bytes_of(document.text.decode()) for document in sides.held_out]
+    decodes = all(count is not None for count in counts)
 
-    notes = [read.description]
+    notes = [description]
     if sides.left_out:
         count = f"{sides.left_out:,} document{'s' * (sides.left_out != 1)}"
         notes.append(f"{count} not trained on, because the same text is held out")
-    if known := share_of_known_lines(train, held_out):
+    if known := share_of_known_lines(sides.train, sides.held_out):
         notes.append(f"{known:.1%} of the held-out text is in lines that the training text has too")
-    if held_out_bytes is None:
+    if not decodes:
         notes.append("the tokens do not decode to the text, so bits per byte are unknown")
+    digest = hashlib.sha256(chosen.sha256.encode())
+    for name, documents in ((b"train", sides.train), (b"held out", sides.held_out)):
+        digest.update(name + b"\0")
+        for document in documents:
+            digest.update(document.text + b"\0")
     return Corpus(
-        train=train_ids,
-        held_out=held_out_ids,
-        held_out_bytes=held_out_bytes,
-        vocabulary=chosen.vocabulary,
+        train=train,
+        held_out=held_out,
+        held_out_bytes=torch.from_numpy(np.concatenate(counts)) if decodes else None,
+        vocabulary=max(chosen.vocabulary, chosen.end + 1),
         description="\n".join(notes),
-        sha256=_fingerprint(chosen, train, held_out),
+        sha256=digest.hexdigest(),
     )
 
 
@@ -80,20 +90,85 @@ def _in_a_row(documents: Sequence[Document], tokenizer: Bytes | Loaded) -> Tenso
     return torch.from_numpy(np.concatenate([*parts, end[:0]]))
 
 
-def _bytes_in_a_row(documents: Sequence[Document], tokenizer: Bytes | Loaded) -> Tensor | None:
-    counts = []
+# --- the split ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """left_out: how many documents are not trained on because the same text is held out, perhaps under another name."""
+
+    train: list[Document]
+    held_out: list[Document]
+    left_out: int
+
+
+def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
+    """Holds out about a tenth of the different texts.
+
+    It draws whole documents by the hash of their text if there are enough of them and none is too large; otherwise it
+    takes the end of each. The order of documents does not matter. ``by_name`` draws by the hash of their names, which
+    stay the same in the next version of a library.
+    """
+
+    def order(document: Document) -> tuple[bytes, int, bytes]:
+        text, name = document.text, document.name.encode("utf-8", "surrogateescape")  # as Python keeps file names
+        return (hashlib.sha256(name).digest(), 0, text) if by_name else (same_text(text), len(text), text)
+
+    ordered = sorted(documents, key=order)
+    once = list({same_text(document.text): document for document in reversed(ordered)}.values())
+    held_out, size = [], 0
+    wanted = HELD_OUT_SHARE * sum(len(document.text) for document in once)
+    for document in once:
+        if size < wanted and size + len(document.text) <= 2 * wanted:
+            held_out.append(document)
+            size += len(document.text)
+    if len(once) >= DOCUMENTS_TO_SPLIT_BY and size >= wanted / 2:
+        sides = apart(ordered, held_out)
+        return Split(sides.train, held_out, left_out=sides.left_out - len(held_out))
+    return Split(*_ends(once[::-1]), left_out=len(documents) - len(once))
+
+
+def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
+    """Removes the training documents whose text is held out."""
+    texts = {same_text(document.text) for document in held_out}
+    kept = [document for document in train if same_text(document.text) not in texts]
+    return Split(kept, held_out, left_out=len(train) - len(kept))
+
+
+def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """Cuts each document at its last line that holds out one to two shares, or else at a character inside a line."""
+    train, held_out = [], []
     for document in documents:
-        found = tokenizer.bytes_of(document.text.decode())
-        if found is None:
-            return None
-        counts.append(found)
-    return torch.from_numpy(np.concatenate(counts))
+        text = document.text
+        cut = round(len(text) * (1 - HELD_OUT_SHARE))
+        if line := text.rfind(b"\n", round(len(text) * (1 - 2 * HELD_OUT_SHARE)), cut) + 1:
+            cut = line
+        while 0 < cut < len(text) and text[cut] & 0b1100_0000 == 0b1000_0000:  # inside a UTF-8 character
+            cut -= 1
+        train.append(Document(document.name, text[:cut]))
+        held_out.append(Document(f"{document.name} (end)", text[cut:]))
+    return [d for d in train if d.text], [d for d in held_out if d.text]
 
 
-def _fingerprint(tokenizer: Bytes | Loaded, train: Sequence[Document], held_out: Sequence[Document]) -> str:
-    digest = hashlib.sha256(tokenizer.sha256.encode())
-    for side, documents in ((b"train", train), (b"held out", held_out)):
-        digest.update(side + b"\0")
-        for document in documents:
-            digest.update(document.text + b"\0")
-    return digest.hexdigest()
+def same_text(text: bytes) -> bytes:
+    """Returns a digest that is equal for texts with the ``same_words``."""
+    return hashlib.sha256(same_words(text.decode()).encode()).digest()
+
+
+def same_words(text: str) -> str:
+    """Returns the text without differences in white space, byte order marks and the encoding of accents."""
+    words = " ".join(text.replace("\ufeff", " ").split())
+    return words if words.isascii() else unicodedata.normalize("NFC", words)
+
+
+def share_of_known_lines(train: Iterable[Document], held_out: Sequence[Document]) -> float:
+    """Returns the share of the held-out bytes in long lines that the training text has too."""
+    held_out_lines = [line for document in held_out for line in _long_lines(document)]
+    asked = set(held_out_lines)
+    known = {line for document in train for line in _long_lines(document) if line in asked}
+    repeated = sum(len(line) for line in held_out_lines if line in known)
+    return repeated / max(sum(len(document.text) for document in held_out), 1)
+
+
+def _long_lines(document: Document) -> Iterable[bytes]:
+    return (line for part in document.text.split(b"\n") if len(line := part.strip()) >= LONG_LINE)

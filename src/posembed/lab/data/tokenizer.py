@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 PAIRS = "bpe:"
-TEXTS_AT_ONCE = 1000
-"""The tokenizers library holds some hundred bytes per token until a batch of texts is done."""
+TEXTS_AT_ONCE = 1000  # the tokenizers library holds some hundred bytes per token until a batch of texts is done
 
 
 class Bytes:
@@ -73,11 +72,9 @@ class Loaded:
             raise DataError(f"the tokenizer cannot encode the text: {error}; use another") from error
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """Returns the bytes of text per token, with one more entry for the end; None if the tokens do not decode to
-        the text, because predicting them then does not predict its bytes.
-
-        Each byte counts once, at the first token that reaches it. The rest, and one for the separator, count at the
-        end.
+        """Returns the bytes of text per token, with one more entry for the end: each byte counts once, at the first
+        token that reaches it; the rest, and one for the separator, count at the end. Returns None if the tokens do not
+        decode to the text, because predicting them then does not predict its bytes.
         """
         encoding = self._encoded([text])[0]
         decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
@@ -91,33 +88,32 @@ class Loaded:
         return np.diff(reached, prepend=0, append=byte_at[-1] + 1).astype(np.int32)
 
 
-def read_tokenizer(name: str) -> Bytes | Loaded:
-    """Loads a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub.
+def read_tokenizer(name: str, train: Iterable[str]) -> Bytes | Loaded:
+    """Loads a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub; or trains "bpe:N" on
+    the training texts, with N tokens of byte pairs (Sennrich et al. 2016).
 
     Raises:
+        ArgumentError: N is not a number above 256.
         DataError: a tokenizer that cannot be loaded.
     """
     import tokenizers
 
     if name == "bytes":
         return Bytes()
+    if name.startswith(PAIRS):
+        return _train_pairs(name, train)
     try:
         if Path(name).expanduser().exists():
             return Loaded(tokenizers.Tokenizer.from_file(str(Path(name).expanduser())))
         return Loaded(tokenizers.Tokenizer.from_pretrained(name))
     except Exception as error:  # the library raises bare Exception
         raise DataError(
-            f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", the path of a tokenizer.json, '
-            "or a name on the Hugging Face hub"
+            f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", "{PAIRS}N", the path of a '
+            "tokenizer.json, or a name on the Hugging Face hub"
         ) from error
 
 
-def learn_pairs(name: str, train: Sequence[str]) -> Loaded:
-    """Trains the tokenizer "bpe:N": N tokens of byte pairs of the texts (Sennrich et al. 2016).
-
-    Raises:
-        ArgumentError: N is not a number above 256.
-    """
+def _train_pairs(name: str, train: Iterable[str]) -> Loaded:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     number = name.removeprefix(PAIRS)
@@ -135,18 +131,9 @@ def learn_pairs(name: str, train: Sequence[str]) -> Loaded:
     return pairs
 
 
-def text_tokenizer(name: str, train: Sequence[str]) -> Bytes | Loaded:
-    """Loads a tokenizer as ``read_tokenizer`` does, or trains "bpe:N" on the training texts.
-
-    Raises:
-        DataError, ArgumentError: a tokenizer that cannot be loaded or trained.
-    """
-    return learn_pairs(name, train) if name.startswith(PAIRS) else read_tokenizer(name)
-
-
 @dataclass(frozen=True)
 class Texts:
-    """The ids of all texts one after the other, uint8 or int32, and their bounds (N + 1,), which start at 0."""
+    """The ids of all texts one after the other, uint8 or int32, and their bounds (N + 1,), starting at 0."""
 
     ids: Tensor
     bounds: Tensor

@@ -6,24 +6,28 @@ import os
 from pathlib import Path
 
 from posembed.errors import RunFolderError
+from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
-from posembed.lab.questions.cost import Cost
-from posembed.lab.questions.images import Images
+from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
-from posembed.lab.questions.text import Text
+
+
+class Cost(Question):
+    """Measured on this machine, without training. Its result is one CostResult, in cost.json."""
+
+    name = page = "cost"
+    asks = "What does each encoding cost in parameters, time, memory, and growth with length?"
+    Settings = CostSettings
+
 
 EVERY: list[Question] = [Lengths(), Inits(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
 QUESTIONS = {question.name: question for question in EVERY}
 
 
 def question_of(folder: Path) -> Question:
-    """Returns the question that a folder of ``posembed compare`` answers.
-
-    Raises:
-        RunFolderError: it is not such a folder, or of a question that this version does not know.
-    """
+    """Returns the question that a folder of ``posembed compare`` answers. Raises RunFolderError for other folders."""
     from posembed.lab.runs.results import OF_COST, read_settings
 
     name = "cost" if os.path.exists(folder / OF_COST) else read_settings(folder)["question"]

@@ -7,20 +7,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.curves import final_loss, step_at
-from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
-from posembed.lab.questions.lengths import PRESETS, LanguageSpec
+from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion
+from posembed.lab.questions.lengths import PRESETS, LanguageSpec, corpus_of
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
 
-if TYPE_CHECKING:
-    from posembed.lab.tasks.initial_values import InitialValues
-
 ValueT = TypeVar("ValueT")
+LOSSES_AVERAGED = 8
+"""How many losses ``recent`` averages, of the hundred that a run keeps: a single batch is noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +119,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.tasks.initial_values import initial_table
+        from posembed.lab.tasks.language import initial_table
 
         initial_table(name, 1, 2)
 
@@ -129,19 +127,18 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         if reading.loss is not None and not 0 < reading.loss < math.inf:
             raise ArgumentError(f"expected a training loss above 0, in nats, to count the steps to; got {reading.loss}")
 
-    def load(self, chosen: dict[str, Any]) -> tuple[InitialValues, dict[str, Any]]:
-        from posembed.lab.data.text import load_corpus
-        from posembed.lab.tasks.initial_values import InitialValues
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)
-        corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
+        corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 
     def summary(self, runs: Sequence[BySeed[InitMeasurements]], spec: InitSpec, reading: InitReading) -> InitSummary:
         losses: dict[int, float] = {}
         for result in (result for each in runs for result in each.results):
             if result.measurements is not None:
-                seed, last = result.spec.seed, final_loss(result.losses)
+                seed, last = result.spec.seed, recent(result.losses)[-1][1]
                 losses[seed] = max(losses.get(seed, last), last) if reading.loss is None else reading.loss
         return InitSummary(
             train_length=spec.train_length,
@@ -152,13 +149,11 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
 
 
 def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRow:
-    steps = steps_to(runs, losses)
-    ratio = None
-    if runs.reference is not None:
-        theirs = steps_to(runs.reference, losses)
-        ratio = paired_difference(
-            {s: math.log(n) for s, n in steps.items()}, {s: math.log(n) for s, n in theirs.items()}
-        )
+    def logarithms(of: BySeed[InitMeasurements]) -> dict[int, float]:
+        return {seed: math.log(step) for seed, step in steps_to(of, losses).items()}
+
+    steps, reference = steps_to(runs, losses), runs.reference
+    ratio = None if reference is None else paired_difference(logarithms(runs), logarithms(reference))
     return InitRow(
         **runs.row,
         loss=runs.mean(lambda m: m.loss),
@@ -174,4 +169,15 @@ def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRo
 def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[int, int]:
     """Returns the step at which each run reached the loss of its seed, without the runs that did not."""
     found = {r.spec.seed: step_at(r.losses, losses[r.spec.seed]) for r in runs.results if r.measurements is not None}
-    return {seed: found[seed] for seed in sorted(found) if (found[seed]) is not None}  # type: ignore[misc]
+    return {seed: step for seed, step in sorted(found.items()) if step is not None}
+
+
+def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Averages the losses of a curve of (step, loss) with those just before them, so that none uses later steps."""
+    parts = [curve[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(curve) + 1)]
+    return [(part[-1][0], math.fsum(loss for _, loss in part) / len(part)) for part in parts]
+
+
+def step_at(curve: Sequence[tuple[int, float]], loss: float) -> int | None:
+    """Returns the first step of a curve where ``recent`` is at most ``loss``; None if there is none."""
+    return next((step for step, mean in recent(curve) if mean <= loss), None)

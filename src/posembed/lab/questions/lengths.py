@@ -3,65 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Compared, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Compared, Loaded, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
 
 if TYPE_CHECKING:
-    from posembed.lab.tasks.language import LanguageModelling
+    from posembed.lab.data.text import Corpus
 
 ByLength: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that length."""
 
-COMMON = {
-    "data": "stdlib",
-    "tokenizer": "bytes",
-    "dropout": 0.0,
-    "batch": 32,
-    "weight_decay": 0.1,
-    "clip": 1.0,
-    "precision": "no",
+TEXT = COMMON | {"data": "stdlib", "tokenizer": "bytes"}
+PRESETS = {
+    "quick": TEXT
+    | {"train_length": 64, "test_lengths": (64, 128, 256, 512), "layers": 3, "width": 96, "heads": 4}
+    | {"steps": 500, "learning_rate": 6e-3, "warmup": 50, "test_tokens": 32_768},
+    "small": TEXT
+    | {"train_length": 128, "test_lengths": (128, 256, 512, 1024), "layers": 3, "width": 128, "heads": 4}
+    | {"steps": 2000, "learning_rate": 5e-3, "warmup": 100, "test_tokens": 65_536},
+    "gpt2": TEXT  # the size of GPT-2's smallest model
+    | {"train_length": 1024, "test_lengths": (1024, 2048, 4096, 8192), "layers": 12, "width": 768, "heads": 12}
+    | {"steps": 20_000, "learning_rate": 6e-4, "warmup": 1000, "test_tokens": 1_048_576, "precision": "bf16"},
 }
-QUICK = {
-    "train_length": 64,
-    "test_lengths": (64, 128, 256, 512),
-    "layers": 3,
-    "width": 96,
-    "heads": 4,
-    "steps": 500,
-    "learning_rate": 6e-3,
-    "warmup": 50,
-    "test_tokens": 32_768,
-}
-SMALL = {
-    "train_length": 128,
-    "test_lengths": (128, 256, 512, 1024),
-    "layers": 3,
-    "width": 128,
-    "heads": 4,
-    "steps": 2000,
-    "learning_rate": 5e-3,
-    "warmup": 100,
-    "test_tokens": 65_536,
-}
-GPT2 = {  # the size of GPT-2's smallest model
-    "train_length": 1024,
-    "test_lengths": (1024, 2048, 4096, 8192),
-    "layers": 12,
-    "width": 768,
-    "heads": 12,
-    "steps": 20_000,
-    "learning_rate": 6e-4,
-    "warmup": 1000,
-    "test_tokens": 1_048_576,
-    "precision": "bf16",
-}
-PRESETS = {name: COMMON | preset for name, preset in (("quick", QUICK), ("small", SMALL), ("gpt2", GPT2))}
 
 
 @dataclass(frozen=True)
@@ -89,7 +59,9 @@ class LanguageSpec(TrainingSpec):
     data: str = option("stdlib, text files, a folder, or hf:NAME[:CONFIG].", compare=False)
     data_sha256: str
     """Hash of the text, its split and the tokenizer."""
-    tokenizer: str = option("bytes, a tokenizer.json, or a name on the Hugging Face hub.", compare=False)
+    tokenizer: str = option(
+        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
     train_length: int = option("Tokens per training sequence.", MODEL)
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
 
@@ -151,12 +123,11 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
     counts = ("train_length", "test_tokens")
 
-    def load(self, chosen: dict[str, Any]) -> tuple[LanguageModelling, dict[str, Any]]:
-        from posembed.lab.data.text import load_corpus
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.language import LanguageModelling
 
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")
-        corpus = load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
+        corpus = corpus_of(chosen)
         with_default_window(chosen)
         return LanguageModelling(corpus), {"data_sha256": corpus.sha256}
 
@@ -169,15 +140,27 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
         )
 
 
+def corpus_of(chosen: Mapping[str, Any]) -> Corpus:
+    """Loads the text of the settings. Raises ArgumentError for "bpe:N", DataError for what cannot be loaded."""
+    from posembed.lab.data.text import load_corpus
+
+    tokenizer = chosen["tokenizer"]
+    if tokenizer.startswith("bpe:"):
+        raise ArgumentError(
+            f"{tokenizer} is a tokenizer of compare tasks text; expected bytes, a tokenizer.json, or a name on the hub"
+        )
+    return load_corpus(chosen["data"], tokenizer=tokenizer)
+
+
 def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
     lengths, base = spec.test_lengths, base_length(spec)
     gaps = next(iter(runs.measured.values())).repeat_gain if runs.measured else ()
 
-    def by_length(read: Callable[[Measurements, int], float | None], keys: Sequence[int] = lengths) -> ByLength:
-        return {key: runs.mean(lambda m, key=key: read(m, key)) for key in keys}  # type: ignore[misc]
-
     def perplexities(name: str) -> ByLength:
-        return {n: loss and loss.exp() for n, loss in by_length(lambda m, n: getattr(m, name)[n]).items()}
+        return {n: loss and loss.exp() for n, loss in runs.means(attrgetter(name), lengths).items()}
+
+    def bits(m: Measurements) -> dict[int, float | None]:
+        return {n: bits_per_byte(m.nonoverlapping[n], m.bytes_per_token[n]) for n in lengths}
 
     def ratio(length: int, others: BySeed[Measurements], other_length: int | None) -> Estimate | None:
         if other_length is None:
@@ -189,13 +172,13 @@ def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
         **runs.row,
         window=runs.results[0].window,
         perplexity=perplexities("nonoverlapping"),
-        bits_per_byte=by_length(lambda m, n: bits_per_byte(m.nonoverlapping[n], m.bytes_per_token[n])),
+        bits_per_byte=runs.means(bits, lengths),
         same_tokens=perplexities("same_tokens"),
         chunked=perplexities("chunked"),
         chunked_same_tokens=perplexities("chunked_same_tokens"),
         ratio={length: ratio(length, runs, base) for length in lengths},
         versus_reference={length: ratio(length, runs.reference or runs, length) for length in lengths},
-        repeat_gain=by_length(lambda m, gap: m.repeat_gain[gap], tuple(gaps)),
+        repeat_gain=runs.means(lambda m: m.repeat_gain, gaps),
     )
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import Reading, Row, Summary, TrainedQuestion
+from posembed.lab.question import COMMON, Loaded, Reading, Row, Summary, TrainedQuestion
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
-
-if TYPE_CHECKING:
-    from posembed.lab.tasks.problems import ProblemSolving
 
 SOLVED = 0.95
 """A size is solved if this share of its problems, over all seeds, is answered without a mistake."""
@@ -21,22 +18,13 @@ SOLVED = 0.95
 BySize: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that size."""
 
-COMMON = {
-    "layers": 2,  # to look up what followed the same characters, tokens must know their neighbour: one layer more
-    "width": 128,
-    "heads": 2,  # a head must distinguish as many rows as the table has: with half the heads, half the steps suffice
-    "dropout": 0.0,
-    "steps": 4000,
-    "batch": 32,
-    "learning_rate": 3e-3,
-    "warmup": 100,
-    "weight_decay": 0.01,
-    "clip": 1.0,
-    "precision": "no",
-    "train_size": 20,
-    "test_sizes": (10, 20, 21, 25, 30, 40),
-    "test_problems": 200,
-}
+# To look up what followed the same characters, tokens must know their neighbour: that takes one layer more than one.
+# A head must distinguish as many rows as the table has: with half of GPT-2's heads, half of the steps suffice.
+DEFAULTS = (
+    COMMON
+    | {"layers": 2, "width": 128, "heads": 2, "weight_decay": 0.01, "steps": 4000, "learning_rate": 3e-3}
+    | {"warmup": 100, "train_size": 20, "test_sizes": (10, 20, 21, 25, 30, 40), "test_problems": 200}
+)
 OWN: dict[str, dict[str, Any]] = {
     "addition": {"layers": 1, "train_size": 10, "test_sizes": (5, 10, 11, 12, 15, 20, 25, 30)},
     "passkey": {"train_size": 64, "test_sizes": (32, 64, 128, 256, 512), "steps": 2000},
@@ -105,14 +93,14 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
         self.names_help = f"Encodings to compare, joined by commas{f'; {ids} ids apply too' if ids else ''}."
-        self.presets = {"default": COMMON | OWN.get(name, {})}
+        self.presets = {"default": DEFAULTS | OWN.get(name, {})}
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.problems import check_encoding
 
         check_encoding(name, self.name)
 
-    def load(self, chosen: dict[str, Any]) -> tuple[ProblemSolving, dict[str, Any]]:
+    def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.problems import ProblemSolving
 
         ascending(chosen, "test_sizes", lowest=1, unit=PROBLEMS[self.name].unit)
@@ -121,37 +109,32 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         return ProblemSolving(self.name), {"problem": self.name}
 
     def summary(self, runs: Sequence[BySeed[Solved]], spec: ProblemSpec, reading: Reading) -> ProblemSummary:
+        sizes, rows = spec.test_sizes, []
+        for each in runs:
+            exact = each.means(lambda m: m.exact_match, sizes)
+            row = ProblemRow(
+                **each.row,
+                exact_match=exact,
+                token_accuracy=each.means(lambda m: m.token_accuracy, sizes),
+                solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
+                solves_by_seed=tuple(solves(measured.exact_match) for measured in each.measured.values()),
+            )
+            rows.append(row)
         return ProblemSummary(
             problem=spec.problem,
             unit=PROBLEMS[spec.problem].unit,
             train_size=spec.train_size,
-            test_sizes=spec.test_sizes,
+            test_sizes=sizes,
             test_problems=spec.test_problems,
-            rows=tuple(problem_row(each, spec.test_sizes) for each in runs),
+            rows=tuple(rows),
         )
-
-
-def problem_row(runs: BySeed[Solved], sizes: Sequence[int]) -> ProblemRow:
-    exact = {n: runs.mean(lambda m, n=n: m.exact_match[n]) for n in sizes}  # type: ignore[misc]
-    return ProblemRow(
-        **runs.row,
-        exact_match=exact,
-        token_accuracy={n: runs.mean(lambda m, n=n: m.token_accuracy[n]) for n in sizes},  # type: ignore[misc]
-        solves=solves({size: None if share is None else share.value for size, share in exact.items()}),
-        solves_by_seed=tuple(solves(measured.exact_match) for measured in runs.measured.values()),
-    )
-
-
-def is_solved(share: float) -> bool:
-    """Returns whether a share of exact matches counts as solved; rounding in the mean must not decide."""
-    return share > SOLVED - 1e-9
 
 
 def solves(exact_match: dict[int, float | None]) -> int | None:
     """Returns the largest size that is solved together with all smaller ones."""
     largest = None
     for size, share in sorted(exact_match.items()):
-        if share is None or not is_solved(share):
+        if share is None or share <= SOLVED - 1e-9:  # rounding in the mean must not decide
             break
         largest = size
     return largest

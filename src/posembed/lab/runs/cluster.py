@@ -1,4 +1,4 @@
-"""A sweep over many machines: each run is a Ray task, and its result comes home as soon as it is finished.
+"""A sweep over many machines: each run is a Ray task, and its result is saved here as soon as it is finished.
 
 The task and its data go to the cluster once; the machines need only posembed. A run whose worker dies starts again on
 another, so a lost machine costs only its own time.
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,8 +19,8 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.files import written_whole
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT
-from posembed.lab.runs.sweep import Silent, Watcher
+from posembed.lab.runs.spec import MeasuredT, SpecT, Watcher
+from posembed.lab.runs.sweep import completed
 from posembed.lab.runs.train import Progress, check, run
 from posembed.lab.tasks.task import Task
 
@@ -52,7 +52,7 @@ def sweep_on_ray(
         ArgumentError, DataError: before anything trains; also for an address that does not answer within 20 seconds.
         RunFolderError: runs that were lost with their machines every time. The others are kept.
     """
-    watcher = watcher or Silent()
+    observer = watcher or Watcher()
     for spec in specs:
         check(spec, task)
     words = (
@@ -62,53 +62,48 @@ def sweep_on_ray(
     )
     with last_words(words), connected(address) as ray:
         folder.prepare(specs[0])
-        done = {result.spec: result for result in folder.results()}
-        for spec in specs:
-            if spec in done:
-                watcher.found(done[spec])
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
         board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()
-        shared = ray.put(task)
-        waiting = {
-            remote_run.remote(spec, shared, device, cpus_per_run, board): spec for spec in specs if spec not in done
-        }
-        lost: dict[SpecT, str] = {}
-        try:
-            while waiting:
-                ready, _ = ray.wait(list(waiting), timeout=SECONDS_BETWEEN_LOOKS)
-                for spec, progress in news(ray, board):
-                    watcher.stepped(spec, progress)
-                for reference in ready:
-                    spec = waiting.pop(reference)
+
+        def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
+            shared = ray.put(task)
+            waiting = {remote_run.remote(spec, shared, device, cpus_per_run, board): spec for spec in missing}
+            lost: dict[SpecT, str] = {}
+            try:
+                while waiting:
+                    ready, _ = ray.wait(list(waiting), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
+                    for spec, progress in news(ray, board):
+                        observer.stepped(spec, progress)
+                    if not ready:
+                        continue
+                    spec = waiting.pop(ready[0])
                     try:
-                        result, kept = ray.get(reference)
+                        result, kept = ray.get(ready[0])
                     except ray.exceptions.RayTaskError as error:
                         raise error.cause from error  # the run's own error
                     except ray.exceptions.RayError as error:
                         lost[spec] = type(error).__name__
                         continue
-                    for path, content in zip((folder.table(spec), folder.attention(spec)), kept, strict=True):
-                        if content is not None:
-                            with written_whole(path) as temporary:
-                                temporary.write_bytes(content)
-                    folder.add(result)
-                    done[spec] = result
-                    watcher.finished(result)
-        finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
-    if lost:
-        names = "; ".join(f"{spec.name} ({why})" for spec, why in lost.items())
-        raise RunFolderError(
-            f"lost with their machines, tried up to {RETRIES + 1} times: {names}; the other runs are kept in "
-            f"{folder.path}, and the same command tries these again"
-        )
-    return [done[spec] for spec in specs]
+                    for kind, content in kept.items():
+                        with written_whole(folder.file(kind, spec)) as temporary:
+                            temporary.write_bytes(content)
+                    finish(result)
+            finally:
+                for reference in waiting:
+                    ray.cancel(reference, force=True)
+            if lost:
+                names = "; ".join(f"{spec.name} ({why})" for spec, why in lost.items())
+                raise RunFolderError(
+                    f"lost with their machines, tried up to {RETRIES + 1} times: {names}; the other runs are kept in "
+                    f"{folder.path}, and the same command tries these again"
+                )
+
+        return completed(specs, folder, observer, train)
 
 
-def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, list[bytes | None]]:
-    """Trains on the worker. Returns the result, and the files of its table and its attention, None without one."""
+def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, dict[str, bytes]]:
+    """Trains on the worker. Returns the result, and the files of its table and its attention, if it has them."""
     import torch
 
     torch.set_num_threads(threads)
@@ -121,8 +116,8 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
         folder: RunFolder[Any] = RunFolder(place, type(spec))
         folder.prepare(spec)
         result = run(spec, task, make_accelerator(spec.precision, device), folder, note)
-        kept = (folder.table(spec), folder.attention(spec))
-        return result, [path.read_bytes() if path.exists() else None for path in kept]
+        files = {kind: folder.file(kind, spec) for kind in ("tables", "attention")}
+        return result, {kind: file.read_bytes() for kind, file in files.items() if file.exists()}
 
 
 class Noticeboard:

@@ -21,8 +21,7 @@ def make_accelerator(
 ) -> Accelerator:
     """Returns an Accelerator on ``device``, or on the fastest device it finds.
 
-    Args:
-        track: "tensorboard" or "wandb": a tracker that writes into the folder ``tracking``.
+    track: "tensorboard" or "wandb": a tracker that writes into the folder ``tracking``.
 
     Raises:
         ArgumentError: a precision or device that this machine does not have.
@@ -37,7 +36,7 @@ def make_accelerator(
         accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking)
     except ValueError as error:  # such as fp16 without a GPU
         raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
-    if device is not None and accelerator.device.type != device:
+    if device not in (None, accelerator.device.type):
         raise ArgumentError(f"this machine has no {device} device; Accelerate found {accelerator.device.type}")
     return accelerator
 
@@ -54,10 +53,9 @@ def describe_environment(accelerator: Accelerator | None = None) -> dict[str, st
         "threads": str(torch.get_num_threads()),
     }
     if accelerator is not None:
+        on_cuda = accelerator.device.type == "cuda"
         environment["processes"] = str(accelerator.num_processes)
-        environment["device"] = accelerator.device.type
-        if accelerator.device.type == "cuda":
-            environment["device"] = torch.cuda.get_device_name(accelerator.device)
+        environment["device"] = torch.cuda.get_device_name(accelerator.device) if on_cuda else accelerator.device.type
     return environment
 
 

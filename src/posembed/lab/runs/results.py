@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -13,10 +14,9 @@ from typing import Any, Generic, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
-from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.runs.spec import MeasuredT, SpecT, take_options
 
-OF_COST = "cost.json"
-"""The file of ``posembed compare cost``, whose folder holds no runs."""
+OF_COST = "cost.json"  # the file of ``posembed compare cost``, whose folder holds no runs
 
 
 @dataclass(frozen=True)
@@ -43,32 +43,39 @@ class RunResult(Generic[SpecT, MeasuredT]):
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading a damaged file of JSON raises
+
+
+def differences(existing: dict[str, Any], wanted: dict[str, Any], ignore: Collection[str] = ()) -> str:
+    """Lists the settings that differ: "steps: 2 there, 3 now; layers: 1 there, 2 now". Returns "" for equal ones."""
+    return "; ".join(
+        f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
+        for name in wanted | existing
+        if name not in ignore and existing.get(name) != wanted.get(name)
+    )
+
+
 def measured_values(measurements: Any) -> dict[str, float]:
     """Returns the measurements by names such as "same_tokens/512", without those that are None."""
-    values: dict[str, float] = {}
 
-    def add(name: str, value: Any) -> None:
+    def named(name: str, value: Any) -> dict[str, float]:
+        if isinstance(value, list | tuple):
+            value = dict(enumerate(value))
         if isinstance(value, dict):
-            for key, held in value.items():
-                add(f"{name}/{key}" if name else str(key), held)
-        elif isinstance(value, list | tuple):
-            add(name, dict(enumerate(value)))
-        elif isinstance(value, int | float):
-            values[name] = value
+            return {k: v for key, held in value.items() for k, v in named(f"{name}/{key}", held).items()}
+        return {name.removeprefix("/"): value} if isinstance(value, int | float) else {}
 
-    add("", dataclasses.asdict(measurements))
-    return values
+    return named("", dataclasses.asdict(measurements))
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
     """Reads a result. Raises ValueError, KeyError or TypeError if the text is not a run with such a spec."""
     values = json_object(text)
-    spec = restored(kind, values.pop("spec"))
-    measured = values.pop("measurements")
-    if measured is not None:
-        measured = restored(kind.Measured, measured)
-    curve = tuple((int(step), float(loss)) for step, loss in values.pop("losses"))
-    return RunResult(spec=spec, measurements=measured, losses=curve, **values)
+    measured = values["measurements"]
+    values["spec"] = restored(kind, values["spec"])
+    values["measurements"] = None if measured is None else restored(kind.Measured, measured)
+    values["losses"] = tuple((int(step), float(loss)) for step, loss in values["losses"])
+    return RunResult(**values)
 
 
 def restored(kind: Any, value: Any) -> Any:
@@ -84,6 +91,10 @@ def restored(kind: Any, value: Any) -> Any:
     return value
 
 
+FILES = {"results": "json", "checkpoints": "pt", "tables": "safetensors", "attention": "safetensors"}
+"""The folders of a run folder, and how the names of their files end."""
+
+
 class RunFolder(Generic[SpecT]):
     """A folder of runs of one question that share all settings but the compared one and the seed.
 
@@ -91,8 +102,9 @@ class RunFolder(Generic[SpecT]):
     reading.json         how the last command summarised them, such as its reference
     results/KEY.json     one file per finished run
     checkpoints/KEY.pt   one file per unfinished run
-    tables/KEY.safetensors   the learned rows of a finished run: "initial", "step 33" and others, "final"
+    tables/KEY.safetensors   the learned rows of a finished run after some steps: "step 0", "step 33"
     attention/KEY.safetensors   the mean weight of each head of a finished run by distance
+    tracking/            what TensorBoard or wandb writes
 
     Any number of processes may add runs at once. They share no file but the settings and the reading, and write each
     file whole: whatever one process does, and however it dies, the others lose nothing.
@@ -100,23 +112,14 @@ class RunFolder(Generic[SpecT]):
 
     def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
         """``asked`` is how a command summarises the runs; ``prepare`` keeps it for the page."""
-        self.path = Path(path)
-        self.kind = kind
-        self.asked = asked
+        self.path, self.kind, self.asked = Path(path), kind, asked
         self.settings_file = self.path / "settings.json"
         self.reading_file = self.path / "reading.json"
+        self.tracking = self.path / "tracking"
 
-    def result(self, spec: SpecT) -> Path:
-        return self.path / "results" / f"{spec.key()}.json"
-
-    def checkpoint(self, spec: SpecT) -> Path:
-        return self.path / "checkpoints" / f"{spec.key()}.pt"
-
-    def table(self, spec: SpecT) -> Path:
-        return self.path / "tables" / f"{spec.key()}.safetensors"
-
-    def attention(self, spec: SpecT) -> Path:
-        return self.path / "attention" / f"{spec.key()}.safetensors"
+    def file(self, folder: str, spec: SpecT) -> Path:
+        """Returns the file of a run in one of the ``FILES``' folders."""
+        return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
     def prepare(self, spec: SpecT) -> None:
         """Creates the folder, or checks that it was created for runs like this one.
@@ -125,10 +128,10 @@ class RunFolder(Generic[SpecT]):
             RunFolderError: it holds other runs, or cannot be written.
         """
         if os.path.lexists(self.path / OF_COST):
-            raise RunFolderError(f"{self.path} keeps a result of posembed compare cost; choose another --out")
+            raise RunFolderError(f"{self.path} holds a result of posembed compare cost; choose another --out")
         settings = json.loads(json.dumps(spec.shared_settings()))
         try:
-            for folder in ("results", "checkpoints", "tables", "attention"):
+            for folder in FILES:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             if not self.settings_file.exists():
                 write_text(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
@@ -139,16 +142,10 @@ class RunFolder(Generic[SpecT]):
             raise RunFolderError(
                 f"the run folder {self.path} cannot be written: {reason(error)}; choose another --out"
             ) from error
-        existing = read_settings(self.path)
-        differ = [
-            f"{name}: {existing.get(name)} there, {settings.get(name)} now"
-            for name in settings | existing
-            if existing.get(name) != settings.get(name) and name not in spec.labels()
-        ]
-        if differ:
+        if differ := differences(read_settings(self.path), settings, ignore=spec.labels()):
             raise RunFolderError(
-                f"{self.path} holds runs made with other settings ({'; '.join(differ)}); "
-                "use the same settings to continue, or another --out"
+                f"{self.path} holds runs with other settings ({differ}); use the same settings to continue, or another "
+                "--out"
             )
         if self.asked is not None:
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
@@ -163,14 +160,12 @@ class RunFolder(Generic[SpecT]):
             RunFolderError: the file is damaged.
         """
         try:
-            reading = restored(kind, json_object(self.reading_file.read_text(encoding="utf-8")))
-            for name, hint in get_type_hints(kind).items():
-                if not isinstance(getattr(reading, name), hint):
-                    raise ValueError(f"{name} cannot be {getattr(reading, name)!r}")
-            return reading
+            values = json_object(self.reading_file.read_text(encoding="utf-8"))
+            known = take_options(kind, values)
+            return kind(**known, **values)
         except FileNotFoundError:
             return kind()
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except DAMAGED as error:
             raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
     def results(self) -> list[RunResult[SpecT, Any]]:
@@ -189,7 +184,7 @@ class RunFolder(Generic[SpecT]):
                     f"another version of posembed wrote {file} ({error}); read the folder with that version, or choose "
                     "another --out. Nothing was changed"
                 ) from error
-            except (OSError, ValueError, KeyError, AttributeError) as error:
+            except DAMAGED as error:
                 raise RunFolderError(
                     f"{file} is not a run ({error}); nothing was changed. "
                     f"Repair or delete it: the other {len(files) - 1} stay, and its run is trained again"
@@ -197,14 +192,11 @@ class RunFolder(Generic[SpecT]):
         return sorted(results, key=lambda result: result.finished)
 
     def add(self, result: RunResult[SpecT, Any]) -> None:
-        """Keeps a finished run."""
+        """Keeps a finished run, and removes its checkpoint. ``prepare`` removes any that stays."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        write_text(self.result(result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
-
-    def forget(self, spec: SpecT) -> None:
-        """Removes the checkpoint of a finished run. ``prepare`` removes any that stays."""
+        write_text(self.file("results", result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
         with suppress(OSError):
-            self.checkpoint(spec).unlink()
+            self.file("checkpoints", result.spec).unlink()
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -12,11 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from posembed.errors import ArgumentError
 
 MODEL, TRAINING = "Model", "Training"
+
+if TYPE_CHECKING:
+    from posembed.lab.runs.results import RunResult
+    from posembed.lab.runs.train import Progress
 
 
 def option(help: str, panel: str | None = None, **field: Any) -> Any:
@@ -49,7 +53,7 @@ def split_names(text: str) -> list[str]:
 
 
 def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value as its option's type: lists as tuples, texts of names split at commas, whole floats as floats.
+    """Returns a value as its option's type: lists as tuples, texts of several split at commas, whole floats as floats.
 
     Raises:
         ArgumentError: another type.
@@ -58,8 +62,8 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
-        if isinstance(value, str) and item is str:
-            value = split_names(value)
+        if isinstance(value, str):
+            value = [_read(part, item) for part in split_names(value)]
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(as_type(name, part, item) for part in value)
     elif kind is Path and isinstance(value, str | Path) and value != "":
@@ -72,6 +76,14 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
         return value
     words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", Path: "a path"}
     raise ArgumentError(f"{name}: expected {words.get(kind, 'a list')}, got {value!r}")
+
+
+def _read(text: str, kind: type[Any]) -> Any:
+    """Returns the text as a number if it is one, for ``as_type`` to judge."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,26 +168,20 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
-    """Checks numbers. Raises ArgumentError for a count below 1 (the window and ring too, if given), or a number that
-    no run can have."""
-    names = ("layers", "width", "heads", "steps", "batch", *counts, *({"window", "ring"} & values.keys()))
-    for name in names:
-        if values[name] < 1:
-            raise ArgumentError(f"{name} must be at least 1, got {values[name]}")
-    if not 0 < values["learning_rate"] < math.inf or not 0 <= values["dropout"] < 1:
-        raise ArgumentError(
-            f"expected a learning rate above 0 and a dropout of at least 0 and below 1, got "
-            f"{values['learning_rate']} and {values['dropout']}"
-        )
-    if not 0 <= values["weight_decay"] < math.inf or not 0 < values["clip"] < math.inf:
-        raise ArgumentError(
-            f"expected a weight decay of at least 0 and a clip above 0, got {values['weight_decay']} and "
-            f"{values['clip']}"
-        )
-    if not 0 <= values["warmup"] <= values["steps"]:
-        raise ArgumentError(f"warmup is part of the steps: expected 0 to {values['steps']:,}, got {values['warmup']:,}")
-    if not all(0 < factor < math.inf for factor in values.get("rope_factors", ())):
-        raise ArgumentError(f"rope_factors must be numbers above 0, got {list(values['rope_factors'])}")
+    """Raises ArgumentError for a count below 1 (window and ring too, if given), or a number that no run can have."""
+    counts = ("layers", "width", "heads", "steps", "batch", *counts, *(n for n in ("window", "ring") if n in values))
+    rules = [(name, values[name] >= 1, "at least 1") for name in counts]
+    rules += [
+        ("learning_rate", 0 < values["learning_rate"] < math.inf, "above 0"),
+        ("dropout", 0 <= values["dropout"] < 1, "at least 0 and below 1"),
+        ("weight_decay", 0 <= values["weight_decay"] < math.inf, "at least 0"),
+        ("clip", 0 < values["clip"] < math.inf, "above 0"),
+        ("warmup", 0 <= values["warmup"] <= values["steps"], f"0 to {values['steps']}, since it is part of the steps"),
+        ("rope_factors", all(0 < factor < math.inf for factor in values.get("rope_factors", ())), "numbers above 0"),
+    ]
+    for name, holds, expected in rules:
+        if not holds:
+            raise ArgumentError(f"{name} must be {expected}, got {values[name]}")
 
 
 def require_divisible(width: int, heads: int) -> None:
@@ -209,3 +215,12 @@ def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> N
         raise ArgumentError(
             f"{name.replace('_', ' ')} must be {lowest} or more, in {unit}; got {', '.join(map(str, sizes)) or 'none'}"
         )
+
+
+class Watcher:
+    """Follows a sweep in the main process. The base class ignores everything."""
+
+    def found(self, result: RunResult[Any, Any]) -> None: ...
+    def started(self, spec: TrainingSpec) -> None: ...
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
+    def finished(self, result: RunResult[Any, Any]) -> None: ...

@@ -1,36 +1,29 @@
-"""Trains many runs, one after another, into one folder. Finished runs are not trained again."""
+"""Trains many runs, one after another, into one folder, and skips finished ones; estimates what that takes; logs it to
+TensorBoard or Weights & Biases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
-from posembed.lab.runs.train import Progress, check, run
+from posembed.calls import unknown
+from posembed.errors import ArgumentError
+from posembed.lab.runs.results import RunFolder, RunResult, measured_values
+from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec, Watcher
+from posembed.lab.runs.train import Progress, check, learning_rate, make_optimizer, run
 from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-
-class Watcher(Protocol):
-    """Hears of the progress of a sweep, in the main process."""
-
-    def found(self, result: RunResult[Any, Any]) -> None: ...
-    def started(self, spec: TrainingSpec) -> None: ...
-    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
-    def finished(self, result: RunResult[Any, Any]) -> None: ...
-
-
-class Silent:
-    """A watcher that does nothing."""
-
-    def found(self, result: RunResult[Any, Any]) -> None: ...
-    def started(self, spec: TrainingSpec) -> None: ...
-    def stepped(self, spec: TrainingSpec, progress: Progress) -> None: ...
-    def finished(self, result: RunResult[Any, Any]) -> None: ...
+STEPS_TO_TIME = 4
+INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip install wandb"}
 
 
 def sweep(
@@ -48,23 +41,139 @@ def sweep(
     Raises:
         ArgumentError, DataError, RunFolderError: before anything trains.
     """
-    if watcher is None or not accelerator.is_main_process:
-        watcher = Silent()
+    main = accelerator.is_main_process
+    observer = watcher if main and watcher is not None else Watcher()
+
+    def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
+        accelerator.wait_for_everyone()  # nobody writes before everybody has read
+        for spec in missing:
+            observer.started(spec)
+            finish(run(spec, task, accelerator, folder, partial(observer.stepped, spec)))
+
     for spec in specs:
         check(spec, task, accelerator.num_processes)
-    if accelerator.is_main_process:
+    if main:
         folder.prepare(specs[0])
     accelerator.wait_for_everyone()
+    return completed(specs, folder, observer, train, keep=main)
+
+
+def completed(
+    specs: Sequence[SpecT],
+    folder: RunFolder[SpecT],
+    watcher: Watcher,
+    train: Callable[[Sequence[SpecT], Callable[[RunResult[SpecT, MeasuredT]], None]], None],
+    *,
+    keep: bool = True,
+) -> list[RunResult[SpecT, MeasuredT]]:
+    """Returns every spec's result. ``train`` gets the specs that are not in the folder, and calls back with each
+    result, which the folder then keeps."""
     done = {result.spec: result for result in folder.results()}
-    accelerator.wait_for_everyone()  # nobody writes before everybody has read
-    for spec in specs:
-        if spec in done:
-            watcher.found(done[spec])
-            continue
-        watcher.started(spec)
-        done[spec] = run(spec, task, accelerator, folder, partial(watcher.stepped, spec))
-        if accelerator.is_main_process:
-            folder.add(done[spec])
-            folder.forget(spec)
-        watcher.finished(done[spec])
+    for result in [done[spec] for spec in specs if spec in done]:
+        watcher.found(result)
+
+    def finish(result: RunResult[SpecT, MeasuredT]) -> None:
+        if keep:
+            folder.add(result)
+        done[result.spec] = result
+        watcher.finished(result)
+
+    train([spec for spec in specs if spec not in done], finish)
     return [done[spec] for spec in specs]
+
+
+# --- the plan ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run, its numbers of parameters, and the estimated time to train and to measure it."""
+
+    spec: TrainingSpec
+    parameters: int
+    position_parameters: int
+    seconds: float
+
+
+def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
+    """Returns one entry per spec. Specs that differ only in their seed are timed once, over a few steps.
+
+    Raises:
+        ArgumentError, DataError: whatever ``sweep`` would raise before it trains.
+    """
+    for spec in specs:
+        check(spec, task, accelerator.num_processes)
+    planned: dict[SpecT, PlannedRun] = {}
+    for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
+        model = task.build(spec).to(accelerator.device)
+        optimizer = make_optimizer(spec, model)
+        times = []
+        for step in range(STEPS_TO_TIME):
+            started = time.perf_counter()
+            loss = task.loss(model, *(tensor.to(accelerator.device) for tensor in task.draw(spec, model, step)))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()  # waits for a GPU
+            times.append(time.perf_counter() - started)
+        # A forward pass takes about a third of a step.
+        steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
+        planned[spec] = PlannedRun(spec, *model.sizes(), seconds=min(times) * steps)
+    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], spec=spec) for spec in specs]
+
+
+# --- trackers ----------------------------------------------------------------------------------------------------
+
+
+def check_tracker(name: str) -> None:
+    """Raises ArgumentError for an unknown tracker, or one whose library is not installed."""
+    if name not in INSTALLED_BY:
+        raise unknown("tracker", name, INSTALLED_BY)
+    if find_spec(name) is None:
+        raise ArgumentError(f"--track {name} needs the library {name}; install it with: {INSTALLED_BY[name]}")
+
+
+class Tracked(Watcher):
+    """A watcher that logs every step and the final measurements, and forwards everything to another watcher.
+
+    Each spec is one run of the tracker. A resumed run logs the steps since its checkpoint again, with equal values.
+
+    Args:
+        accelerator: from ``make_accelerator`` with this tracker.
+        tracker: "tensorboard" or "wandb".
+        folder: for the tracker's files, as given to ``make_accelerator``.
+        watcher: hears of everything too.
+    """
+
+    def __init__(self, accelerator: Accelerator, tracker: str, folder: Path, watcher: Watcher) -> None:
+        self.accelerator, self.tracker, self.folder, self.watcher = accelerator, tracker, folder, watcher
+
+    def found(self, result: RunResult[Any, Any]) -> None:
+        self.watcher.found(result)
+
+    def started(self, spec: TrainingSpec) -> None:
+        if self.tracker == "tensorboard":
+            self.accelerator.init_trackers(spec.key())
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            about: dict[str, Any] = {"name": spec.name, "id": spec.key(), "resume": "allow", "dir": str(self.folder)}
+            about["config"] = dataclasses.asdict(spec)
+            self.accelerator.init_trackers("posembed", init_kwargs={"wandb": about})
+        self.watcher.started(spec)
+
+    def stepped(self, spec: TrainingSpec, progress: Progress) -> None:
+        values = {"training loss": progress.loss, "learning rate": learning_rate(spec, progress.step - 1)}
+        self.accelerator.log(values, step=progress.step)
+        self.watcher.stepped(spec, progress)
+
+    def finished(self, result: RunResult[Any, Any]) -> None:
+        if result.measurements is not None:
+            self.accelerator.log(measured_values(result.measurements), step=result.spec.steps)
+        self.close()
+        self.watcher.finished(result)
+
+    def close(self) -> None:
+        """Ends the tracker's run. Accelerate's end_training would end the process group too."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+        self.accelerator.trackers = []

@@ -7,21 +7,30 @@ optimizer's, and an interrupted run ends bit for bit like an uninterrupted one.
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.lab.model.decoder import PositionedModel
-from posembed.lab.runs import checkpoint
+from posembed.lab.model import PositionedModel
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
-from posembed.lab.runs.snapshots import save_attention, save_tables, snapshot_steps
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.runs.tensors import (
+    State,
+    load_checkpoint,
+    save_attention,
+    save_checkpoint,
+    save_tables,
+    snapshot_steps,
+)
 from posembed.lab.tasks.task import Task, draw_seed
 
 if TYPE_CHECKING:
@@ -29,8 +38,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_CHECKPOINTS = 15.0
 LOSSES_KEPT = 100
-FINAL_LEARNING_RATE = 0.1
-"""The learning rate at the last step, as a share of the peak."""
+FINAL_LEARNING_RATE = 0.1  # the learning rate at the last step, as a share of the peak
 
 
 @dataclass(frozen=True)
@@ -60,30 +68,33 @@ def run(
     """
     check(spec, task, accelerator.num_processes)
     model = task.build(spec).to(accelerator.device)
-    initial_rows = learned_rows(model)
-    failure = measurements = attention = None
-    state = checkpoint.State()
+    own = folder if accelerator.is_main_process else None
+    state, measurements = State(), None
+    keep_rows(model, state, 0)
     try:
         failure = _train(spec, task, accelerator, model, state, folder, on_step)
         model.eval()
         if failure is None:
-            measurements, failure = _finite(task.measure(spec, model, accelerator))
-            if failure is None and folder is not None and accelerator.is_main_process:
-                attention = task.attention(spec, model, accelerator.device)
+            measurements = task.measure(spec, model, accelerator)
+            for name, value in measured_values(measurements).items():
+                if failure is None and not math.isfinite(value):
+                    failure = f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
+        if failure is None and own is not None:
+            attention = task.attention(spec, model, accelerator.device)
+            if attention is not None:
+                save_attention(own.file("attention", spec), attention)
     finally:
         accelerator.free_memory()
-    final_rows = learned_rows(model)
-    if folder is not None and accelerator.is_main_process and initial_rows is not None and final_rows is not None:
-        save_tables(folder.table(spec), initial=initial_rows, along=state.tables, final=final_rows)
-    if folder is not None and attention is not None:
-        save_attention(folder.attention(spec), attention)
+    keep_rows(model, state, spec.steps)
+    if own is not None and state.tables:
+        save_tables(own.file("tables", spec), state.tables)
     trained = state.step * spec.batch * spec.train_length
     return RunResult(
         spec,
         *model.sizes(),
         window=model.encoding.window,
         losses=tuple(state.losses),
-        measurements=measurements,
+        measurements=None if failure else measurements,
         failure=failure,
         seconds=state.seconds,
         tokens_per_second=trained / max(state.seconds, 1e-9),
@@ -103,10 +114,11 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
         task.build(spec)
 
 
-def learned_rows(model: PositionedModel) -> Tensor | None:
-    """Returns a copy of the encoding's table (N, D) on the CPU, or None if it has none."""
+def keep_rows(model: PositionedModel, state: State, step: int) -> None:
+    """Adds a copy of the encoding's table, (N, D) on the CPU, if it has one."""
     table = model.encoding.table()
-    return None if table is None else table.detach().cpu().clone()
+    if table is not None:
+        state.tables[step] = table.detach().cpu().clone()
 
 
 def learning_rate(spec: TrainingSpec, step: int) -> float:
@@ -132,15 +144,14 @@ def _train(
     task: Task[SpecT, MeasuredT],
     accelerator: Accelerator,
     model: PositionedModel,
-    state: checkpoint.State,
+    state: State,
     folder: RunFolder[SpecT] | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
     """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""
     optimizer = make_optimizer(spec, model)
-    file = folder.checkpoint(spec) if folder is not None else None
-    if file is not None:
-        checkpoint.load(file, model, optimizer, state)
+    if folder is not None:
+        load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     share = spec.batch // accelerator.num_processes
@@ -149,7 +160,7 @@ def _train(
     keep_rows_after = snapshot_steps(spec.steps)
     first_step, seconds_before = state.step, state.seconds
     started = saved = time.perf_counter()
-    with checkpoint.Interrupt() as interrupt:
+    with delayed_signals() as signals:
         for step in range(first_step, spec.steps):
             batch = [tensor.to(accelerator.device) for tensor in task.draw(spec, model, step, mine)]
             torch.manual_seed(draw_seed(spec, step) + accelerator.process_index * 2**31)  # for dropout
@@ -168,24 +179,38 @@ def _train(
             state.step, state.seconds = step + 1, seconds_before + now - started
             if state.step % keep_loss_every == 0 or state.step == spec.steps:
                 state.losses.append((state.step, loss_value))
-            if state.step in keep_rows_after and (rows := learned_rows(model)) is not None:
-                state.tables[state.step] = rows
+            if state.step in keep_rows_after:
+                keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length
             on_step(Progress(state.step, loss_value, tokens / (now - started)))
-            due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or interrupt.came
-            if due and file is not None and accelerator.is_main_process:
-                checkpoint.save(file, model, optimizer, state)
+            due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or signals
+            if due and folder is not None and accelerator.is_main_process:
+                save_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
                 saved = now
-            interrupt.stop_if_it_came()
+            if signals:
+                raise KeyboardInterrupt
     if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
         return f"weights were not finite after step {spec.steps}; try a lower learning rate"
     return None
 
 
-def _finite(measured: MeasuredT) -> tuple[MeasuredT | None, str | None]:
-    """Returns (measurements, None), or (None, the reason) if one of them is infinite or NaN."""
-    values = measured_values(measured)
-    for name, value in values.items():
-        if not math.isfinite(value):
-            return None, f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
-    return measured, None
+@contextmanager
+def delayed_signals() -> Iterator[list[int]]:
+    """Yields the signals that came. A first Ctrl-C or SIGTERM waits for the end of the step, a second one does not."""
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # Python accepts handlers only here
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt

@@ -1,34 +1,43 @@
-"""Next-token prediction."""
+"""Next-token prediction: at several context lengths, or from several initial values of a learned table."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.calls import unknown
 from posembed.errors import DataError
-from posembed.lab import measure
+from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
-from posembed.lab.model import looking
-from posembed.lab.model.decoder import Decoder, PositionedModel
+from posembed.lab.model import PositionedModel
+from posembed.lab.questions.inits import InitMeasurements, InitSpec
 from posembed.lab.questions.lengths import LanguageSpec, LengthSpec
-from posembed.lab.runs.spec import MeasuredT, TrainingSpec
-from posembed.lab.tasks.task import Task, draw_seed
-from posembed.layers.base import PositionEncoding
+from posembed.lab.runs.spec import MeasuredT
+from posembed.lab.tasks.task import DecoderTask, draw_seed
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.tables import fill
+from posembed.tables.fill import root_mean_square
+from posembed.tables.similarity import neighbour_cosine
+from posembed.tables.spectrum import table_spectrum
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
+SCALED = ("normal", "sinusoidal")
+PLAIN = ("xavier", "sinusoidal", "zero")
 
 
-class TaskOnText(Task[LanguageT, MeasuredT]):
+class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
     """Next-token prediction on a corpus; subclasses say what is measured."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
+        self.vocabulary = corpus.vocabulary
         about = [*corpus.description.splitlines(), f"{len(corpus.train):,} tokens to train on, "]
         about[-1] += f"{len(corpus.held_out):,} held out"
         self.description = "text: " + "\n      ".join(about)
@@ -42,9 +51,6 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
                 "length"
             )
         measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
-
-    def model(self, spec: LanguageT, encoding: PositionEncoding) -> Decoder:
-        return decoder_of(spec, self.corpus.vocabulary, encoding)
 
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
@@ -64,8 +70,8 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor:
         """Measures it on held-out text at the training length."""
         length = spec.train_length
-        text = measure.windows(self.corpus.held_out, length, looking.SEQUENCES * length)
-        return looking.attention_by_distance(model, text[:, :-1], device)
+        text = measure.windows(self.corpus.held_out, length, attention.SEQUENCES * length)
+        return attention.by_distance(model, text[:, :-1], device)
 
 
 class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
@@ -88,10 +94,60 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
-def decoder_of(spec: TrainingSpec, vocabulary: int, encoding: PositionEncoding) -> Decoder:
-    return Decoder(
-        vocabulary, spec.width, layers=spec.layers, heads=spec.heads, encoding=encoding, dropout=spec.dropout
+class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
+    """Next-token prediction with a learned table at the input; measures what becomes of its initial values."""
+
+    def check(self, spec: InitSpec) -> None:
+        self.check_lengths(spec, (spec.train_length,))
+
+    def encoding(self, spec: InitSpec) -> LearnedPositionalEmbedding:
+        start = initial_table(spec.init, spec.train_length, spec.width)
+        return LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init=start)
+
+    def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
+        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
+        loss = shared_loss(model, accelerator)(text).mean().item()
+        before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
+        bytes_each = measure.bytes_per_token(
+            self.corpus.held_out_bytes, spec.train_length, spec.train_length, spec.test_tokens
+        )
+        return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
+
+    def tokens_measured(self, spec: InitSpec) -> int:
+        return spec.test_tokens
+
+
+def initial_table(init: str, length: int, dim: int) -> Tensor:
+    """Returns the table (length, dim) of this name: "normal-STD" or "sinusoidal-STD" with any root mean square STD,
+    "xavier", "zero", or "sinusoidal", with its amplitude of 1. Raises ArgumentError for other names."""
+    if init in PLAIN:
+        return fill.initial_table(init, length, dim)
+    kind, _, scale = init.partition("-")
+    if kind not in SCALED or not re.fullmatch(r"\d+(\.\d+)?|\.\d+", scale):
+        scaled = " and ".join(f"{name}-STD" for name in SCALED)
+        raise unknown("initial values", init, PLAIN, also=f", and {scaled} with a number, as normal-0.02")
+    return fill.initial_table(kind, length, dim, std=float(scale))
+
+
+def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float | None) -> InitMeasurements:
+    """Measures a table's rows (N, D) before and after training."""
+    cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
+    return InitMeasurements(
+        loss=loss,
+        bytes_per_token=bytes_per_token,
+        scale_before=root_mean_square(before),
+        scale_after=root_mean_square(after),
+        moved=root_mean_square(after - before),
+        cosine=cosine if before.any() and after.any() else None,
+        effective_rank_before=table_spectrum(before).effective_rank,
+        effective_rank_after=table_spectrum(after).effective_rank,
+        neighbour_cosine_before=_mean_neighbour_cosine(before),
+        neighbour_cosine_after=_mean_neighbour_cosine(after),
     )
+
+
+def _mean_neighbour_cosine(rows: Tensor) -> float | None:
+    return neighbour_cosine(rows).mean().item() if rows.any() and len(rows) > 1 else None
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:

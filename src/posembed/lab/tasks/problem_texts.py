@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 DIGITS = "0123456789"
@@ -35,24 +36,14 @@ class Problem:
     """The position ids that pair characters of the question with characters of the answer."""
 
 
-def copy(size: int, draw: random.Random) -> tuple[str, str]:
-    symbols = "".join(draw.choices(DIGITS, k=size))
-    return f"{START}{symbols}{EQUALS}", f"{symbols}{END}"
+def of_symbols(symbols: str, answer: Callable[[str], str]) -> Write:
+    """Returns a writer of ``size`` random symbols and their answer."""
 
+    def write(size: int, draw: random.Random) -> tuple[str, str]:
+        drawn = "".join(draw.choices(symbols, k=size))
+        return f"{START}{drawn}{EQUALS}", f"{answer(drawn)}{END}"
 
-def reverse(size: int, draw: random.Random) -> tuple[str, str]:
-    symbols = "".join(draw.choices(DIGITS, k=size))
-    return f"{START}{symbols}{EQUALS}", f"{symbols[::-1]}{END}"
-
-
-def sorting(size: int, draw: random.Random) -> tuple[str, str]:
-    letters = draw.choices(LETTERS, k=size)
-    return f"{START}{''.join(letters)}{EQUALS}", f"{''.join(sorted(letters))}{END}"
-
-
-def parity(size: int, draw: random.Random) -> tuple[str, str]:
-    bits = "".join(draw.choices("01", k=size))
-    return f"{START}{bits}{EQUALS}", f"{bits.count('1') % 2}{END}"
+    return write
 
 
 def passkey(size: int, draw: random.Random) -> tuple[str, str]:
@@ -64,34 +55,32 @@ def passkey(size: int, draw: random.Random) -> tuple[str, str]:
     return f"{START}{text[:hidden]}#{key}#{text[hidden:]}{EQUALS}", f"{key}{END}"
 
 
-def addition(size: int, draw: random.Random) -> tuple[str, str]:
-    """Writes two numbers of ``size`` digits and their sum, each with a leading zero, least significant digit first."""
-    first, second = numbers(size, draw)
-    return f"{START}{first[::-1]}+{second[::-1]}{EQUALS}", total(first, second)
-
-
-def addition_written_forwards(size: int, draw: random.Random) -> tuple[str, str]:
-    """Writes the same with the operands, but not the sum, most significant digit first."""
-    first, second = numbers(size, draw)
-    return f"{START}{first}+{second}{EQUALS}", total(first, second)
-
-
-def numbers(size: int, draw: random.Random) -> tuple[str, str]:
-    """Draws two numbers of ``size`` digits, written with a leading zero."""
+def addition(size: int, draw: random.Random, *, forwards: bool = False) -> tuple[str, str]:
+    """Writes two numbers of ``size`` digits and their sum, each with a leading zero, least significant digit first.
+    With ``forwards``, the operands start with their most significant digit; the sum does not."""
     lowest = 10 ** (size - 1) if size > 1 else 0
-    return f"0{draw.randrange(lowest, 10**size)}", f"0{draw.randrange(lowest, 10**size)}"
+    first, second = (f"0{draw.randrange(lowest, 10**size)}" for _ in range(2))
+    asked = "+".join(number if forwards else number[::-1] for number in (first, second))
+    total = f"{int(first) + int(second):0{len(first)}d}"
+    return f"{START}{asked}{EQUALS}", f"{total[::-1]}{END}"
 
 
-def total(first: str, second: str) -> str:
-    return f"{int(first) + int(second):0{len(first)}d}"[::-1] + END
+addition_written_forwards: Write = partial(addition, forwards=True)
 
 
 PROBLEMS: dict[str, Problem] = {
-    "copy": Problem(copy, "repeat the digits", "digits", ids=("abacus",)),
-    "reverse": Problem(reverse, "repeat the digits in reverse order", "digits", ids=("coupled",)),
+    "copy": Problem(of_symbols(DIGITS, str), "repeat the digits", "digits", ids=("abacus",)),
+    "reverse": Problem(
+        of_symbols(DIGITS, lambda digits: digits[::-1]),
+        "repeat the digits in reverse order",
+        "digits",
+        ids=("coupled",),
+    ),
     "addition": Problem(addition, "add two numbers of the same number of digits", "digits", ids=("abacus", "coupled")),
-    "sorting": Problem(sorting, "sort letters", "letters"),
-    "parity": Problem(parity, "decide whether the number of ones is even or odd", "bits"),
+    "sorting": Problem(of_symbols(LETTERS, lambda letters: "".join(sorted(letters))), "sort letters", "letters"),
+    "parity": Problem(
+        of_symbols("01", lambda ones: str(ones.count("1") % 2)), "decide whether the number of ones is even", "bits"
+    ),
     "passkey": Problem(passkey, f"find {KEY_DIGITS} digits in a text", "characters of text"),
 }
 

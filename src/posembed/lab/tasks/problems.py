@@ -1,4 +1,14 @@
-"""Solving problems: trained on small ones, tested on larger ones."""
+"""Solving problems: trained on small ones, tested on larger ones.
+
+Some encodings compute position ids from the tokens: matching digits of the question and the answer share an id. Abacus
+(McLeish et al. 2024, arXiv:2405.17399) numbers the digits of each number from its first; coupled (Cho et al. 2024,
+arXiv:2405.20671) numbers the digits of the question from the last. Both are rows of a learned table. Training starts at
+a random row, so that rows past the longest training problem are trained too.
+
+That alone is not enough at our size: rows farther apart than the training problems are long never occur in one text,
+and nothing stops a digit from attending to them. So the higher digits are shifted farther than the lower ones, as PoSE
+(arXiv:2309.10400) shifts the chunks of a text, and the token at the gap has weight 0 in the loss.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +22,50 @@ from torch.nn import functional as F
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
-from posembed.lab.encodings import build_encoding, names_for, split_name
 from posembed.lab.measure import TOKENS_AT_ONCE
-from posembed.lab.model.decoder import Decoder, PositionedModel
+from posembed.lab.model import PositionedModel
 from posembed.lab.questions.problems import ProblemSpec, Solved
-from posembed.lab.tasks.language import decoder_of
-from posembed.lab.tasks.position_ids import IDS, ids_of, latest_start, moved, table_for
-from posembed.lab.tasks.problem_texts import ALPHABET, PADDING, PROBLEMS, Write, addition_written_forwards, tokens_read
-from posembed.lab.tasks.task import Task, draw_seed
+from posembed.lab.tasks.problem_texts import (
+    ALPHABET,
+    DIGITS,
+    EQUALS,
+    PADDING,
+    PROBLEMS,
+    Write,
+    addition_written_forwards,
+    tokens_read,
+)
+from posembed.lab.tasks.task import DecoderTask, build_encoding, draw_seed
 from posembed.layers.base import PositionEncoding
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.nn.encodings import names_for, split_name
+from posembed.positions.samplers import abacus, coupled
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+IDS = ("abacus", "coupled")
+DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])
+EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
-class ProblemSolving(Task[ProblemSpec, Solved]):
+
+class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
     """Trains on problems up to ``train_size`` and measures larger ones. ``problem`` is one of PROBLEMS."""
+
+    vocabulary = len(ALPHABET)
 
     def __init__(self, problem: str) -> None:
         asked = PROBLEMS[problem]
         self.description = f"{problem}: {asked.line}, such as {''.join(asked.write(5, random.Random(0)))}"
 
-    def check(self, spec: ProblemSpec) -> None:
-        check_encoding(spec.encoding, spec.problem)
-
     def encoding(self, spec: ProblemSpec) -> PositionEncoding:
         if spec.encoding in IDS:
-            return table_for(spec.train_size, max(spec.test_sizes), spec.width, spec.dropout)
+            # Training shifts ids by up to the largest tested size, so that the last tested rows are trained often. The
+            # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for other
+            # tokens than digits.
+            rows = max(spec.test_sizes) + spec.train_size + 4
+            return LearnedPositionalEmbedding(max_len=rows, dim=spec.width, dropout=spec.dropout)
         return build_encoding(spec)
-
-    def model(self, spec: ProblemSpec, encoding: PositionEncoding) -> Decoder:
-        return decoder_of(spec, len(ALPHABET), encoding)
 
     def draw(
         self, spec: ProblemSpec, model: PositionedModel, step: int, rows: slice = slice(None)
@@ -53,8 +76,7 @@ class ProblemSolving(Task[ProblemSpec, Solved]):
         ids, answers = encode(problems, spec.train_length + 1)
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         if spec.encoding in IDS:
-            latest = latest_start(max(spec.test_sizes))
-            position_ids, before_gap = moved(ids_of(spec.encoding, ids), latest, generator)
+            position_ids, before_gap = moved(ids_of(spec.encoding, ids), max(spec.test_sizes), generator)
             position_ids, answers = position_ids[:, :-1], answers * ~before_gap
         else:
             position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
@@ -89,18 +111,17 @@ def written_for(spec: ProblemSpec) -> Write:
 def check_encoding(encoding: str, problem: str) -> None:
     """Raises ArgumentError for an unknown encoding, or one that does not apply to the problem."""
     applicable = PROBLEMS[problem].ids
-    if encoding in applicable:
-        return
-    if encoding in IDS:
+    if encoding in IDS and encoding not in applicable:
         solvable = [name for name, other in PROBLEMS.items() if encoding in other.ids]
         raise ArgumentError(
             f"{encoding} ids do not apply to {problem}: its answer does not follow its question digit by digit; "
             f"they apply to {' and '.join(solvable)}"
         )
-    try:
-        split_name(encoding)
-    except ArgumentError as error:
-        raise unknown("encoding", encoding, [*names_for("decoder"), *applicable], of=f" for {problem}") from error
+    if encoding not in applicable:
+        try:
+            split_name(encoding)
+        except ArgumentError as error:
+            raise unknown("encoding", encoding, [*names_for("decoder"), *applicable], of=f" for {problem}") from error
 
 
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
@@ -116,10 +137,9 @@ def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Te
 @torch.no_grad()
 def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.device) -> Tensor | None:
     """Returns whether each token of each answer is the most likely one after the correct tokens before it, (N, A),
-    or None if the encoding has no position at this size.
+    or None if the encoding has no position at this size. Every run gets the same problems.
 
-    A whole row is True exactly if greedy decoding writes that answer, so one pass measures the exact match of greedy
-    decoding. Every run gets the same problems.
+    A row is all True exactly if greedy decoding writes that answer.
     """
     drawn, write = random.Random(f"{spec.problem} {size}"), written_for(spec)
     length = tokens_read(spec.problem, size)
@@ -137,3 +157,32 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
     except PositionError:
         return None
     return torch.cat(right)
+
+
+def ids_of(name: str, tokens: Tensor) -> Tensor:
+    """Returns position ids (B, L) for tokens (B, L), without a shift: those of the tests."""
+    if name == "abacus":
+        return abacus(tokens, DIGIT_TOKENS)
+    ids = coupled(tokens, DIGIT_TOKENS, EQUALS_TOKEN)
+    # Our addition: the token before the first digit counts as one more digit. So the end of the answer is found the
+    # way a digit is; in the paper, the model must infer it from finding nothing.
+    question = (tokens == EQUALS_TOKEN).cumsum(-1) == 0
+    return torch.cat(((ids * question).amax(dim=1, keepdim=True) + 1, ids[:, 1:]), dim=1)
+
+
+def moved(ids: Tensor, latest: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Returns ids (B, L) to train on, and whether a token is the last before a gap, (B, L - 1).
+
+    Half of the sequences are shifted as a whole, by U{0 .. latest}. In the others, the ids up to a random split are
+    shifted by the smaller of two such draws, and those after it by the larger.
+    """
+    rows = len(ids)
+    shifts = torch.randint(latest + 1, (rows, 2), generator=generator)
+    whole = torch.rand(rows, 1, generator=generator) < 0.5
+    shifts = torch.where(whole, shifts[:, :1], shifts.sort(dim=1).values)
+    # The start of the text, one above the highest digit, is shifted with it.
+    part = (torch.rand(rows, 1, generator=generator) * (ids[:, 1:].amax(dim=1, keepdim=True) - 1)).long() + 1
+    higher = ids > part
+    shift = torch.where(higher, shifts[:, 1:], shifts[:, :1])
+    before_gap = ~higher[:, :-1] & higher[:, 1:] & (ids[:, :-1] > 0) & (shifts[:, :1] < shifts[:, 1:])
+    return torch.where(ids > 0, ids + shift, 0), before_gap

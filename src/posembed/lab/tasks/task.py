@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic
 import torch
 from torch import Tensor
 
-from posembed.lab.encodings import build_encoding
-from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model import Decoder, PositionedModel
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
 from posembed.layers.base import PositionEncoding
+from posembed.nn.encodings import Sizes, encoding_by_name
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -23,13 +23,8 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
     description: str
     """What the model learns from, for people to read, with sizes."""
 
-    @abstractmethod
     def check(self, spec: SpecT) -> None:
-        """Refuses, before anything trains, what cannot be trained or measured. ``train.check`` builds the model.
-
-        Raises:
-            ArgumentError, DataError: the reason.
-        """
+        """Raises ArgumentError or DataError for a spec that cannot run; ``train.check`` builds its model too."""
 
     def build(self, spec: SpecT) -> PositionedModel:
         """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
@@ -59,15 +54,39 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
         """Measures the trained model, in eval mode. Every process calls it, and gets the same values."""
 
     def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, (layers, H, L), or None for a task without text.
-
-        Only the main process calls it.
-        """
+        """Returns the mean attention weight by distance, (layers, H, L), in the main process; None without text."""
         return None
 
     @abstractmethod
     def tokens_measured(self, spec: SpecT) -> int:
         """Estimates how many tokens ``measure`` feeds to the model, to predict the time."""
+
+
+class DecoderTask(Task[SpecT, MeasuredT]):
+    """A task of a language model."""
+
+    vocabulary: int
+
+    def model(self, spec: SpecT, encoding: PositionEncoding) -> Decoder:
+        sizes = {"layers": spec.layers, "heads": spec.heads}
+        return Decoder(self.vocabulary, spec.width, **sizes, encoding=encoding, dropout=spec.dropout)
+
+
+def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, causal: bool = True) -> PositionEncoding:
+    """Builds the encoding that a spec names; for images, of ``grid`` (height, width) in patches."""
+    sizes = Sizes(
+        dim=spec.width,
+        heads=spec.heads,
+        max_len=spec.train_length,
+        longest=spec.longest,
+        window=spec.window,
+        ring=spec.ring,
+        rope_factors=spec.rope_factors,
+        grid=grid,
+        causal=causal,
+        dropout=spec.dropout,
+    )
+    return encoding_by_name(spec.encoding, sizes)
 
 
 def draw_seed(spec: TrainingSpec, step: int) -> int:

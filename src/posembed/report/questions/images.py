@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.encodings import ENCODINGS
-from posembed.lab.questions.images import ImageRow, ImageSpec, ImageSummary
+from posembed.lab.questions.classification import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
+from posembed.nn.encodings import ENCODINGS
 from posembed.report.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage, by_size, trained_table, values_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from posembed.lab.questions.text import UNEVEN, TextRow, TextSpec, TextSummary
+from posembed.lab.questions.classification import UNEVEN, TextRow, TextSpec, TextSummary
 from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import styles
 from posembed.report.page import Cell, Picture, Table, picture, table_of

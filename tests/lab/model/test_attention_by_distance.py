@@ -10,10 +10,10 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from posembed import RunFolderError
-from posembed.lab.model import looking
-from posembed.lab.model.decoder import Decoder
+from posembed.lab import attention
+from posembed.lab.model import Decoder
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs import snapshots
+from posembed.lab.runs import tensors
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.nn import Attention, Positions
 
@@ -53,7 +53,7 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
         parameter.data += 0.3 * torch.randn_like(parameter)
     ids = task.corpus.held_out[: 3 * 12].long().view(3, 12)
     with torch.no_grad():
-        found = looking.attention_by_distance(model, ids, CPU)
+        found = attention.by_distance(model, ids, CPU)
         assert found.shape == (2, 2, 12)
         for layer in range(2):
             weights = explicit_weights(model, ids, layer)
@@ -82,7 +82,7 @@ def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
 ) -> None:
     model = task.build(dataclasses.replace(spec, encoding="alibi")).eval()
     together = task.attention(spec, model, accelerator.device)
-    monkeypatch.setattr(looking, "WEIGHTS_AT_ONCE", 1)
+    monkeypatch.setattr(attention, "WEIGHTS_AT_ONCE", 1)
     assert torch.allclose(task.attention(spec, model, accelerator.device), together)
     assert together.shape == (spec.layers, spec.heads, spec.train_length)
     assert all(not m._forward_pre_hooks for m in model.modules() if isinstance(m, Attention))
@@ -93,14 +93,14 @@ def test_looking_everywhere_is_what_even_weights_give(window: int | None) -> Non
     distance = torch.arange(9).unsqueeze(1) - torch.arange(9)
     seen = ((distance >= 0) & (distance < (window or 9))).double()
     even = (seen / seen.sum(dim=1, keepdim=True)).expand(1, 1, 9, 9)
-    expected = looking.diagonal_sums(even)[0] / torch.arange(9, 0, -1)
-    assert torch.allclose(looking.looking_everywhere(9, window), expected)
+    expected = attention.diagonal_sums(even)[0] / torch.arange(9, 0, -1)
+    assert torch.allclose(attention.looking_everywhere(9, window), expected)
 
 
 def test_the_file(tmp_path: Path) -> None:
     weights = torch.rand(2, 3, 8)
-    snapshots.save_attention(tmp_path / "a.safetensors", weights.double())
-    assert torch.equal(snapshots.load_attention(tmp_path / "a.safetensors"), weights)
+    tensors.save_attention(tmp_path / "a.safetensors", weights.double())
+    assert torch.equal(tensors.load_attention(tmp_path / "a.safetensors"), weights)
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     with pytest.raises(RunFolderError, match="without its figure"):
-        snapshots.load_attention(tmp_path / "a.safetensors")
+        tensors.load_attention(tmp_path / "a.safetensors")

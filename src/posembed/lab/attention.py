@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from posembed.lab.model.decoder import PositionedModel
+from posembed.lab.model import PositionedModel
 from posembed.nn import Attention
 
 SEQUENCES = 32
@@ -18,7 +16,7 @@ WEIGHTS_AT_ONCE = 2**24
 
 
 @torch.no_grad()
-def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
+def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
     """Returns the mean weight of the token at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
 
     Entry d is the mean over all tokens with a token d back, in all sequences. A token beyond a window weighs 0.
@@ -26,9 +24,17 @@ def attention_by_distance(model: PositionedModel, ids: Tensor, device: torch.dev
     sums: list[Tensor] = []
     length = ids.size(1)
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    with _weights_shown_to(sums, layers):
+
+    def look(attention: Attention, inputs: tuple[Tensor], keywords: dict[str, Any]) -> None:
+        sums.append(diagonal_sums(attention.weights(*inputs, positions=keywords["positions"])))
+
+    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
+    try:
         for part in ids.split(max(WEIGHTS_AT_ONCE // (layers[0].heads * length**2), 1)):
             model(part.to(device))
+    finally:
+        for hook in hooks:
+            hook.remove()
     total = torch.stack([torch.stack(sums[layer :: len(layers)]).sum(dim=0) for layer in range(len(layers))])
     return total / (len(ids) * torch.arange(length, 0, -1))
 
@@ -40,22 +46,7 @@ def diagonal_sums(weights: Tensor) -> Tensor:
 
 
 def looking_everywhere(length: int, window: int | None) -> Tensor:
-    """Returns ``attention_by_distance`` of a head that weighs all tokens it sees alike: (L,) float64."""
+    """Returns ``by_distance`` of a head that weighs all tokens it sees alike: (L,) float64."""
     seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
     farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
     return farthest_first.where(torch.arange(length) < (window or length), 0)
-
-
-@contextmanager
-def _weights_shown_to(sums: list[Tensor], layers: Sequence[Attention]) -> Iterator[None]:
-    """While it is open, every attention that is called appends the sums of its weights by distance."""
-
-    def look(attention: Attention, inputs: tuple[Tensor], keywords: dict[str, Any]) -> None:
-        sums.append(diagonal_sums(attention.weights(*inputs, positions=keywords["positions"])))
-
-    hooks = [layer.register_forward_pre_hook(look, with_kwargs=True) for layer in layers]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()

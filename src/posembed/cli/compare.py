@@ -1,77 +1,69 @@
-"""The command of one question: its options, the runs with a progress bar, the answer."""
+"""posembed compare: one command per question, made from its settings; and posembed report, which writes its page."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Sequence
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from posembed.cli.options import parameter, parameters_of, with_parameters
+from posembed.cli.options import AS_JSON, PATH, parameter, parameters_of, with_parameters
 from posembed.lab.question import Conduct, Question, TrainedQuestion
-from posembed.lab.questions.cost import Cost
+from posembed.lab.questions import QUESTIONS, Cost
 
 if TYPE_CHECKING:
     from posembed.comparison import Comparison, Prepared, PreparedCost
-    from posembed.lab.runs.plan import PlannedRun
+    from posembed.lab.runs.sweep import PlannedRun
 
-AS_JSON = parameter("json", bool, "Print the summary as JSON.", default=False)
+app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
+tasks = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tasks: problems, texts, images?")
 
 
 def command_of(question: Question) -> Callable[..., None]:
     """Returns the command of a question, with options made from its settings."""
 
-    def command(**chosen: Any) -> None:
-        flags = {name: bool(chosen.pop(name, False)) for name in ("dry_run", "json")}
-        answer_question(question, chosen, **flags)
+    def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
+        from posembed.comparison import Prepared, prepare
+
+        prepared = prepare(question.name, chosen)
+        if dry_run and isinstance(prepared, Prepared):
+            print_plan(prepared.plan(), prepared.task.description)
+            return
+        comparison = with_bar(prepared)
+        if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
+            return
+        if as_json:
+            print(json.dumps(comparison.to_dict()))
+        else:
+            print_comparison(comparison)
+            out = comparison.path
+            print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
+        if comparison.results and all(result.failure for result in comparison.results):
+            raise typer.Exit(1)
 
     if isinstance(question, TrainedQuestion):
-        return with_parameters(command, trained_parameters(question))
-    assert isinstance(question, Cost)
-    out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
-    return with_parameters(command, [*parameters_of(question.Settings), out, AS_JSON])
+        parameters = trained_parameters(question)
+    else:
+        out = parameter("out", Path, "The folder for cost.json, which posembed report reads.", shown="runs/cost")
+        parameters = [*parameters_of(Cost.Settings), out]
+    return with_parameters(command, [*parameters, AS_JSON])
 
 
 def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect.Parameter]:
     has_presets = question.presets_help is not None
+    panels = "{} (set by the preset)" if has_presets else "{}"
     return [
         parameter(question.compared, tuple[str, ...], question.names_help, shown=",".join(question.usual)),
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
         *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
         parameter("dry_run", bool, "Print the runs, their sizes and the time, and train nothing.", default=False),
-        AS_JSON,
-        *parameters_of(
-            question.Spec,
-            defaults=question.presets[question.preset],
-            panels="{} (set by the preset)" if has_presets else "{}",
-        ),
+        *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
     ]
-
-
-def answer_question(question: Question, chosen: dict[str, Any], *, dry_run: bool, json: bool) -> None:
-    """Runs what is missing from the folder and prints the answer."""
-    from posembed.comparison import Prepared, prepare
-
-    prepared = prepare(question.name, chosen)
-    if dry_run and isinstance(prepared, Prepared):
-        print_plan(prepared.plan(), prepared.task.description)
-        return
-    comparison = with_bar(prepared)
-    if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:
-        return
-    if json:
-        print(dumps(comparison.to_dict()))
-    else:
-        print_comparison(comparison)
-        out = comparison.path
-        print(f"posembed: the results are in {out}; posembed report {out} makes a page of them", file=sys.stderr)
-    if comparison.results and all(result.failure for result in comparison.results):
-        raise typer.Exit(1)
 
 
 def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
@@ -99,8 +91,7 @@ def duration(seconds: float) -> str:
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
     """Runs with a progress bar. Ctrl-C ends the command; the same command continues."""
-    from posembed.cli.compare.progress import ProgressBar
-    from posembed.cli.console import Bar
+    from posembed.cli.console import Bar, RunsBar
     from posembed.comparison import PreparedCost
 
     if isinstance(prepared, PreparedCost):
@@ -108,7 +99,7 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
     try:
-        with ProgressBar(prepared.specs, about=prepared.task.description, quiet=quiet) as watcher:
+        with RunsBar(prepared.specs, about=prepared.task.description, quiet=quiet) as watcher:
             return prepared.run(watcher)
     except KeyboardInterrupt:
         print(f"posembed: stopped; the same command continues from {prepared.folder.path}", file=sys.stderr)
@@ -123,3 +114,24 @@ def print_comparison(comparison: Comparison) -> None:
     console = table_console()
     console.print()
     print_tables(console, comparison.tables(), [*comparison.answer(), *comparison.notes()])
+
+
+for each in QUESTIONS.values():
+    (tasks if each.group else app).command(each.name, help=each.asks)(command_of(each))
+app.add_typer(tasks, name="tasks")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder written by posembed compare.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write. Default: report.html in the folder.", **PATH)
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="The run that the others are compared with. Default: that of the last compare command."),
+    ] = None,
+) -> None:
+    """Write the results of a folder as one self-contained HTML page."""
+    from posembed.report.questions import write_report
+
+    print(f"report: {write_report(folder, out, reference=reference)}")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posembed import RunFolderError
-from posembed.lab.runs.snapshots import load_tables, save_tables, snapshot_steps
+from posembed.lab.runs.tensors import load_tables, save_tables, snapshot_steps
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 12, 13, 500, 2000, 100_000])
@@ -24,16 +24,16 @@ def test_the_steps_are_about_a_dozen_spaced_geometrically_before_the_last(steps:
 def test_tables_come_back_by_their_steps(tmp_path: Path) -> None:
     rows = {step: torch.randn(4, 6) for step in (0, 2, 11, 30)}
     file = tmp_path / "tables.safetensors"
-    save_tables(file, initial=rows[0], along={11: rows[11], 2: rows[2]}, final=rows[30])
-    there = load_tables(file, steps=30)
+    save_tables(file, {0: rows[0], 11: rows[11], 2: rows[2], 30: rows[30]})
+    there = load_tables(file)
     assert list(there) == [0, 2, 11, 30]
     assert all(torch.equal(there[step], rows[step]) for step in rows)
-    save_tables(file, initial=rows[0].bfloat16(), along={}, final=rows[30].bfloat16())
-    assert {table.dtype for table in load_tables(file, steps=30).values()} == {torch.float32}
+    save_tables(file, {0: rows[0].bfloat16(), 30: rows[30].bfloat16()})
+    assert {table.dtype for table in load_tables(file).values()} == {torch.float32}
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "tables.safetensors"
     file.write_bytes(b"not a table")
     with pytest.raises(RunFolderError, match=r"tables\.safetensors cannot be read"):
-        load_tables(file, steps=3)
+        load_tables(file)

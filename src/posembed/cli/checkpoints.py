@@ -1,0 +1,242 @@
+"""posembed inspect, evaluate and resize: the commands that read a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posembed.cli.options import PATH, AsJson, sides
+from posembed.errors import ArgumentError
+from posembed.lab.runs.spec import as_type
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import Tensor
+
+    from posembed.checkpoints.inspect import CheckpointReport
+    from posembed.checkpoints.resize import Resize
+    from posembed.evaluation.results import Evaluation
+
+Checkpoint = Annotated[
+    str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
+]
+PageFile = Annotated[
+    Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
+]
+LEFTOVERS = {
+    ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
+    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
+    "unfinished copy or the earlier OUT. Look inside, then delete it",
+}
+"""The contents of files that killed processes leave, by their endings."""
+
+
+def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
+    """Show every position table of a checkpoint: what it is, what it learned, and what is wrong with it."""
+    from posembed.checkpoints.inspect import inspect_checkpoint
+    from posembed.cli.console import plain_console
+
+    found = inspect_checkpoint(checkpoint)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        print_report(plain_console(soft_wrap=True), found)
+    if report is not None:
+        from posembed.report.checkpoint import write_checkpoint_page
+
+        print(f"report: {write_checkpoint_page(found, report)}", file=sys.stderr if as_json else sys.stdout)
+
+
+def print_report(console: Console, report: CheckpointReport) -> None:
+    """Prints what is wrong with each table before its figures."""
+    from posembed.report.checkpoint import described, figures
+
+    kind = f", {report.model_type}" if report.model_type else ""
+    console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
+    if not report.tables:
+        console.print(f"no position table was found: {report.why_none}")
+    for each in report.tables:
+        console.print()
+        console.print(each.table.key, style="bold")
+        for finding in each.findings:
+            console.print(f"  ! {finding}", style="yellow")
+        if each.table.doubt:
+            console.print(f"  ? {each.table.doubt}", style="yellow")
+        for name, value in (*described(each), *figures(each.learned)):
+            console.print(f"  {name:<20}{value}")
+
+
+def evaluate(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
+    ],
+    text: Annotated[
+        list[Path], typer.Option(help="A text file or a folder of them; can be repeated.", show_default=False)
+    ],
+    lengths: Annotated[
+        str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
+    ] = "256,512,1024,2048",
+    texts: Annotated[int, typer.Option(help="Maximum number of texts; the first that are long enough.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="Where the models run. Default: an accelerator if there is one.")
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(help="Keeps every count; what it holds is not measured again.", **PATH)
+    ] = Path("runs/evaluations.jsonl"),
+    report: PageFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure models at several text lengths, compared with truncating and chunking at the original length."""
+    from posembed.cli.console import Bar
+    from posembed.evaluation.api import evaluate_checkpoints
+
+    if report is not None:
+        from posembed.report.page import refuse_page
+
+        refuse_page(report, option="--report")
+    with Bar() as bar:
+        evaluation = evaluate_checkpoints(
+            checkpoints,
+            text,
+            lengths=as_type("lengths", lengths, tuple[int, ...]),
+            texts=texts,
+            seed=seed,
+            device=device,
+            results=results,
+            progress=bar.update,
+        )
+    if as_json:
+        print(json.dumps(evaluation.to_dict(), indent=2))
+    else:
+        print_evaluation(evaluation)
+    if report is not None:
+        from posembed.report.evaluation import write_evaluation_page
+
+        print(f"report: {write_evaluation_page(evaluation, report)}", file=sys.stderr if as_json else sys.stdout)
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Prints the tables of the page, then the answer, the legend and the notes."""
+    from posembed.cli.console import table_console
+    from posembed.report.evaluation import paragraphs, tables
+    from posembed.report.terminal import print_tables
+
+    print_tables(table_console(), tables(evaluation), paragraphs(evaluation))
+
+
+def resize(
+    checkpoint: Checkpoint,
+    out: Annotated[
+        Path, typer.Argument(help="The new folder or .safetensors file to write.", show_default=False, **PATH)
+    ],
+    length: Annotated[
+        int | None, typer.Option(help="Text: the new number of positions, not counting reserved rows.")
+    ] = None,
+    image_size: Annotated[
+        str | None, typer.Option(help="Images: the new size in pixels, 384 or HEIGHTxWIDTH.", metavar="SIZE")
+    ] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="Images: the new patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="How new rows are computed. Text: tile (the default: it keeps every old row, and in a sentence "
+            "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
+            "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The key of the table, if there are several or it is a guess.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            help="A text file or a folder of them: evaluate both checkpoints on it, at the old and the new length.",
+            show_default=False,
+            **PATH,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace OUT if it is the unchanged output of an earlier resize.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a copy of a checkpoint with longer, shorter or re-gridded position tables.
+
+    Everything that depends on the length changes too: config, settings, ids.
+    All other tensors and files are copied byte for byte.
+    CHECKPOINT itself is never changed.
+    """
+    from posembed.checkpoints.resize import resize_checkpoint
+    from posembed.files import leftovers
+    from posembed.tables.resize import DEFAULT_TEXT_METHOD, WHY_TEXT_METHOD
+
+    if check is not None:
+        from posembed.evaluation.api import refuse_short_text
+
+        if dry_run or length is None:
+            reason = "--dry-run writes none; leave one of them out" if dry_run else "give --length"
+            raise ArgumentError(f"--check evaluates a text model of another length; {reason}")
+        refuse_short_text(checkpoint, check, length=length)
+    resized = resize_checkpoint(
+        checkpoint,
+        out,
+        length=length,
+        image_size=None if image_size is None else sides(image_size, "--image-size"),
+        grid=None if grid is None else sides(grid, "--grid"),
+        method=method,
+        table=table,
+        overwrite=overwrite,
+        dry_run=dry_run,
+    )
+    left = leftovers(out)
+    if not as_json:
+        print_resize(resized)
+        print("nothing was written (--dry-run)" if dry_run else f"written: {out}")
+        if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
+            print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
+        for path in left:
+            print(f"{path}: {LEFTOVERS[path.suffix]}")
+    evaluation = None
+    if check is not None:
+        from posembed.cli.console import Bar
+        from posembed.evaluation.api import evaluate_checkpoints
+
+        with Bar() as bar:
+            lengths = resized.edit.target.length
+            evaluation = evaluate_checkpoints([checkpoint, out], check, lengths=lengths, progress=bar.update)
+    if as_json:
+        files = {"left_out": list(resized.left_out), "leftovers": list(map(str, left)), "written": not dry_run}
+        checked = {} if evaluation is None else {"check": evaluation.to_dict()}
+        print(json.dumps({**resized.record, **files, **checked}, indent=2))
+    elif evaluation is not None:
+        print()
+        print_evaluation(evaluation)
+
+
+def print_resize(resized: Resize) -> None:
+    """Prints one line per change, so that each can be searched for."""
+    for change in resized.edit.tables:
+        size = f"{shape(change.before)} -> {shape(change.after)}"
+        print(f"{change.key}: {size}, {change.how}; leading rows unchanged: {change.kept}")
+    for other in resized.edit.others:
+        print(f"{other.key}: {shape(other.before)} -> {shape(other.after)}, {other.how}")
+    for setting in resized.settings:
+        before = "none" if setting.before is None else setting.before
+        print(f"{setting.file}: {'.'.join(setting.path)}: {before} -> {setting.after}")
+    if resized.edit.target.note:
+        print(resized.edit.target.note)
+    for name in resized.left_out:
+        print(f"{name}: left out, because it may hold the old table")
+
+
+def shape(tensor: Tensor | None) -> str:
+    return "none" if tensor is None else " x ".join(map(str, tensor.shape))

@@ -1,0 +1,109 @@
+"""Measures steps: times taken in turns, so that a disturbance of the machine affects all alike, and peak memory."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from posembed.statistics import Estimate, estimate_median
+
+FEWEST_ROUNDS = 7  # six rounds are the fewest whose extremes give a 95% interval of the median
+
+Step = Callable[[], object]
+
+
+def ratio(ours: Estimate, theirs: Estimate, *, less: float = 0.0) -> Estimate:
+    """Estimates the median ratio of times from the same rounds. ``less=1`` gives the overhead."""
+    return estimate_median([a / b - less for a, b in zip(ours.values, theirs.values, strict=True)])
+
+
+def take_turns(
+    steps: Mapping[str, Step],
+    *,
+    seconds: float,
+    fewest: int = FEWEST_ROUNDS,
+    on_round: Callable[[float], None] = lambda done: None,
+) -> dict[str, Estimate]:
+    """Times each step once per round, until ``seconds`` have passed and ``fewest`` rounds are done.
+
+    Every other round runs in reverse order, so that no step always follows the same one.
+
+    Args:
+        on_round: is called after each round with the share that is done, from 0 to 1.
+
+    Returns:
+        The median seconds of each step.
+    """
+    for step in steps.values():
+        step()  # the first call sets things up
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    started = time.perf_counter()
+    rounds = 0
+    while rounds < fewest or time.perf_counter() - started < seconds:
+        for name in list(steps) if rounds % 2 == 0 else list(steps)[::-1]:
+            _wait()
+            before = time.perf_counter()
+            steps[name]()
+            _wait()
+            times[name].append(time.perf_counter() - before)
+        rounds += 1
+        on_round(min(rounds / fewest, (time.perf_counter() - started) / max(seconds, 1e-9), 1.0))
+    return {name: estimate_median(values) for name, values in times.items()}
+
+
+def _wait() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
+    """Returns b of value = a size^b, by least squares on the logarithms; None for fewer than three points."""
+    if len(sizes) < 3 or min(values) <= 0:
+        return None
+    return statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values]).slope
+
+
+def peak_bytes(step: Step) -> int:
+    """Returns the most bytes that tensors created within the step hold at one time, on any device.
+
+    It counts storages, so a view costs nothing. It does not see memory that a kernel uses outside of tensors.
+    """
+    counter = _Storages()
+    with counter:
+        kept = step()  # the result counts too
+    del kept
+    return counter.peak
+
+
+class _Storages(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.update(_storages(args, kwargs))  # they existed before the step, or are counted already
+        created = func(*args, **(kwargs or {}))
+        for storage in _storages(created):
+            if storage not in self.seen:
+                self.seen.add(storage)
+                weakref.finalize(storage, self._remove, storage.nbytes())
+                self.now += storage.nbytes()
+                self.peak = max(self.peak, self.now)
+        return created
+
+    def _remove(self, size: int) -> None:
+        self.now -= size
+
+
+def _storages(*values: Any) -> list[torch.UntypedStorage]:
+    return [tensor.untyped_storage() for tensor in tree_leaves(values) if isinstance(tensor, Tensor)]

@@ -1,0 +1,111 @@
+"""The lab's models, with any PositionEncoding: a language model, and classifiers of texts and of images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed import nn as positioned
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.nn.attention import require_fitting
+
+POOLINGS = ("cls", "mean")
+
+
+class PositionedModel(nn.Module):
+    """A model with one encoding, which belongs to the model itself and not to its layers.
+
+    Models register the encoding last: runs draw weights and sum gradients in the order of the parameters.
+    """
+
+    encoding: PositionEncoding
+
+    def sizes(self) -> tuple[int, int]:
+        """Returns the number of its parameters, and of those of its encoding."""
+        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.encoding.parameters())
+
+
+class Decoder(PositionedModel):
+    """Token ids (B, L) -> logits (B, L, V): token rows, ``posembed.nn``'s decoder, a tied head, GPT-2's first weights.
+
+    vocabulary: V. dim: the width D. The layers share the encoding.
+    """
+
+    def __init__(
+        self, vocabulary: int, dim: int, *, layers: int, heads: int, encoding: PositionEncoding, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, dim)
+        self.body = positioned.Decoder(dim, heads, layers=layers, dropout=dropout)
+        positioned.gpt2_init_(self)
+        self.encoding = encoding
+
+    def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Reads ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        x = self.tokens(ids)
+        positions = positioned.Positions(self.encoding, x, position_ids)
+        return F.linear(self.body(positions.at_input(x), positions=positions), self.tokens.weight)
+
+
+class Classifier(PositionedModel):
+    """Texts or images -> logits (B, C), by ``posembed.nn``'s encoder and a head.
+
+    With patches it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929). The layers share the encoding.
+
+    embedding: an nn.Embedding of token ids, or an nn.Linear of the pixels of patches. dim: the width D. classes: C.
+    pooling: what the head reads: "cls", a learned token in front, at position 0, or "mean", over all but padding.
+
+    Raises:
+        ArgumentError: heads that do not divide the width, an unknown pooling, or an encoding that does not fit.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        dim: int,
+        classes: int,
+        *,
+        layers: int,
+        heads: int,
+        encoding: PositionEncoding,
+        pooling: str = "cls",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
+        self.embedding = embedding
+        self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
+        self.body = positioned.Encoder(dim, heads, layers=layers, dropout=dropout)
+        require_fitting(encoding, dim, heads, causal=False)
+        self.head = nn.Linear(dim, classes)
+        positioned.gpt2_init_(self)
+        if self.first is not None:
+            nn.init.normal_(self.first, std=0.02)
+        self.encoding = encoding
+
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Classifies token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,): the tokens of each row, from 1; the
+        others are padding. None means no padding."""
+        present = None if lengths is None else torch.arange(inputs.size(1), device=inputs.device) < lengths.unsqueeze(1)
+        return self.classify(self.embedding(inputs), present)
+
+    def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
+        """Classifies x (B, L, D): (B, C). ``present``, boolean (B, L), is False for padding; None means no padding.
+
+        Positions are consecutive from 0, the position of the token in front if there is one.
+        """
+        if self.first is not None:
+            x = torch.cat((self.first.to(x.dtype).expand(len(x), -1, -1), x), dim=1)
+            present = None if present is None else F.pad(present, (1, 0), value=True)
+        position_ids = torch.arange(x.size(1), device=x.device)
+        positions = positioned.Positions(self.encoding, x, position_ids, causal=False, mask=present)
+        x = self.body(positions.at_input(x), positions=positions)
+        if self.first is not None:
+            return self.head(x[:, 0])
+        if present is None:
+            return self.head(x.mean(dim=1))
+        weights = present.to(x.dtype).unsqueeze(-1)
+        return self.head((x * weights).sum(dim=1) / weights.sum(dim=1))

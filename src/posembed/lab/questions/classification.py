@@ -1,0 +1,232 @@
+"""Classification: does the position encoding matter for texts, and which encodings suit images on other grids?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import methodcaller
+from typing import Any
+
+from posembed.errors import ArgumentError
+from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
+from posembed.lab.question import COMMON, Compared, Loaded, Row, Summary, TrainedQuestion
+from posembed.lab.runs.spec import MODEL, TrainingSpec, option
+from posembed.statistics import Estimate
+
+UNEVEN = 1.5
+"""Classes are uneven if the largest has more than this many times the examples of the smallest."""
+TEXT_PRESETS = {
+    "default": COMMON
+    | {"data": "stdlib", "tokenizer": "bpe:2000", "pooling": "cls", "train_length": 128}
+    | {"layers": 2, "width": 64, "heads": 4, "dropout": 0.1, "steps": 300, "learning_rate": 3e-3, "warmup": 30}
+}
+IMAGE_PRESETS = {
+    "default": COMMON  # minutes on two cores with five seeds
+    | {"data": "digits", "patch": 2, "test_sizes": (8, 10, 12, 16), "pooling": "cls"}
+    | {"layers": 2, "width": 32, "heads": 4, "dropout": 0.1, "steps": 1000, "learning_rate": 5e-3, "warmup": 100}
+}
+
+
+@dataclass(frozen=True)
+class Classified(Correct):
+    """Measurements on the held-out examples."""
+
+    classes: dict[str, int]
+    """The number of examples of each class."""
+    macro_f1: float
+    """The mean over classes of 2 precision recall / (precision + recall)."""
+    loss: float
+    """Mean cross-entropy in nats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSpec(TrainingSpec):
+    Measured = Classified
+
+    data: str = option("stdlib (classify source by package), a .csv, .tsv or .jsonl file, or hf:NAME.", compare=False)
+    data_sha256: str
+    """Hash of the examples, their split, and the tokenizer."""
+    text_column: str | None = option(
+        "Column of the text; several, joined by commas, are concatenated. Default: a column with an obvious name.",
+        default=None,
+        compare=False,
+    )
+    label_column: str | None = option(
+        "Column of the label. Default: a column with an obvious name.", default=None, compare=False
+    )
+    tokenizer: str = option(
+        "bytes, bpe:N (N merges learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+    )
+    train_length: int = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
+    pooling: str = option("cls (a token in front) or mean.", MODEL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRow(Row):
+    accuracy: Estimate | None
+    macro_f1: Estimate | None
+    difference: Difference | None
+    """The accuracy minus the reference's; None for the reference itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSummary(Summary):
+    classes: dict[str, int]
+    """Held-out examples by class."""
+    documents: int
+    rows: tuple[TextRow, ...]
+
+    @property
+    def examples(self) -> int:
+        return sum(self.classes.values())
+
+    @property
+    def most_frequent(self) -> float:
+        """The accuracy of always answering the most frequent class of the held-out examples."""
+        return max(self.classes.values(), default=0) / max(self.examples, 1)
+
+    @property
+    def uneven(self) -> bool:
+        return max(self.classes.values(), default=0) > UNEVEN * min(self.classes.values(), default=0)
+
+
+class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
+    name = page = "text"
+    group = "tasks"
+    asks = "Does the position encoding matter for classifying texts?"
+    Spec = TextSpec
+    use = "encoder"
+    usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
+    usual_reference = "sinusoidal"
+    presets = TEXT_PRESETS
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.data.labelled import load_labelled
+        from posembed.lab.tasks.classification import TextClassification
+
+        if chosen["train_length"] < 2:
+            raise ArgumentError(f"train_length must be at least 2, got {chosen['train_length']}")
+        columns = {name: chosen.get(name) for name in ("text_column", "label_column")}
+        task = TextClassification(load_labelled(chosen["data"], **columns), chosen["tokenizer"])
+        return task, {"data_sha256": task.sha256}
+
+    def summary(self, runs: Sequence[BySeed[Classified]], spec: TextSpec, reading: Compared) -> TextSummary:
+        measured = next((m for each in runs for m in each.measured.values()), None)
+        rows = (
+            TextRow(
+                **each.row,
+                accuracy=each.mean(lambda m: m.accuracy),
+                macro_f1=each.mean(lambda m: m.macro_f1),
+                difference=accuracy_difference(each, lambda m: m),
+            )
+            for each in runs
+        )
+        return TextSummary(
+            classes={} if measured is None else measured.classes,
+            documents=0 if measured is None else len(measured.examples),
+            rows=tuple(rows),
+        )
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """Measurements on the held-out images, by the side to which they were resized."""
+
+    right: dict[int, str]
+    """"1" for each correctly classified image, "0" for the others, in the order of the images."""
+    loss: dict[int, float]
+    """Mean cross-entropy in nats."""
+
+    def correct(self, size: int) -> Correct:
+        """Returns the correct answers; each image counts as a document."""
+        right = tuple(map(int, self.right[size]))
+        return Correct(right, (1,) * len(right))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSpec(TrainingSpec):
+    """``train_length`` is the number of tokens of an image: its patches, and the class token if there is one."""
+
+    Measured = Recognised
+
+    data: str = option("digits: scikit-learn's, 8 x 8 pixels.", compare=False)
+    data_sha256: str
+    patch: int = option("Side of a patch, in pixels.", MODEL)
+    train_size: int
+    """The side of the training images, in pixels."""
+    test_sizes: tuple[int, ...] = option(
+        "Sides to which held-out images are resized, in pixels, joined by commas.", MODEL
+    )
+    """Ascending."""
+    pooling: str = option("cls (a token in front) or mean.", MODEL)
+
+    def grid(self, size: int) -> tuple[int, int]:
+        """Returns (height, width) in patches of an image with this side."""
+        return size // self.patch, size // self.patch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRow(Row):
+    """One encoding, by the side of the images in pixels."""
+
+    accuracy: dict[int, Estimate]
+    """Empty if every run failed."""
+    difference: dict[int, Difference]
+    """The accuracy minus the reference's, by side; empty for the reference itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSummary(Summary):
+    train_size: int
+    patch: int
+    test_sizes: tuple[int, ...]
+    examples: int
+    """Held-out images."""
+    rows: tuple[ImageRow, ...]
+
+    @property
+    def farthest(self) -> int:
+        """The tested side whose grid differs most from that of training."""
+        return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
+
+
+class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
+    name = page = "images"
+    group = "tasks"
+    asks = "Which position encodings suit images, and which still work on another grid?"
+    Spec = ImageSpec
+    use = "images"
+    usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
+    usual_reference = "learned-1d"
+    presets = IMAGE_PRESETS
+    counts = ("patch",)
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.data.images import load_images
+        from posembed.lab.tasks.classification import ImageClassification
+
+        images = load_images(chosen["data"])
+        chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], images.size}))
+        tokens = (images.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
+        found = {"data_sha256": images.sha256, "train_size": images.size, "train_length": tokens}
+        return ImageClassification(images), found
+
+    def summary(self, runs: Sequence[BySeed[Recognised]], spec: ImageSpec, reading: Compared) -> ImageSummary:
+        right = next((text for each in runs for m in each.measured.values() for text in m.right.values()), "")
+        return ImageSummary(
+            train_size=spec.train_size,
+            patch=spec.patch,
+            test_sizes=spec.test_sizes,
+            examples=len(right),
+            rows=tuple(image_row(each, spec.test_sizes) for each in runs),
+        )
+
+
+def image_row(runs: BySeed[Recognised], sizes: Sequence[int]) -> ImageRow:
+    accuracy = runs.means(lambda m: {size: m.correct(size).accuracy for size in sizes}, sizes)
+    difference = {n: accuracy_difference(runs, methodcaller("correct", n)) for n in sizes}
+    return ImageRow(
+        **runs.row,
+        accuracy={size: value for size, value in accuracy.items() if value is not None},
+        difference={size: value for size, value in difference.items() if value is not None},
+    )

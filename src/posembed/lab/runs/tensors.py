@@ -1,0 +1,102 @@
+"""The tensors that a run keeps: its checkpoint while it is unfinished; then the rows of its table at geometrically
+spaced steps, since most changes happen early, and its attention by distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
+from torch import Tensor, nn
+
+from posembed.errors import RunFolderError
+from posembed.files import written_whole
+
+SNAPSHOTS = 12
+
+
+@dataclass
+class State:
+    """The progress of a run, apart from its weights and its optimizer. tables: the encoding's rows by step, 0 first."""
+
+    step: int = 0
+    seconds: float = 0.0
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    tables: dict[int, Tensor] = field(default_factory=dict)
+
+
+def save_checkpoint(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
+    """Writes a checkpoint. A kill leaves the previous one."""
+    contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state)}
+    with written_whole(path) as temporary:
+        torch.save(contents, temporary)
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Restores all three from the checkpoint, if there is one."""
+    try:
+        contents = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(contents["model"])
+        optimizer.load_state_dict(contents["optimizer"])
+        vars(state).update(contents["state"])
+    except FileNotFoundError:  # also if another process has finished this run and removed it
+        return
+    except Exception as error:  # torch.load raises whatever the bytes lead it to
+        raise RunFolderError(
+            f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
+        ) from error
+
+
+def snapshot_steps(steps: int) -> tuple[int, ...]:
+    """Returns the steps after which to keep the rows: about ``SNAPSHOTS``, from the first to before the last."""
+    spaced = (round(steps ** (index / SNAPSHOTS)) for index in range(SNAPSHOTS))
+    return tuple(step for step in dict.fromkeys(spaced) if step < steps)
+
+
+def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
+    """Writes rows (N, D) by the number of steps before them, as "step 33"."""
+    _save(path, {f"step {step}": rows for step, rows in tables.items()})
+
+
+def load_tables(path: Path) -> dict[int, Tensor]:
+    """Reads rows (N, D), float32, by the number of steps before them, ascending.
+
+    Raises:
+        RunFolderError: the file cannot be read.
+    """
+    with _loaded(path) as tables:
+        found = {int(name.removeprefix("step ")): rows.float() for name, rows in tables.items()}
+        if 0 not in found:
+            raise KeyError("step 0")
+    return dict(sorted(found.items()))
+
+
+def save_attention(path: Path, weights: Tensor) -> None:
+    _save(path, {"by distance": weights.float()})
+
+
+def load_attention(path: Path) -> Tensor:
+    """Returns saved weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
+    with _loaded(path) as tensors:
+        return tensors["by distance"]
+
+
+def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+    with written_whole(path) as temporary:
+        save_file(tensors, temporary)
+
+
+@contextmanager
+def _loaded(path: Path) -> Iterator[dict[str, Tensor]]:
+    """Yields the tensors of a file. Raises RunFolderError if it cannot be read or lacks one."""
+    try:
+        yield load(path.read_bytes())  # the path need not be UTF-8
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise RunFolderError(
+            f"{path} cannot be read ({error}); delete it to get the page without its figure"
+        ) from error

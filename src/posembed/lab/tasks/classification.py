@@ -1,0 +1,173 @@
+"""Classification by a small encoder: texts, padded to the longest of their batch, and images, tested on other grids."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.lab.data.images import Images, cut_patches, enlarged
+from posembed.lab.data.labelled import Labelled
+from posembed.lab.data.tokenizer import encode, read_tokenizer
+from posembed.lab.model import Classifier, PositionedModel
+from posembed.lab.questions.classification import Classified, ImageSpec, Recognised, TextSpec
+from posembed.lab.runs.spec import MeasuredT
+from posembed.lab.tasks.task import Task, build_encoding, draw_seed
+from posembed.layers.base import PositionEncoding
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+TEXTS_AT_ONCE, IMAGES_AT_ONCE = 128, 512
+ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, ImageSpec)
+
+
+class Classification(Task[ClassifierSpecT, MeasuredT]):
+    """The model, the loss and the logits of a classification; subclasses embed, draw and measure."""
+
+    classes: Sequence[str]
+    train_labels: Tensor
+    held_out_labels: Tensor
+
+    @abstractmethod
+    def embedding(self, spec: ClassifierSpecT) -> nn.Module:
+        """Draws what the model embeds with."""
+
+    def model(self, spec: ClassifierSpecT, encoding: PositionEncoding) -> PositionedModel:
+        return Classifier(
+            self.embedding(spec),
+            spec.width,
+            len(self.classes),
+            layers=spec.layers,
+            heads=spec.heads,
+            encoding=encoding,
+            pooling=spec.pooling,
+            dropout=spec.dropout,
+        )
+
+    def chosen(self, spec: ClassifierSpecT, step: int) -> Tensor:
+        """Returns the training examples of a step, (B,)."""
+        generator = torch.Generator().manual_seed(draw_seed(spec, step))
+        return torch.randint(len(self.train_labels), (spec.batch,), generator=generator)
+
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        *inputs, labels = batch
+        return F.cross_entropy(model(*inputs).float(), labels)
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module, batches: Iterable[Sequence[Tensor]], device: torch.device) -> Tensor:
+        """Returns the logits of all examples in the batches, (N, C), float64 on the CPU."""
+        return torch.cat([model(*(tensor.to(device) for tensor in batch)).double().cpu() for batch in batches])
+
+
+class TextClassification(Classification[TextSpec, Classified]):
+    """Trains and measures on ``data``. ``tokenizer`` is as in read_tokenizer."""
+
+    def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
+        chosen = read_tokenizer(tokenizer, (example.text for example in data.train))
+        self.vocabulary = chosen.vocabulary
+        self.classes = data.labels
+        self.train, self.held_out = (encode(chosen, [e.text for e in side]) for side in (data.train, data.held_out))
+        self.train_labels, self.held_out_labels = (
+            torch.tensor([data.labels.index(example.label) for example in side]) for side in (data.train, data.held_out)
+        )
+        numbers: dict[str, int] = {}
+        # The number of each held-out example's document, in order of first appearance.
+        self.documents = torch.tensor([numbers.setdefault(e.document, len(numbers)) for e in data.held_out])
+        self.sha256 = hashlib.sha256((data.sha256 + chosen.sha256).encode()).hexdigest()
+        lengths = self.train.lengths()
+        self.description = (
+            f"text: {data.description}\n"
+            f"      {lengths.double().mean():.0f} tokens an example, {int(lengths.max()):,} the longest"
+        )
+
+    def encoding(self, spec: TextSpec) -> PositionEncoding:
+        return build_encoding(spec, causal=False)
+
+    def embedding(self, spec: TextSpec) -> nn.Embedding:
+        return nn.Embedding(self.vocabulary, spec.width)
+
+    def draw(self, spec: TextSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Returns token ids (B, L), lengths (B,) and labels (B,)."""
+        chosen = self.chosen(spec, step)
+        ids, lengths = self.train.batch(chosen, text_limit(spec))
+        return ids[rows], lengths[rows], self.train_labels[chosen][rows]
+
+    def measure(self, spec: TextSpec, model: PositionedModel, accelerator: Accelerator) -> Classified:
+        from sklearn.metrics import f1_score
+
+        order = self.held_out.lengths().argsort(stable=True)  # batches hold similar lengths
+        batches = (self.held_out.batch(some, text_limit(spec)) for some in order.split(TEXTS_AT_ONCE))
+        logits = self.logits(model, batches, accelerator.device)[order.argsort()]
+        labels, predicted = self.held_out_labels, logits.argmax(dim=1)
+        right = torch.zeros(int(self.documents.max()) + 1, dtype=torch.int64)
+        right.index_add_(0, self.documents, (predicted == labels).long())
+        counts = labels.bincount(minlength=len(self.classes)).tolist()
+        f1 = f1_score(labels, predicted, labels=range(len(self.classes)), average="macro", zero_division=0.0)
+        return Classified(
+            right=tuple(right.tolist()),
+            examples=tuple(self.documents.bincount().tolist()),
+            classes=dict(zip(self.classes, counts, strict=True)),
+            macro_f1=float(f1),
+            loss=F.cross_entropy(logits, labels).item(),
+        )
+
+    def tokens_measured(self, spec: TextSpec) -> int:
+        return int(self.held_out.lengths().clamp(max=text_limit(spec)).sum())
+
+
+def text_limit(spec: TextSpec) -> int:
+    """Returns how many tokens of a text are read: the training length without the class token."""
+    return spec.train_length - (spec.pooling == "cls")
+
+
+class ImageClassification(Classification[ImageSpec, Recognised]):
+    """Trains and measures a small ViT on ``images``."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self.classes = images.classes
+        self.train_labels, self.held_out_labels = images.train_labels, images.held_out_labels
+        self.description = f"images: {images.description}"
+
+    def check(self, spec: ImageSpec) -> None:
+        for size in (spec.train_size, *spec.test_sizes):
+            if size < spec.patch or size % spec.patch:
+                raise ArgumentError(
+                    f"images of {size} x {size} pixels cannot be cut into patches of {spec.patch} x {spec.patch}; "
+                    f"choose multiples of {spec.patch}"
+                )
+
+    def encoding(self, spec: ImageSpec) -> PositionEncoding:
+        return build_encoding(spec, grid=spec.grid(spec.train_size), causal=False)
+
+    def embedding(self, spec: ImageSpec) -> nn.Linear:
+        return nn.Linear(spec.patch**2, spec.width)
+
+    def draw(self, spec: ImageSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Returns patches (B, N, p * p) and labels (B,)."""
+        chosen = self.chosen(spec, step)[rows]
+        images = enlarged(self.images.train[chosen], spec.train_size)
+        return cut_patches(images, spec.patch), self.train_labels[chosen]
+
+    def measure(self, spec: ImageSpec, model: PositionedModel, accelerator: Accelerator) -> Recognised:
+        trained = model.encoding
+        right, loss = {}, {}
+        for size in spec.test_sizes:
+            model.encoding = trained.on_grid(spec.grid(size))
+            patches = cut_patches(enlarged(self.images.held_out, size), spec.patch)
+            logits = self.logits(model, ((some,) for some in patches.split(IMAGES_AT_ONCE)), accelerator.device)
+            correct = logits.argmax(dim=1) == self.held_out_labels
+            right[size] = "".join(str(int(one)) for one in correct)
+            loss[size] = F.cross_entropy(logits, self.held_out_labels).item()
+        model.encoding = trained
+        return Recognised(right, loss)
+
+    def tokens_measured(self, spec: ImageSpec) -> int:
+        return sum(len(self.held_out_labels) * (size // spec.patch) ** 2 for size in spec.test_sizes)

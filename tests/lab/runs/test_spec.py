@@ -1,0 +1,51 @@
+"""Options as users give them from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posembed import ArgumentError
+from posembed.lab.runs.spec import as_type
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        ("16, 32", tuple[int, ...], (16, 32)),
+        ("1,1.5", tuple[float, ...], (1.0, 1.5)),
+        ("rope, alibi", tuple[str, ...], ("rope", "alibi")),
+        (np.array([8, 16]), tuple[int, ...], (8, 16)),
+        (range(2), tuple[float, ...], (0.0, 1.0)),
+        (3, float | None, 3.0),
+        (np.int64(3), int, 3),
+        (Path("a"), str, "a"),
+        ("a", Path | None, Path("a")),
+        (False, bool, False),
+    ],
+)
+def test_values_become_the_type_of_their_option(value: Any, hint: Any, expected: Any) -> None:
+    found = as_type("option", value, hint)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        ("16,many", tuple[int, ...], "a whole number"),
+        (16, tuple[int, ...], "a list"),
+        (b"16", tuple[int, ...], "a list"),
+        ([1.5], tuple[int, ...], "a whole number"),
+        (True, int, "a whole number"),
+        ("3", float, "a number"),
+        ("", Path, "a path"),
+        (3, str | None, "text"),
+        (1, bool, "True or False"),
+    ],
+)
+def test_other_types_are_refused(value: Any, hint: Any, expected: str) -> None:
+    with pytest.raises(ArgumentError, match=f"option: expected {expected}, got"):
+        as_type("option", value, hint)
