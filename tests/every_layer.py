@@ -290,7 +290,9 @@ LAYERS: dict[str, Layer] = {
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "ExtendedPositionalEmbedding": Layer(
-        lambda s, **k: P.ExtendedPositionalEmbedding(max_len=s.length + 3, dim=s.dim, method="cubic", **{"dropout": 0.0} | k),
+        lambda s, **k: P.ExtendedPositionalEmbedding(
+            max_len=s.length + 3, dim=s.dim, method="cubic", **{"dropout": 0.0} | k
+        ),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "SampledPositionalEmbedding": Layer(

@@ -23,7 +23,8 @@ LAYOUTS = [TableLayout(), TableLayout.VIT, TableLayout.DEIT, TableLayout(prefix=
 
 def layer_of(layout: TableLayout = TableLayout.VIT, **options) -> LearnedGridEmbedding:
     torch.manual_seed(0)
-    return LearnedGridEmbedding(grid=GRID, dim=DIM, layout=layout, std=1.0, **options).eval()
+    std = None if options.get("init") in ("xavier", "zero") else 1.0
+    return LearnedGridEmbedding(grid=GRID, dim=DIM, layout=layout, std=std, **options).eval()
 
 
 def row_of(layer: LearnedGridEmbedding, height: int, width: int, place: int) -> Tensor:
@@ -202,7 +203,7 @@ bad = [
         lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, layout=TableLayout.VIT.on_grid(5, 3)),
         "no other grid; got .*5, 3",
     ),
-    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init="uniform"), "init must be one of normal"),
+    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init="uniform"), "unknown init 'uniform'; known are normal"),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init=torch.zeros(15, 4)), r"must be \(16, 4\) floats"),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init=torch.zeros(16, 4), factorized=True), "has two tables"),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init=torch.zeros(16, 4)).reset_parameters(), "load_state_dict"),

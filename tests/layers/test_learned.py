@@ -261,11 +261,11 @@ def test_the_same_rows_as_transformers(peer: type[nn.Embedding], feed: str) -> N
 @pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
 def test_initial_values(init: str) -> None:
     torch.manual_seed(0)
-    layer = LearnedPositionalEmbedding(max_len=200, dim=64, init=init, std=0.02, layout=TableLayout.OPT)
+    layer = LearnedPositionalEmbedding(max_len=200, dim=64, init=init, layout=TableLayout.OPT)
     assert not layer.weight[:2].any()
     scale = layer.weight[2:].square().mean().sqrt().item()
-    expected_scale = {"xavier": (2 / (200 + 64)) ** 0.5, "zero": 0.0, "truncated_normal": 0.0176}.get(init, 0.02)
-    assert scale == pytest.approx(expected_scale, rel=0.03)
+    others = {"xavier": (2 / (200 + 64)) ** 0.5, "zero": 0.0, "truncated_normal": 0.0176, "sinusoidal": 0.5**0.5}
+    assert scale == pytest.approx(others.get(init, 0.02), rel=0.03)
     torch.manual_seed(0)
     again = copy.deepcopy(layer)
     again.weight.data.fill_(7)
@@ -277,7 +277,7 @@ def test_initial_values(init: str) -> None:
 
 
 MESSAGE = (
-    "position 512 has no row: this table holds positions 0 to 511 (max_len=512). Shorten the input, lengthen "
+    "position 512 has no row: {}this table holds positions 0 to 511 (max_len=512). Shorten the input, lengthen "
     "the table (posembed.resize_table, posembed resize), or use an encoding without an end "
     "(RollingPositionalEmbedding, Alibi)."
 )
@@ -287,22 +287,31 @@ MESSAGE = (
 def test_the_error_of_every_way_in(layout: TableLayout) -> None:
     layer = LearnedPositionalEmbedding(max_len=512, dim=4, layout=layout)
     x, token = torch.zeros(1, 513, 4), torch.zeros(2, 1, 4)
-    ways = [
-        lambda: layer(x),
-        lambda: layer(x.long()[..., 0]),
-        lambda: layer(token, offset=512),
-        lambda: layer(token, offset=torch.tensor(512)),
-        lambda: layer(token, offset=torch.tensor([3, 512])),
-        lambda: layer(token, torch.tensor([512])),
-        lambda: layer(token, torch.tensor([[3], [512]], dtype=torch.int16)),
-        lambda: layer.at_input(token, torch.tensor([512])),
-        lambda: layer.rows(torch.tensor(512)),
-    ]
-    for way in ways:
-        with pytest.raises(PositionError) as caught:
-            way()
-        assert str(caught.value) == MESSAGE
-        assert isinstance(caught.value, IndexError)
+    some = x[:, :100]
+    reaching = "100 tokens from offset 413 reach it, and "
+    ways = {
+        "513 tokens from offset 0 reach it, and ": [lambda: layer(x), lambda: layer(x.long()[..., 0])],
+        reaching: [
+            lambda: layer(some, offset=413),
+            lambda: layer(some.expand(2, -1, -1), offset=torch.tensor([3, 413])),
+            lambda: torch.compile(layer, backend="eager")(some, offset=torch.tensor(413)),
+        ],
+        "": [
+            lambda: layer(some, torch.arange(100).flip(0) * 2 + 314),
+            lambda: layer(token, offset=512),
+            lambda: layer(token, offset=torch.tensor(512)),
+            lambda: layer(token, offset=torch.tensor([3, 512])),
+            lambda: layer(token, torch.tensor([512])),
+            lambda: layer(token, torch.tensor([[3], [512]], dtype=torch.int16)),
+            lambda: layer.at_input(token, torch.tensor([512])),
+            lambda: layer.rows(torch.tensor(512)),
+        ],
+    }
+    for reached, calls in ways.items():
+        for call in calls:
+            with pytest.raises(PositionError) as caught:
+                call()
+            assert str(caught.value) == MESSAGE.format(reached)
     layer(token, offset=511)
 
 
@@ -310,7 +319,10 @@ def test_the_wall_of_100_rows() -> None:
     layer = LearnedPositionalEmbedding(max_len=100, dim=8, dropout=0)
     for length in (50, 100):
         assert layer(torch.zeros(1, length, 8)).shape == (1, length, 8)
-    with pytest.raises(PositionError, match=r"position 100 has no row: this table holds positions 0 to 99"):
+    with pytest.raises(
+        PositionError,
+        match=r"position 100 has no row: 101 tokens from offset 0 reach it, and this table",
+    ):
         layer(torch.zeros(1, 101, 8))
 
 
@@ -357,31 +369,6 @@ def test_cuda_survives_the_error() -> None:
                 way(call)
             assert torch.equal(call(x, torch.arange(3, device="cuda")), x + layer.weight[:3])
             torch.cuda.synchronize()
-
-
-# The warning of scale
-
-
-def test_a_table_out_of_scale_is_said_when_asked() -> None:
-    x = torch.randn(2, 5, DIM)
-    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, std=0.02)
-    with pytest.warns(UserWarning, match="the positions are drowned") as caught:
-        layer.check_scale(x)
-    assert caught[0].filename == __file__
-    layer(x)
-
-
-@pytest.mark.parametrize(("tokens", "rows", "lost"), [(1, 0.02, "positions"), (0.02, 0.5, "tokens")])
-def test_the_warning_gives_both_scales(tokens: float, rows: float, lost: str) -> None:
-    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, init=torch.full((MAX_LEN, DIM), rows))
-    with pytest.warns(UserWarning, match=f"have scale {tokens} and .* {rows} .* the {lost} are drowned"):
-        layer.check_scale(torch.full((2, 3, DIM), float(tokens)))
-
-
-@pytest.mark.parametrize(("tokens", "rows"), [(1.0, 1.0), (1.0, 0.06), (0.06, 1.0), (1.0, 0.0), (0.0, 1.0)])
-def test_scales_near_enough_or_zero(tokens: float, rows: float) -> None:
-    layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, init=torch.full((MAX_LEN, DIM), rows))
-    layer.check_scale(torch.full((2, 3, DIM), tokens))  # warnings are errors
 
 
 def test_gradients_of_each_sample_alone() -> None:

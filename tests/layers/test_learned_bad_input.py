@@ -24,9 +24,11 @@ bad = [
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, dropout=float("nan")), "got nan"),
     (
         lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="uniform"),
-        "init must be one of normal, .* got 'uniform'",
+        "unknown init 'uniform'; known are normal, .*, or a tensor",
     ),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, std=-1.0), "std is a scale and cannot be negative; got -1"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="zero", std=1.0), "leave it out for 'zero'"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=x[0], std=1.0), "leave it out for a given table"),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=5, init="sinusoidal"), "dim must be even; got 5"),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=not_finite), "must be finite; got nan in row 5"),
     (

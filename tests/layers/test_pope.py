@@ -36,7 +36,7 @@ def test_scaled_dot_products_are_the_papers_scores(d: int, t: int, s: int) -> No
 def test_it_is_x_transformers() -> None:
     import x_transformers.x_transformers as peer
 
-    theirs = peer.PolarEmbedding(head_dim=8, heads=3)
+    theirs = peer.PolarEmbedding(8, 3)
     ours = PolarEmbedding(head_dim=8, heads=3)
     with torch.no_grad():
         theirs.learned_bias.uniform_(-7.0, 1.0)  # some out of range: both clamp
@@ -122,7 +122,7 @@ def test_meta_device_and_drawing_anew() -> None:
     layer.to_empty(device="cpu").reset_parameters()
     assert -2 * math.pi <= layer.delta.min()
     assert layer.delta.max() <= 0
-    assert repr(layer) == "PolarEmbedding(4, 2, base=10000.0, delta_init='uniform')"
+    assert repr(layer) == "PolarEmbedding(head_dim=4, heads=2, base=10000.0, delta_init='uniform')"
 
 
 def test_bad_arguments() -> None:

@@ -102,7 +102,7 @@ def test_gradients_reach_the_rows_from_either_place() -> None:
 
 
 def test_rows_start_at_the_scale_of_what_they_are_added_to() -> None:
-    for init in ("sinusoidal", "normal"):
+    for init in ("periodic", "normal"):
         assert RollingPositionalEmbedding(window=64, dim=96, init=init).weight.std().item() == pytest.approx(
             1.0, rel=0.05
         )

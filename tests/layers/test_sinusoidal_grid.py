@@ -52,7 +52,7 @@ def test_the_layer_adds_them_to_patches_alone() -> None:
     assert not layer.state_dict()
     half = layer.half().at_input(torch.zeros(1, 8, 8, dtype=torch.float16), torch.arange(8))
     assert half.dtype == torch.float16
-    assert "(2, 3), 8, special=2" in repr(layer)
+    assert "grid=(2, 3), dim=8, special=2" in repr(layer)
 
 
 def test_dropout_is_of_the_sum_and_of_training() -> None:

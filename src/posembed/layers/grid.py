@@ -56,7 +56,7 @@ class LearnedGridEmbedding(PatchEncoding):
             ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
         layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
         registers: the number of tokens without a position between the prefix and the patches.
-        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``.
+        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``, sinusoids count its rows.
 
     Raises:
         ArgumentError: an argument that cannot be used.

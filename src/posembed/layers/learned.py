@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,12 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
-from posembed.tables.fill import initial_rows, root_mean_square
+from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-FAR_APART = 20
-"""The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -36,8 +32,10 @@ class LearnedPositionalEmbedding(InputEncoding):
         max_len: the number of positions that the table holds.
         dim: the width D.
         dropout: applied to the sum in training.
-        init: "normal", "truncated_normal", "xavier", "sinusoidal", "zero", or a whole table (N, D).
-        std: the scale of normal, truncated normal or sinusoidal initial values.
+        init: "normal", "truncated_normal", "xavier", "sinusoidal" (with its amplitude of 1), "zero", or a whole table
+            (N, D), such as ``posembed.sinusoidal_table(length=N, dim=D, base=500)``.
+        std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
+            first two and sqrt(1/2), the formula's own, for sinusoids.
         layout: which rows hold the positions; for a known model a value such as ``TableLayout.roberta(pad_id=1)``.
         check_ids: False if you have checked that every explicit id has a row. On CUDA the check waits for the ids;
             checking consecutive positions is free and always done.
@@ -85,20 +83,6 @@ class LearnedPositionalEmbedding(InputEncoding):
         changed = copy_with(self, weight=resize_table(self.weight, length=cells, method="linear", layout=layout))
         changed.max_len = 1 + cells
         return changed
-
-    def check_scale(self, x: Tensor) -> None:
-        """Warns if the scales of the tokens x and the table differ by more than ``FAR_APART`` and none is zero."""
-        try:
-            token_scale, row_scale = root_mean_square(x), root_mean_square(self.weight[self.layout.front :])
-        except RuntimeError:  # vmap and fake tensors have no values to look at
-            return
-        if max(token_scale, row_scale) > FAR_APART * min(token_scale, row_scale) > 0:
-            warnings.warn(
-                f"the tokens have scale {token_scale:.3g} and the rows of their positions {row_scale:.3g} (root mean "
-                f"squares), so early in training the {'positions' if token_scale > row_scale else 'tokens'} are "
-                "drowned. Choose the table's std, or the tokens' scale, so that the two are alike",
-                stacklevel=2,
-            )
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.

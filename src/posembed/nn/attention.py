@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import Never
 
+from posembed.calls import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend
@@ -13,14 +15,14 @@ from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import KeyValueCache, Positions, add_rows
 
 
-class Positioned(nn.Module):
+class Positioned(ChecksCalls, nn.Module):
     """The base of the modules that read tokens at positions. Subclasses define ``read``; arguments as in Attention."""
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         encoding: PositionEncoding | str | None,
         max_len: int | None,
         causal: bool,
@@ -45,12 +47,13 @@ class Positioned(nn.Module):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
         positions: Positions | None = None,
+        **unknown: Never,
     ) -> Tensor:
         """Reads the tokens x (B, L, D), at positions: (B, L, D).
 
@@ -69,6 +72,8 @@ class Positioned(nn.Module):
             PositionError: a position without a row.
             ArgumentError: arguments that do not fit, or neither an encoding nor positions.
         """
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         if x.dim() != 3 or x.size(-1) != self.dim:
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
         if positions is not None:
@@ -135,15 +140,15 @@ class Attention(Positioned):
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
         causal: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(dim, heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
+        super().__init__(dim=dim, heads=heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
         self.queries_keys_values = nn.Linear(dim, 3 * dim, bias=False)
         self.output = nn.Linear(dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)

@@ -18,17 +18,17 @@ class _Layer(Positioned):
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         causal = not self.SEES_THE_FUTURE
-        super().__init__(dim, heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
+        super().__init__(dim=dim, heads=heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
         self.attention_norm = nn.LayerNorm(dim)
-        self.attention = Attention(dim, heads, causal=causal, dropout=dropout)
+        self.attention = Attention(dim=dim, heads=heads, causal=causal, dropout=dropout)
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
 
@@ -54,19 +54,19 @@ class _Stack(Positioned):
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         layers: int,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         causal = not self.LAYER.SEES_THE_FUTURE
-        super().__init__(dim, heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
+        super().__init__(dim=dim, heads=heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
         if layers < 1:
             raise ArgumentError(f"layers must be at least 1; got {layers}")
-        self.layers = nn.ModuleList(self.LAYER(dim, heads, dropout=dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(self.LAYER(dim=dim, heads=heads, dropout=dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:

@@ -64,7 +64,7 @@ def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -
 @pytest.mark.parametrize("training", [False, True])
 def test_a_step_leaves_nothing_behind(name: str, training: bool) -> None:
     torch.manual_seed(0)
-    layer = Attention(32, 4, dropout=0.0)
+    layer = Attention(dim=32, heads=4, dropout=0.0)
     for step in (
         Places(built(name), SHAPE, training=training),
         AttentionWith(built(name), layer, SHAPE, training=training),
@@ -77,7 +77,7 @@ def test_a_step_leaves_nothing_behind(name: str, training: bool) -> None:
 
 def test_attention_without_position_is_the_layer_itself() -> None:
     torch.manual_seed(0)
-    layer = Attention(32, 4, dropout=0.0)
+    layer = Attention(dim=32, heads=4, dropout=0.0)
     step = AttentionWith(NoPosition(), layer, SHAPE)
     torch.testing.assert_close(step.results()[0], layer(step.x, positions=Positions(NoPosition(), step.x)))
 
