@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import posembed
 from posembed import TableLayout, inputs
-from posembed.checkpoints import guess, layouts
+from posembed.checkpoints import layouts
 from posembed.tables import families
 from posembed.tables.families import FAMILIES, Family, KnownTable, family_of
 
@@ -68,5 +68,5 @@ def test_a_family_that_transformers_cannot_build_costs_one_row(
 
 
 def test_no_other_file_lists_families() -> None:
-    code = "".join(Path(module.__file__ or "").read_text() for module in (guess, layouts)).lower()
+    code = "".join(Path(module.__file__ or "").read_text() for module in (layouts,)).lower()
     assert not [name for name in FAMILIES if f'"{name}"' in code]
