@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import inspect
 import pickle
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 import torch
@@ -29,7 +30,8 @@ SIZES = {
     "image_size",
     "patch_size",
 }
-CONTRACTS = {name: layer.contract for name, layer in LAYERS.items()}
+BY_ITSELF = [name for name, layer in LAYERS.items() if layer.contract != "both"]
+"""The layers of ``every_layer`` that have a ``forward``."""
 
 
 def public_modules() -> dict[str, type[nn.Module]]:
@@ -43,6 +45,7 @@ def public_modules() -> dict[str, type[nn.Module]]:
 
 
 MODULES = public_modules()
+T = TypeVar("T")
 
 
 def parameters(call: Any) -> dict[str, inspect.Parameter]:
@@ -129,6 +132,16 @@ def test_a_subclass_has_the_names_that_it_chooses() -> None:
         Narrow(dim=8)  # type: ignore[call-arg]
 
 
+def test_a_subclass_may_have_other_bases() -> None:
+    class Other(posembed.LearnedPositionalEmbedding, abc.ABC, Generic[T]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    assert Other(max_len=4, dim=8).dim == 8
+    with pytest.raises(CallError, match=r"^LearnedPositionalEmbedding takes its arguments by name, and got 4, 8"):
+        Other(4, 8)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_a_constructor_shows_its_own_signature(name: str) -> None:
     _, *written = inspect.signature(inspect.unwrap(MODULES[name].__init__)).parameters.values()
@@ -138,9 +151,13 @@ def test_a_constructor_shows_its_own_signature(name: str) -> None:
 # Forward
 
 
-@pytest.mark.parametrize("name", [name for name, contract in CONTRACTS.items() if contract != "both"])
+@pytest.mark.parametrize("name", [*BY_ITSELF, "Attention", "EncoderLayer", "DecoderLayer", "Encoder", "Decoder"])
 def test_forward_answers_as_a_constructor_does(name: str) -> None:
-    layer, arguments = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
+    if name in LAYERS:
+        layer, arguments = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
+    else:
+        layers = {"layers": 1} if name in ("Encoder", "Decoder") else {}
+        layer, arguments = MODULES[name](dim=8, heads=2, encoding="rope", **layers), (torch.randn(2, 5, 8),)
     taken = parameters(layer.forward)
     first = list(taken)[: len(arguments)]
     for theirs, ours in foreign(taken):
@@ -159,6 +176,12 @@ def test_forward_answers_as_a_constructor_does(name: str) -> None:
     assert all(f"{other}=..." in str(caught.value) for other in rest)
 
 
+def test_a_first_argument_under_another_name_is_named() -> None:
+    layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'token_ids'"):
+        layer(input_ids=torch.ones(2, 5, dtype=torch.int64))
+
+
 def test_the_second_argument_of_other_libraries_is_named() -> None:
     ids = torch.ones(2, 5, dtype=torch.int64)
     layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
@@ -171,7 +194,7 @@ def test_the_second_argument_of_other_libraries_is_named() -> None:
 # What a wrapped constructor must not change
 
 
-@pytest.mark.parametrize("name", [name for name, contract in CONTRACTS.items() if contract != "both"])
+@pytest.mark.parametrize("name", BY_ITSELF)
 def test_copies_and_pickles(name: str) -> None:
     layer = LAYERS[name].make(SMALL).eval()
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):

@@ -10,9 +10,14 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError, CallError
+
+if TYPE_CHECKING:
+    from typing_extensions import Never as Never
+else:
+    Never = Any  # beartype has no check for an argument that nothing may fill
 
 OTHER_NAMES: dict[str, str] = {
     "base": "theta rope_theta rotary_base rotary_emb_base max_wavelength",
@@ -63,10 +68,10 @@ NOTES = {
 
 
 class ChecksCalls:
-    """A base of modules whose constructors answer a wrong call with a CallError that shows the right one.
+    """A base of classes whose constructors answer a wrong call with a CallError that shows the right one.
 
-    ``forward`` does it itself, so that a right call costs nothing: it collects what it does not take in ``*extra`` and
-    ``**unknown``, and raises ``self.wrong_forward(...)``.
+    A module's ``forward`` does it itself, so that a right call costs nothing: it collects what it does not take in
+    ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

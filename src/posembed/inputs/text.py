@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Never
 
-from posembed.calls import ChecksCalls
+from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
 from posembed.kernels import Norm, lookup

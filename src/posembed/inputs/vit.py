@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Never
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
 from posembed.layers.grid import LearnedGridEmbedding

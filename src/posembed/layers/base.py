@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import Never
 
-from posembed.calls import ChecksCalls
+from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length

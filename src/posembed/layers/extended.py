@@ -13,9 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from typing_extensions import Never
 
-from posembed.calls import unknown
+from posembed.calls import Never, unknown
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths

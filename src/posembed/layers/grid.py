@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Never
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import InputEncoding, copy_with, fill_
 from posembed.positions.checks import check_positions, require_at_least_one

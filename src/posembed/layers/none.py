@@ -6,8 +6,8 @@ A causal decoder can still count: its mask shows each token how many came before
 from __future__ import annotations
 
 from torch import Tensor
-from typing_extensions import Never
 
+from posembed.calls import Never
 from posembed.layers.base import PositionEncoding
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from typing_extensions import Never
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
 from posembed.positions.checks import as_int64, require_at_least_one, require_whole

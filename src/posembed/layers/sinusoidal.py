@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from typing_extensions import Never
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with
 from posembed.layers.grid import PatchEncoding

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import Never
 
-from posembed.calls import ChecksCalls
+from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend
