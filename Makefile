@@ -31,6 +31,7 @@ bench: .venv/dev
 	$(BIN)/python benchmarks/lookup.py
 	$(BIN)/python benchmarks/learned_layer.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/lab.py --command
 	$(BIN)/python benchmarks/many_documents.py

@@ -68,6 +68,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", text_of(page), flags=re.DOTALL)
     if code:
+        if page.name == "transformers.md":
+            pytest.importorskip("transformers", minversion="5")
         command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

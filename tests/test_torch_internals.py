@@ -82,3 +82,18 @@ def test_a_patched_method_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     other = nn.Embedding(3, 2)
     monkeypatch.setattr(nn.Module, "__call__", lambda *_: None)
     assert not torch_internals.runs_forward_alone(other)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_row_has_a_product_of_its_own_where_nothing_watches(bias: bool) -> None:
+    layer, x = nn.Linear(48, 80, bias=bias), torch.randn(1, 1, 48)
+    with torch.no_grad():
+        ours = torch_internals.linear_of_one_row(x, layer.weight, layer.bias)
+        assert (ours is not None) == torch.backends.mkldnn.is_available()
+        if ours is not None:
+            torch.testing.assert_close(ours, layer(x))
+        for other in (x.expand(1, 2, 48), x.double(), x.bfloat16()):
+            assert torch_internals.linear_of_one_row(other, layer.weight, layer.bias) is None
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch_internals.linear_of_one_row(x, layer.weight, layer.bias) is None
+    assert torch_internals.linear_of_one_row(x, layer.weight, layer.bias) is None  # gradients are being recorded

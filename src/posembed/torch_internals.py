@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack
@@ -33,6 +33,29 @@ def a_function_mode_watches() -> bool:
 def is_being_recorded() -> bool:
     """Returns whether operations are being recorded to run elsewhere: compiled, exported or traced."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Returns F.linear of a single row x (..., D) by oneDNN, or None where only F.linear itself will do.
+
+    Other than on a single row, F.linear is as fast. On one, MKL takes 1.2 to 1.6 times oneDNN's time (AMD EPYC, widths
+    768 to 3,072), which every step of decoding one sequence pays.
+    """
+    plain = (
+        type(x) is Tensor
+        and not is_being_recorded()
+        and x.numel() == x.shape[-1]
+        and not torch.is_grad_enabled()
+        and x.dtype == weight.dtype == torch.float32
+        and x.is_cpu
+        and type(weight) in (Tensor, nn.Parameter)
+        and not (transforms_are_active() or a_function_mode_watches())
+        and not torch.is_autocast_enabled("cpu")
+        and torch.backends.mkldnn.is_available()
+    )
+    if not plain:
+        return None
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def runs_forward_alone(module: nn.Module) -> bool:

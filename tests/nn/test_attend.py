@@ -88,12 +88,38 @@ def test_flex_attention_is_the_dense_path(monkeypatch: pytest.MonkeyPatch, windo
         torch.testing.assert_close(y, attend(*heads(20), dense, causal=True, window=window), atol=1e-6, rtol=0)
 
 
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", ["bias", "no bias"])
+def test_flex_attention_hides_packed_texts_from_each_other(
+    monkeypatch: pytest.MonkeyPatch, name: str, packed: bool, causal: bool
+) -> None:
+    """With grouped heads, as the dense mask does."""
+    monkeypatch.setattr(module, "compiled", lambda name: getattr(flex_attention, name))
+    encoding = T5Bias(3, std=1.0, bidirectional=not causal).double() if name == "bias" else NoPosition()
+    texts = torch.tensor([[0] * 7 + [1] * 13, [0] * 20]) if packed else None
+    positions = Positions(encoding, torch.empty(2, 20, 1), causal=causal, segment_ids=texts)
+    q, k, v = heads(20)
+    k, v = k[:, :1], v[:, :1]
+    flex = flex_bias(encoding, positions.q_positions, causal=causal, texts=positions.texts)
+    if name == "no bias" and not packed:
+        assert flex is None  # scaled_dot_product_attention needs none
+        return
+    dense = positions.bias(lambda rows: rows, head_dim=64, dense=True)
+    assert isinstance(dense, Tensor)
+    y = attend(q, k, v, flex, causal=causal)
+    torch.testing.assert_close(y, attend(q, k, v, dense, causal=causal), atol=1e-6, rtol=0)
+
+
 def test_a_bias_in_dense_form_alone_is_not_lost() -> None:
     class DenseAlone(PositionEncoding):
         def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
             return torch.zeros(1, len(q_positions), len(k_positions))
 
     assert flex_bias(DenseAlone(), torch.arange(3)) is None
+    assert flex_bias(DenseAlone(), torch.arange(3), texts=torch.zeros(1, 3)) is None
     assert bias_of(DenseAlone(), torch.arange(3)) is not None
     assert bias_of(NoPosition(), torch.arange(3)) is None
 

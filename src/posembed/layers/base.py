@@ -50,6 +50,11 @@ class PositionEncoding(ChecksCalls, nn.Module):
     log_length: int | None = None
     """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means by 1."""
 
+    @property
+    def turns_are_final(self) -> bool:
+        """Whether ``at_queries_keys`` turns a key by its own position alone, so that a cache can hold turned keys."""
+        return False
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
         raise ArgumentError(

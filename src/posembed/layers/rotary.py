@@ -49,6 +49,8 @@ def rotate(
     plain = is_being_recorded() or transforms_are_active() or forward_mode_is_active()
     if plain or type(x) is not Tensor or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
         return _turned(x, cos, sin, pairing)
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return _Rotation.forward(x, cos, sin, pairing)
     turned: Tensor = _Rotation.apply(x, cos, sin, pairing)
     return turned
 
@@ -140,6 +142,10 @@ class RotaryEmbedding(RotationEncoding):
         frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
         if scaling is not None:
             scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
+
+    @property
+    def turns_are_final(self) -> bool:
+        return self.scaling is None  # a scaling may depend on the length of the text
 
     def cos_sin(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns float32 cosines and sines that broadcast over heads: (L, d/2), or (B, 1, L, d/2) for ids (B, L).

@@ -108,9 +108,9 @@ class ScoreBias(PositionEncoding):
 
 def _are_consecutive(position_ids: Tensor) -> bool:
     """Returns whether the ids are p, p + 1, p + 2 ..., if that can be seen without waiting for a device."""
-    if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
+    if is_being_recorded() or type(position_ids) is not Tensor:  # before len, which would fix the length in a graph
         return False
-    if is_being_recorded() or type(position_ids) is not Tensor:
+    if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
     try:
         return bool((position_ids.diff() == 1).all())

@@ -6,14 +6,14 @@
     what layers share           Positions, KeyValueCache
 
 All are called as ``layer(x, position_ids=None, *, offset=0, mask=None, ...)``, x (B, L, D) -> (B, L, D). Padded,
-unpadded and token by token with a cache give the same numbers.
+unpadded, packed and token by token with a cache give the same numbers.
 """
 
 from posembed.nn.attention import Attention as Attention
+from posembed.nn.cache import KeyValueCache as KeyValueCache
 from posembed.nn.encodings import ENCODINGS as ENCODINGS
 from posembed.nn.encodings import Sizes as Sizes
 from posembed.nn.encodings import encoding_by_name as encoding_by_name
-from posembed.nn.positions import KeyValueCache as KeyValueCache
 from posembed.nn.positions import Positions as Positions
 from posembed.nn.transformer import Decoder as Decoder
 from posembed.nn.transformer import DecoderLayer as DecoderLayer

@@ -24,9 +24,9 @@ SMALLEST_FLEX_HEAD = 16
 class FlexBias(NamedTuple):
     """A bias in FlexAttention's form, which its kernel evaluates without an (H, L, L) tensor."""
 
-    score_mod: ScoreMod
+    score_mod: ScoreMod | None
     visible: Any
-    """The BlockMask of the tokens that each one sees."""
+    """The BlockMask of the tokens that each one sees. None means all."""
 
 
 Bias = Tensor | FlexBias
@@ -35,24 +35,46 @@ Tensors broadcast to (B, H, Lq, Lk)."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, window: int | None = None) -> Tensor:
-    """Attends from q (B, H, Lq, d') to k (B, H, Lk, d') and v (B, H, Lk, d): (B, H, Lq, d).
+    """Attends from q (B, H, Lq, d') to k (B, Hk, Lk, d') and v (B, Hk, Lk, d): (B, H, Lq, d).
+
+    H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
         bias: decides alone what each token sees, if there is one.
         causal: without a bias, token i sees the tokens up to i (Lq = Lk); otherwise all see all.
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all up to i.
     """
+    grouped = q.size(1) != k.size(1)
     if isinstance(bias, FlexBias):
-        return compiled("flex_attention")(q, k, v, score_mod=bias.score_mod, block_mask=bias.visible)
+        return compiled("flex_attention")(
+            q, k, v, score_mod=bias.score_mod, block_mask=bias.visible, enable_gqa=grouped
+        )
     length = q.size(-2)
     if bias is None and causal and window is not None and window < length:
         if length > DENSE_UP_TO_WINDOWS * window:
             return _attend_in_blocks(q, k, v, window)
         bias = causal_mask(length, window, q.device)
     if bias is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        if grouped and length == 1:
+            return _attend_from_one(q, k, v, None)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
     bias = bias if bias.dtype == torch.bool else bias.to(q.dtype)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias.unsqueeze(0) if bias.dim() == 3 else bias)
+    bias = bias.unsqueeze(0) if bias.dim() == 3 else bias
+    if grouped and length == 1:
+        return _attend_from_one(q, k, v, bias)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=grouped)
+
+
+def _attend_from_one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Attends from one token q (B, H, 1, d'): the query heads of a group become the queries of one head.
+
+    PyTorch would repeat the keys and values of the whole cache for each group, which takes 2 to 8 times as long.
+    """
+    key_heads = k.size(1)
+    if bias is not None and bias.dim() == 4 and bias.size(1) > 1:
+        bias = bias.reshape(bias.size(0), key_heads, -1, bias.size(-1))
+    y = F.scaled_dot_product_attention(q.reshape(q.size(0), key_heads, -1, q.size(-1)), k, v, attn_mask=bias)
+    return y.reshape(*q.shape[:3], -1)
 
 
 def causal_mask(length: int, window: int | None, device: torch.device | None = None) -> Tensor:
@@ -78,22 +100,40 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     visible = ((key > query) & (key <= query + window)).repeat(blocks, 1, 1)
     visible[0, :, :window] = False  # nothing stands before the first block
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
-    y = F.scaled_dot_product_attention(q, with_block_before(k), with_block_before(v), attn_mask=visible)
+    y = F.scaled_dot_product_attention(
+        q, with_block_before(k), with_block_before(v), attn_mask=visible, enable_gqa=k.size(1) != H
+    )
     return y.unflatten(0, (B, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 
-def flex_bias(encoding: PositionEncoding, position_ids: Tensor) -> FlexBias | None:
-    """Returns the causal bias of one text, its window applied; None if the encoding has none in this form."""
+def flex_bias(
+    encoding: PositionEncoding, position_ids: Tensor, *, causal: bool = True, texts: Tensor | None = None
+) -> FlexBias | None:
+    """Returns the bias of a text or of packed texts, with what each token sees; None if it has no such form.
+
+    Args:
+        texts: the number of each token's text, (B, L) or (1, L), if several are packed. None means one text.
+    """
     score_mod = encoding.score_mod(position_ids, position_ids)
-    if score_mod is None:
+    dense_alone = score_mod is None and type(encoding).at_scores is not PositionEncoding.at_scores
+    if dense_alone or (score_mod is None and texts is None):
         return None
+    if not causal and texts is None:
+        return FlexBias(score_mod, None)
     window, length = encoding.window, position_ids.size(-1)
 
     def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = query - key
-        return distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        seen = distance >= 0 if causal else distance == distance
+        if window is not None:
+            seen = seen & (distance < window)
+        if texts is not None:
+            row = batch if texts.size(0) > 1 else 0
+            seen = seen & (texts[row, query] == texts[row, key])
+        return seen
 
-    blocks = compiled("create_block_mask")(visible, None, None, length, length, device=position_ids.device)
+    batch = None if texts is None or texts.size(0) == 1 else texts.size(0)
+    blocks = compiled("create_block_mask")(visible, batch, None, length, length, device=position_ids.device)
     return FlexBias(score_mod, blocks)
 
 

@@ -8,10 +8,14 @@ from torch.nn import functional as F
 
 from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, RotationEncoding
+from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.attend import attend
+from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
-from posembed.nn.positions import KeyValueCache, Positions, add_rows
+from posembed.nn.positions import Positions, add_rows
+from posembed.positions.checks import require_at_least_one, require_probability
+from posembed.torch_internals import linear_of_one_row
 
 
 class Positioned(ChecksCalls, nn.Module):
@@ -22,24 +26,32 @@ class Positioned(ChecksCalls, nn.Module):
         *,
         dim: int,
         heads: int,
+        kv_heads: int | None,
         encoding: PositionEncoding | str | None,
         max_len: int | None,
         causal: bool,
         dropout: float,
     ) -> None:
         super().__init__()
-        if heads < 1 or dim < 1 or dim % heads:
+        kv_heads = heads if kv_heads is None else kv_heads
+        require_at_least_one(dim=dim, heads=heads, kv_heads=kv_heads, max_len=1 if max_len is None else max_len)
+        require_probability(dropout)
+        if dim % heads:
             raise ArgumentError(
-                f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // max(heads, 1), 1)}"
+                f"width {dim} is not divisible by {heads} heads; try a width of {heads * max(dim // heads, 1)}"
             )
-        self.dim, self.heads, self.causal = dim, heads, causal
+        if heads % kv_heads:
+            raise ArgumentError(
+                f"kv_heads must divide heads={heads}, so that each serves as many query heads; got {kv_heads}"
+            )
+        self.dim, self.heads, self.kv_heads, self.causal = dim, heads, kv_heads, causal
         if isinstance(encoding, str):
-            sizes = Sizes(dim=dim, heads=heads, max_len=max_len, causal=causal, dropout=dropout)
+            sizes = Sizes(dim=dim, heads=heads, kv_heads=kv_heads, max_len=max_len, causal=causal, dropout=dropout)
             encoding = encoding_by_name(encoding, sizes)
         elif max_len is not None:
             raise ArgumentError(f"max_len={max_len} is for encodings by name; this one is already built, or None")
         if encoding is not None:
-            require_fitting(encoding, dim, heads, causal=causal)
+            require_fitting(encoding, dim, heads, kv_heads=kv_heads, causal=causal)
         self.encoding = encoding
 
     def forward(
@@ -49,6 +61,8 @@ class Positioned(ChecksCalls, nn.Module):
         *extra: Never,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
         positions: Positions | None = None,
@@ -58,10 +72,14 @@ class Positioned(ChecksCalls, nn.Module):
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive: after the cache's
-                tokens, and counting only the tokens of the mask.
+                tokens, and counting only the tokens of the mask, or those of each packed sequence.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
             mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K) with the
                 tokens of the cache. Outputs at padding are finite and mean nothing.
+            segment_ids: (L,) or (B, L), any integer dtype, for sequences packed into one row: a token sees those
+                with its number that are next to it, and a new number starts a new sequence at position 0.
+            cu_seqlens: instead of segment_ids, (S + 1,), the start of each sequence and the end of the last; x is
+                then (1, N, D) or (N, D), and the result has its shape.
             text_length: the number of tokens in each token's text, for encodings that depend on it: a number,
                 (B,), or (B, L). None means the largest position of each sequence plus one.
             cache: earlier tokens, from ``new_cache``; these join them. Its layers see the same as without it.
@@ -73,12 +91,19 @@ class Positioned(ChecksCalls, nn.Module):
         """
         if extra or unknown:
             raise self.wrong_forward(x, position_ids, *extra, **unknown)
+        if cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2:
+            return self(
+                x.unsqueeze(0), position_ids, offset=offset, mask=mask, segment_ids=segment_ids,
+                cu_seqlens=cu_seqlens, text_length=text_length, cache=cache, positions=positions,
+            ).squeeze(0)  # fmt: skip
         if x.dim() != 3 or x.size(-1) != self.dim:
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
         if positions is not None:
-            if any(given is not None for given in (position_ids, mask, text_length, cache)) or not _is_zero(offset):
+            layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache)
+            if any(given is not None for given in layout) or not _is_zero(offset):
                 raise ArgumentError(
-                    "positions hold the position_ids, offset, mask, text_length and cache: pass these to Positions"
+                    "positions hold the position_ids, offset, mask, segments, text_length and cache: pass these to "
+                    "Positions"
                 )
             if positions.causal != self.causal:
                 raise ArgumentError(
@@ -92,8 +117,8 @@ class Positioned(ChecksCalls, nn.Module):
                 "or pass positions=posembed.nn.Positions(encoding, x)"
             )
         positions = Positions(
-            self.encoding, x, position_ids, offset=offset, causal=self.causal, mask=mask, text_length=text_length,
-            cache=cache,
+            self.encoding, x, position_ids, offset=offset, causal=self.causal, mask=mask, segment_ids=segment_ids,
+            cu_seqlens=cu_seqlens, text_length=text_length, cache=cache,
         )  # fmt: skip
         y = self.read(positions.at_input(x), positions)
         positions.commit()
@@ -111,11 +136,23 @@ class Positioned(ChecksCalls, nn.Module):
         dtype and device are by default those of the weights. Raises ArgumentError if this is not causal.
         """
         if not self.causal:
-            raise ArgumentError(f"a cache is for causal attention, and {type(self).__name__} sees all tokens both ways")
+            raise ArgumentError(
+                f"a cache is for causal attention, and this {type(self).__name__} sees all tokens both ways; call it "
+                "on the whole text"
+            )
+        require_at_least_one(batch=batch, max_len=max_len)
         weight = next(self.parameters())
         layers = sum(isinstance(module, Attention) for module in self.modules())
-        shape = (layers, batch, self.heads, max_len, self.dim // self.heads)
+        shape = (layers, batch, self.kv_heads, max_len, self.dim // self.heads)
         return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
+
+
+class Linear(nn.Linear):
+    """nn.Linear, which computes the single row of a decoding step in a faster way on a CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = linear_of_one_row(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias) if y is None else y
 
 
 class Attention(Positioned):
@@ -126,6 +163,8 @@ class Attention(Positioned):
     Args:
         dim: width D, a multiple of heads.
         heads: H.
+        kv_heads: the number of heads of the keys and values, each shared by heads / kv_heads query heads (Ainslie et
+            al. 2023, arXiv:2305.13245). None means heads.
         encoding: the encoding, or its name in ``posembed.nn.ENCODINGS`` (``"rope"``). None if the caller passes
             ``positions`` in each call: so layers share one encoding, and its bias is computed once.
         max_len: the training length in tokens, for names that need it (``"learned"``). Names that need more, such
@@ -142,34 +181,48 @@ class Attention(Positioned):
         *,
         dim: int,
         heads: int,
+        kv_heads: int | None = None,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
         causal: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(dim=dim, heads=heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
-        self.queries_keys_values = nn.Linear(dim, 3 * dim, bias=False)
-        self.output = nn.Linear(dim, dim, bias=False)
+        super().__init__(
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
+        )
+        self.widths = (dim, self.kv_heads * (dim // heads), self.kv_heads * (dim // heads))
+        """The widths of queries, keys and values."""
+        self.queries_keys_values = Linear(dim, sum(self.widths), bias=False)
+        self.output = Linear(dim, dim, bias=False)
         self.dropout = nn.Dropout(dropout)
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         q, k, v = self.queries_keys_and_values(x, positions)
-        bias = positions.bias(self.project, self.dim // self.heads)
-        y = attend(q, k, v, bias, causal=positions.is_causal, window=positions.encoding.window)
+        y = positions.attend(q, k, v, self.project)
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
     def project(self, rows: Tensor) -> Tensor:
-        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D)."""
-        return F.linear(rows, self.queries_keys_values.weight[: 2 * self.dim])
+        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Each query head has its key head's product."""
+        both = F.linear(rows, self.queries_keys_values.weight[: sum(self.widths[:2])])
+        if self.kv_heads == self.heads:
+            return both
+        q, k = both.split(self.widths[:2], dim=-1)
+        k = k.unflatten(-1, (self.kv_heads, -1)).repeat_interleave(self.heads // self.kv_heads, dim=-2)
+        return torch.cat((q, k.flatten(-2)), dim=-1)
 
     def queries_keys_and_values(self, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries (B, H, L, d'), keys (B, H, Lk, d') and values (B, H, Lk, D/H), with position applied."""
-        B, L, D = x.shape
-        q, k, v = self.queries_keys_values(x).split(D, dim=-1)
-        q, k = add_rows(q, k, positions.rows(self.project))
-        q, k, v = (t.view(B, L, self.heads, D // self.heads).transpose(1, 2) for t in (q, k, v))
-        k, v = positions.extend(k, v)
-        q, k = positions.turn(q, k)
+        """Returns queries (B, H, L, d'), keys (B, Hk, Lk, d') and values (B, Hk, Lk, D/H), with position applied."""
+        B, L, _ = x.shape
+        q, k, v = self.queries_keys_values(x).split(self.widths, dim=-1)
+        rows = positions.rows(self.project)
+        if rows is not None and self.kv_heads != self.heads:
+            q_rows, k_rows = rows.split(self.dim, dim=-1)
+            k_rows = k_rows.unflatten(-1, (self.kv_heads, -1, self.dim // self.heads))[..., 0, :]
+            rows = torch.cat((q_rows, k_rows.flatten(-2)), dim=-1)
+        q, k = add_rows(q, k, rows)
+        counts, head_dim = (self.heads, self.kv_heads, self.kv_heads), self.dim // self.heads
+        q, k, v = (t.view(B, L, n, head_dim).transpose(1, 2) for t, n in zip((q, k, v), counts, strict=True))
+        q, k, v = positions.turn_and_extend(q, k, v)
         return positions.scale(q), k, v
 
     def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
@@ -177,19 +230,30 @@ class Attention(Positioned):
         q, k, v = self.queries_keys_and_values(x, positions)
         bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values
         # Attention to the rows of the identity gives the weights, by the same code and under the same masks.
-        identity = torch.eye(v.size(-2), dtype=q.dtype, device=q.device).expand(*q.shape[:2], -1, -1)
+        identity = torch.eye(v.size(-2), dtype=q.dtype, device=q.device).expand(*k.shape[:2], -1, -1)
         return attend(q, k, identity, bias, causal=positions.is_causal, window=positions.encoding.window)
 
 
-def require_fitting(encoding: PositionEncoding, dim: int, heads: int, *, causal: bool) -> None:
+def require_fitting(
+    encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
+) -> None:
     """Raises ArgumentError for an encoding of other sizes, or of a causal window where all tokens see all."""
     kind = type(encoding).__name__
-    for name, size in (("dim", dim), ("heads", heads), ("head_dim", dim // heads)):
+    kv_heads = heads if kv_heads is None else kv_heads
+    turned = isinstance(encoding, RotationEncoding)  # its heads are those of the keys
+    for name, size in (("dim", dim), ("heads", kv_heads if turned else heads), ("head_dim", dim // heads)):
         if getattr(encoding, name, size) != size:
             raise ArgumentError(
-                f"{kind} is built for {name}={getattr(encoding, name)}, and this attention has {name}={size}; "
+                f"{kind} is built for {name}={getattr(encoding, name)}, and this attention has "
+                f"{'kv_' if turned and name == 'heads' and kv_heads != heads else ''}{name}={size}; "
                 "build one of them with the other's size"
             )
+    if isinstance(encoding, NearFarPositionalEmbedding) and encoding.near_heads % (heads // kv_heads):
+        raise ArgumentError(
+            f"the query heads that share a key head must all be near or all far; got near_heads={encoding.near_heads}, "
+            f"heads={heads} and kv_heads={kv_heads}. Choose near_heads as a multiple of {heads // kv_heads}, or other "
+            "kv_heads"
+        )
     if not causal and encoding.window is not None:
         raise ArgumentError(
             f"{kind} is used under a causal window of {encoding.window} tokens, and an encoder sees all tokens both "

@@ -43,7 +43,8 @@ class Sizes:
 
     Args:
         dim: width D.
-        heads: H.
+        heads: H. None for a model without attention heads.
+        kv_heads: the number of key/value heads, a divisor of heads. None means heads.
         max_len: the training length in tokens.
         longest: the longest text at test. None means max_len.
         window: the causal window of the encodings that need one, and of names with "+window".
@@ -55,7 +56,8 @@ class Sizes:
     """
 
     dim: int
-    heads: int
+    heads: int | None = None
+    kv_heads: int | None = None
     max_len: int | None = None
     longest: int | None = None
     window: int | None = None
@@ -68,12 +70,15 @@ class Sizes:
     def given(self, name: str) -> Any:
         """Returns the size of this name. Raises ArgumentError if it is None."""
         if getattr(self, name) is None:
-            raise ArgumentError(f"this encoding needs {name}: build it by encoding_by_name with Sizes({name}=...)")
+            raise ArgumentError(
+                f"this encoding needs {name}, and the model has given none: build the encoding by encoding_by_name "
+                f"with Sizes({name}=...), or choose one that works without"
+            )
         return getattr(self, name)
 
     @property
     def head_dim(self) -> int:
-        return self.dim // self.heads
+        return self.dim // self.given("heads")
 
     @property
     def length(self) -> int:
@@ -146,23 +151,23 @@ ENCODINGS: dict[str, Entry] = {
         "Vaswani et al. 2017, arXiv:1706.03762", ANYWHERE, "it continues to count patches"),
     "rope": Entry(lambda s: RotaryEmbedding(s.head_dim),
         "queries and keys turned by an angle that grows with position", "Su et al. 2021, arXiv:2104.09864", EITHER),
-    "alibi": Entry(lambda s: Alibi(s.heads),
+    "alibi": Entry(lambda s: Alibi(s.given("heads")),
         "a penalty on the scores that grows with distance", "Press et al. 2021, arXiv:2108.12409", EITHER),
     # 1 / sqrt(D), as T5 starts.
-    "t5": Entry(lambda s: T5Bias(s.heads, bidirectional=not s.causal, std=s.dim**-0.5),
+    "t5": Entry(lambda s: T5Bias(s.given("heads"), bidirectional=not s.causal, std=s.dim**-0.5),
         "a learned number on the scores for each head and bucket of distances",
         "Raffel et al. 2020, arXiv:1910.10683", EITHER),
-    "kerple-log": Entry(lambda s: KerpleLog(s.heads),
+    "kerple-log": Entry(lambda s: KerpleLog(s.given("heads")),
         "a penalty on the scores, the logarithm of the distance, with two learned numbers per head",
         "Chi et al. 2022, arXiv:2205.09921", EITHER),
-    "kerple-power": Entry(lambda s: KerplePower(s.heads),
+    "kerple-power": Entry(lambda s: KerplePower(s.given("heads")),
         "a penalty on the scores, a power of the distance, with two learned numbers per head",
         "Chi et al. 2022, arXiv:2205.09921", EITHER),
     # The authors' 512 is a quarter of their training length.
-    "fire": Entry(lambda s: Fire(s.heads, threshold=s.length / 4),
+    "fire": Entry(lambda s: Fire(s.given("heads"), threshold=s.length / 4),
         "a small network on the scores, reading the distance as a share of the query's position",
         "Li et al. 2024, arXiv:2310.04418"),
-    "pope": Entry(lambda s: PolarEmbedding(head_dim=s.head_dim, heads=s.heads),
+    "pope": Entry(lambda s: PolarEmbedding(head_dim=s.head_dim, heads=s.kv_heads or s.given("heads")),
         "queries and keys as lengths, their angles from the position alone",
         "Gopalakrishnan et al. 2025, arXiv:2509.10534", EITHER),
     # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
@@ -186,9 +191,12 @@ ENCODINGS: dict[str, Entry] = {
         "no position; a causal mask alone shows each token how many came before it",
         "Haviv et al. 2022, arXiv:2203.16634", ANYWHERE, "there is nothing to change"),
     "near-far": Entry(
-        lambda s: NearFarPositionalEmbedding(near_window=s.given("window"), dim=s.dim, heads=s.heads, ring=s.ring),
+        lambda s: NearFarPositionalEmbedding(
+            near_window=s.given("window"), dim=s.dim, heads=s.given("heads"), ring=s.ring
+        ),
         "half the heads see a window through a ring of learned rows, the others everything by its content", "posembed"),
-    "learned-averaged": Entry(lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.heads),
+    "learned-averaged": Entry(
+        lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.given("heads")),
         "a learned table, its logits averaged by distance into a bias of each layer; one head without position",
         "posembed"),
     "learned-interpolated": Entry(extended("linear"),

@@ -1,4 +1,4 @@
-"""Where the tokens of one forward pass stand and which of them each one sees; and the cache of earlier tokens."""
+"""Where the tokens of one forward pass stand, and which of them each one sees: alone, padded, packed or cached."""
 
 from __future__ import annotations
 
@@ -10,62 +10,30 @@ from torch import Tensor
 from posembed.calls import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, FlexBias, causal_mask, flex_bias, scale_by_log_length
-from posembed.positions.checks import check_mask
-from posembed.positions.from_layout import consecutive, given_or_consecutive
+from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, FlexBias, attend, causal_mask, flex_bias, scale_by_log_length
+from posembed.nn.cache import KeyValueCache
+from posembed.positions.checks import check_cu_seqlens, check_mask, require_integers
+from posembed.positions.from_layout import consecutive, from_segment_ids, given_or_consecutive
+from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 Project = Callable[[Tensor], Tensor]
-"""(N, D) -> (N, 2 D): the products with a layer's W_q and W_k side by side."""
-
-
-class KeyValueCache:
-    """The keys and values of the tokens that a decoder has read: two tensors (layers, B, H, max_len, D/H).
-
-    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one from a tensor for the keys. Keys are
-    stored before they are turned by position, so that encodings whose turns depend on the length of the text
-    decode correctly too. A cache holds no gradients: decode under ``torch.no_grad()``.
-    """
-
-    def __init__(self, keys: Tensor) -> None:
-        self.keys, self.values = keys, torch.empty_like(keys)
-        self.length = 0
-        """The number of tokens read."""
-        self.position_ids: Tensor | None = None
-        """Their positions, (length,) or (B, length)."""
-        self.present: Tensor | None = None
-        """True for a token, False for padding, (B, length). None means no padding."""
-
-    def write(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores the new tokens' k and v (B, H, L, D/H). Returns those of all tokens, (B, H, length + L, D/H)."""
-        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
-            raise ArgumentError("a cache holds no gradients: call the model under torch.no_grad(), or without a cache")
-        end = self.length + k.size(-2)
-        if layer >= len(self.keys) or self.keys[0, :, :, :0].shape != k[:, :, :0].shape or end > self.keys.size(-2):
-            layers, batch, heads, max_len, head_dim = self.keys.shape
-            raise ArgumentError(
-                f"this cache is for {layers} layers and keys ({batch}, {heads}, up to {max_len}, {head_dim}); got "
-                f"keys ({k.size(0)}, {k.size(1)}, {end}, {k.size(-1)}) for layer {layer + 1}. Make one with "
-                "model.new_cache(batch, max_len)"
-            )
-        self.keys[layer, :, :, self.length : end] = k
-        self.values[layer, :, :, self.length : end] = v
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+"""(N, D) -> (N, 2 D): the products with a layer's W_q and W_k side by side. Grouped key heads are repeated."""
 
 
 class Positions(ChecksCalls):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
     A model creates it once per call. Every use of an encoding's methods is here, in the order of a forward pass:
-    ``at_input`` once, then in each layer ``rows``, ``extend``, ``turn``, ``scale`` and ``bias``.
+    ``at_input`` once, then in each layer ``rows``, ``scale``, ``turn_and_extend`` and ``attend``.
 
     Args:
         x: the tokens (B, L, D), of which only the shape and the device are read.
         causal: token i sees the tokens up to i, and of these the encoding's window. False means all see all.
-        position_ids, offset, mask, text_length, cache: as in ``Attention``'s forward. ``commit`` adds the tokens to
-            the cache, after the last layer.
+        position_ids, offset, mask, segment_ids, cu_seqlens, text_length, cache: as in ``Attention``'s forward.
+            ``commit`` adds the tokens to the cache, after the last layer.
 
     Raises:
-        ArgumentError: ids, offsets or masks that do not fit the tokens.
+        ArgumentError: ids, offsets, masks or segments that do not fit the tokens, or a cache without room for them.
     """
 
     def __init__(
@@ -77,18 +45,33 @@ class Positions(ChecksCalls):
         offset: int | Tensor = 0,
         causal: bool = True,
         mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> None:
         batch, length = x.shape[:2]
-        earlier = 0 if cache is None else cache.length
-        if cache is not None and (not causal or isinstance(offset, Tensor) or offset):
-            raise ArgumentError("a cache is for causal attention, and counts the earlier tokens: leave offset out")
+        earlier = 0
+        if cache is not None:
+            if not causal or isinstance(offset, Tensor) or offset:
+                raise ArgumentError("a cache is for causal attention, and counts the earlier tokens: leave offset out")
+            cache.require_room(batch, length)
+            earlier = cache.length
         self.encoding, self.causal, self.cache = encoding, causal, cache
+        self.texts = texts = _texts(segment_ids, cu_seqlens, batch, length)
+        """The number of each token's text in its row, (B, L) or (1, L), if texts are packed."""
+        if texts is not None and (mask is not None or cache is not None or isinstance(offset, Tensor) or offset):
+            raise ArgumentError(
+                "packed sequences count their own tokens and have no padding, offset or cache: leave mask, offset and "
+                "cache out, and give padding at the end a segment of its own"
+            )
         self.present = present = _present(mask, batch, length, cache)
-        self._length = earlier + length
-        if position_ids is None and present is not None:
-            position_ids = torch.where(present, self._ranks(), 0)[:, earlier:]
+        self._shape, self._length = (batch, length), earlier + length
+        counted = position_ids is None
+        if counted and texts is not None:
+            position_ids = from_segment_ids(texts)
+        elif counted and present is not None:
+            position_ids = torch.where(present, self._ranks(x.device), 0)[:, earlier:]
             position_ids = position_ids + (offset[..., None] if isinstance(offset, Tensor) else offset)
             offset = 0
         self.q_positions = given_or_consecutive(
@@ -98,12 +81,21 @@ class Positions(ChecksCalls):
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:
             self.k_positions = _joined(cache.position_ids, self.q_positions)
-        if text_length is None and present is not None and self.k_positions.dim() == 1:
+        if text_length is None and texts is not None:
+            text_length = _longest(self.q_positions.long(), texts)
+        elif text_length is None and present is not None and self.k_positions.dim() == 1:
             text_length = present.sum(dim=-1)
         self.text_length = text_length
-        self.is_causal = causal and present is None and not earlier
+        self._whole = present is None and texts is None and not earlier
+        """Whether each row is one whole text."""
+        self.is_causal = causal and self._whole
         """Whether each token sees those up to it, and its window of them: what ``attend`` knows without a mask."""
-        self.visible = None if self.is_causal else self._visible(length)
+        self._alone: list[Positions] | None = None
+        """For packed texts on a CPU: the positions of each text, to which attention is applied in turn."""
+        recorded = is_being_recorded() or transforms_are_active() or type(x) is not Tensor
+        if texts is not None and texts.numel() and x.is_cpu and not recorded:
+            self._alone = self._each_alone(x, texts, None if counted else self.q_positions)
+        self._visible = None if self.is_causal or self._alone is not None else self._seen(length)
         self._layer = 0
         self._shared: tuple[Bias | None] | None = None
 
@@ -115,76 +107,136 @@ class Positions(ChecksCalls):
         """Returns what the encoding's rows add to queries and keys, side by side: (L, 2 D), (B, L, 2 D) or None."""
         return self.encoding.before_queries_keys(project, self.q_positions)
 
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns k and v (B, H, L, D/H) after those of the cache. The layers of a model call it in their order."""
-        if self.cache is None:
-            return k, v
-        self._layer += 1
-        return self.cache.write(self._layer - 1, k, v)
-
     def turn(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Applies position to q (B, H, Lq, D/H) and k (B, H, Lk, D/H)."""
+        """Applies position to q (B, H, Lq, D/H) and k (B, Hk, Lk, D/H)."""
         return self.encoding.at_queries_keys(q, k, self.q_positions, self.k_positions, text_length=self.text_length)
+
+    def turn_and_extend(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Applies position to q and k (B, H, L, D/H) and puts the tokens of the cache before k and v.
+
+        The layers of a model call it in their order.
+        """
+        if self.cache is None:
+            return *self.turn(q, k), v
+        self._layer += 1
+        if not self.encoding.turns_are_final:
+            k, v = self.cache.write(self._layer - 1, k, v)
+            return *self.turn(q, k), v
+        q, k = self.encoding.at_queries_keys(q, k, self.q_positions, self.q_positions, text_length=self.text_length)
+        return q, *self.cache.write(self._layer - 1, k, v)
 
     def scale(self, q: Tensor) -> Tensor:
         """Multiplies the queries of long texts, if the encoding asks for it by ``log_length``."""
         trained = self.encoding.log_length
         if trained is None:
             return q
-        ranks = self._ranks()
-        seen = 1 + (ranks[..., ranks.size(-1) - q.size(-2) :] if self.causal else ranks[..., -1:])
+        ranks = self._ranks(q.device)
+        if self.causal:
+            seen = 1 + ranks[..., ranks.size(-1) - q.size(-2) :]
+        else:
+            seen = 1 + ranks[..., -1:] if self.texts is None else _longest(ranks, self.texts)
         return scale_by_log_length(q, seen, trained, self.encoding.window)
 
     def scores(self, project: Project) -> Tensor | None:
         """Returns one layer's bias on the scores, which hides nothing: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""
         return self.encoding.in_layer(project).at_scores(self.q_positions, self.k_positions)
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, project: Project) -> Tensor:
+        """Attends with one layer's bias from q (B, H, Lq, d') to k (B, Hk, Lk, d') and v (B, Hk, Lk, d): (B, H, Lq, d).
+
+        On a CPU packed texts are attended to one after the other, which takes the time and memory of their own
+        lengths. Elsewhere a mask hides the texts from each other.
+        """
+        head_dim = v.size(-1)
+        if self._alone is None:
+            bias = self.bias(project, head_dim)
+            return attend(q, k, v, bias, causal=self.is_causal, window=self.encoding.window)
+        here = self.encoding.in_layer(project)
+        biases = {text: text._bias_in(here, head_dim) for text in dict.fromkeys(self._alone)}
+        lengths = [text._length for text in self._alone]
+        parts = (t.transpose(1, 2).flatten(0, 1).split(lengths) for t in (q, k, v))  # (L, H, d) of each text
+        outputs = []
+        for text, *of_text in zip(self._alone, *parts, strict=True):
+            q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in of_text)
+            y = attend(q, k, v, biases[text], causal=text.is_causal, window=self.encoding.window)
+            outputs.append(y.squeeze(0).transpose(0, 1))
+        return torch.cat(outputs).unflatten(0, self._shape).transpose(1, 2)
+
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns one layer's bias, which hides what a token does not see: what ``attend`` takes.
 
-        On a GPU a causal text without padding and cache gets a FlexBias, unless it must be dense.
+        On a GPU tokens without padding and cache get a FlexBias, unless it must be dense.
         """
-        here = self.encoding.in_layer(project)
+        return self._bias_in(self.encoding.in_layer(project), head_dim, dense=dense)
+
+    def share_bias(self, head_dim: int) -> None:
+        """Computes the bias that all layers have in common, so that it is not computed in each."""
+        if self._alone is None:
+            self._shared = (self._bias_of(self.encoding, head_dim, dense=False),)
+            return
+        for text in dict.fromkeys(self._alone):
+            text.share_bias(head_dim)
+
+    def _bias_in(self, here: PositionEncoding, head_dim: int, *, dense: bool = False) -> Bias | None:
+        """Returns the bias of ``in_layer``'s encoding, the shared one if it is the same for all layers."""
         if here is self.encoding and self._shared is not None and not (dense and isinstance(self._shared[0], FlexBias)):
             return self._shared[0]
         return self._bias_of(here, head_dim, dense)
 
-    def share_bias(self, head_dim: int) -> None:
-        """Computes the bias that all layers have in common, so that it is not computed in each."""
-        self._shared = (self._bias_of(self.encoding, head_dim, dense=False),)
-
     def _bias_of(self, encoding: PositionEncoding, head_dim: int, dense: bool) -> Bias | None:
-        if self.is_causal and self.q_positions.is_cuda and head_dim >= SMALLEST_FLEX_HEAD and not dense:
-            flex = flex_bias(encoding, self.q_positions)
+        unpadded = self._whole or self.texts is not None
+        if unpadded and self.q_positions.is_cuda and head_dim >= SMALLEST_FLEX_HEAD and not dense:
+            flex = flex_bias(encoding, self.q_positions, causal=self.causal, texts=self.texts)
             if flex is not None:
                 return flex
         scores = encoding.at_scores(self.q_positions, self.k_positions)
-        visible = self.visible
+        visible = self._visible if self._alone is None else self._seen(self.q_positions.size(-1))
         if scores is None:
             return visible
         if self.is_causal:
             visible = causal_mask(scores.size(-1), self.encoding.window, scores.device)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
-    def _ranks(self) -> Tensor:
-        """Returns each token's place among the tokens of its sequence, without padding: (Lk,) or (B, Lk)."""
-        if self.present is None:
-            return consecutive(self._length, device=self.q_positions.device)
-        return self.present.cumsum(-1) - 1
+    def _each_alone(self, x: Tensor, texts: Tensor, position_ids: Tensor | None) -> list[Positions]:
+        """Returns the positions of each packed text; texts of one length share theirs unless ids are given."""
+        rows = torch.arange(len(x)).unsqueeze(1) * x.size(1)
+        lengths = (texts + rows).flatten().unique_consecutive(return_counts=True)[1].tolist()
 
-    def _visible(self, length: int) -> Tensor | None:
+        def alone(length: int, ids: Tensor | None = None) -> Positions:
+            return Positions(self.encoding, x[:1, :length], ids, causal=self.causal)
+
+        if position_ids is None:
+            by_length = {length: alone(length) for length in set(lengths)}
+            return [by_length[length] for length in lengths]
+        given = position_ids.expand(x.shape[:2]).flatten().split(lengths)
+        return [alone(length, ids) for length, ids in zip(lengths, given, strict=True)]
+
+    def _ranks(self, device: torch.device) -> Tensor:
+        """Returns each token's place among the tokens of its text, without padding: (Lk,) or (B, Lk)."""
+        if self.texts is not None:
+            return from_segment_ids(self.texts)
+        if self.present is not None:
+            return self.present.cumsum(-1) - 1
+        return consecutive(self._length, device=device)
+
+    def _seen(self, length: int) -> Tensor | None:
         """Returns which keys the last ``length`` tokens see, boolean: (Lq, Lk), (B, 1, Lq, Lk) or (B, 1, 1, Lk).
 
         Padding is seen by no token but itself, so that no softmax is empty. None means that all see all.
         """
         present, window = self.present, self.encoding.window
+        same = None if self.texts is None else self.texts.unsqueeze(-1) == self.texts.unsqueeze(-2)
         if not self.causal:
+            if same is not None:
+                return same.unsqueeze(1)
             return None if present is None else present[:, None, None, :]
         if present is None and length == 1 and (window is None or window >= self._length):
             return None
-        ranks = self._ranks()
+        ranks = self._ranks(self.q_positions.device)
         distance = ranks[..., self._length - length :].unsqueeze(-1) - ranks.unsqueeze(-2)
         visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        if same is not None:
+            return (visible & same).unsqueeze(1)
         if present is None:
             return visible
         itself = torch.eye(self._length, dtype=torch.bool, device=present.device)[self._length - length :]
@@ -202,17 +254,56 @@ def add_rows(q: Tensor, k: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]
     return (q, k) if rows is None else (q + rows[..., : q.size(-1)], k + rows[..., q.size(-1) :])
 
 
+def _texts(segment_ids: Tensor | None, cu_seqlens: Tensor | None, batch: int, length: int) -> Tensor | None:
+    """Returns the number of each token's text in its row, from 0: int64 (B, L) or (1, L), or None if none is packed."""
+    if segment_ids is None and cu_seqlens is None:
+        return None
+    if segment_ids is not None and cu_seqlens is not None:
+        raise ArgumentError("segment_ids and cu_seqlens both say where the packed sequences are: give one of them")
+    if cu_seqlens is not None:
+        if batch != 1:
+            raise ArgumentError(
+                f"cu_seqlens are for sequences packed into one row, x (N, D) or (1, N, D); got a batch of {batch}. "
+                f"Pass segment_ids (B, L)=({batch}, {length}) instead"
+            )
+        bounds = check_cu_seqlens(cu_seqlens, length)
+        return torch.searchsorted(bounds, torch.arange(length, device=bounds.device), right=True).unsqueeze(0) - 1
+    assert segment_ids is not None
+    require_integers(segment_ids, "segment_ids")
+    if segment_ids.dim() not in (1, 2) or segment_ids.size(-1) != length or (
+        segment_ids.dim() == 2 and segment_ids.size(0) not in (batch, 1)
+    ):  # fmt: skip
+        raise ArgumentError(
+            f"segment_ids must be (L,)=({length},) or (B, L)=({batch}, {length}), one number for each token of x; got "
+            f"{tuple(segment_ids.shape)}"
+        )
+    segment_ids = segment_ids if segment_ids.dim() == 2 else segment_ids.unsqueeze(0)
+    first = torch.zeros_like(segment_ids[:, :1], dtype=torch.bool)
+    return torch.cat((first, segment_ids.diff(dim=-1) != 0), dim=-1).cumsum(-1)
+
+
+def _longest(position_ids: Tensor, texts: Tensor) -> Tensor:
+    """Returns the largest position in each token's text plus one: (B, L) or (1, L)."""
+    position_ids, texts = torch.broadcast_tensors(position_ids, texts)
+    largest = torch.zeros_like(position_ids).scatter_reduce(1, texts, position_ids, "amax")
+    return 1 + largest.gather(1, texts)
+
+
 def _present(mask: Tensor | None, batch: int, length: int, cache: KeyValueCache | None) -> Tensor | None:
     """Returns a boolean (B, earlier + L), False for padding; None for no padding at all."""
     earlier, before = (0, None) if cache is None else (cache.length, cache.present)
     if mask is None:
         return None if before is None else torch.cat((before, before.new_ones(batch, length)), dim=1)
     if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.size(0) != batch:
-        raise ArgumentError(f"mask must be a tensor (B, L)=({batch}, {length}), 1 for a token and 0 for padding")
-    if mask.size(1) not in (length, earlier + length):
+        given = tuple(mask.shape) if isinstance(mask, Tensor) else repr(mask)
         raise ArgumentError(
-            f"mask must be (B, L)=({batch}, {length}), or with the cache's {earlier} tokens before them; got "
-            f"{tuple(mask.shape)}"
+            f"mask must be a tensor (B, L)=({batch}, {length}), 1 for a token, 0 for padding; got {given}"
+        )
+    if mask.size(1) not in (length, earlier + length):
+        with_cache = f", or (B, {earlier + length}) with the tokens of the cache" if earlier else ""
+        raise ArgumentError(
+            f"mask must be (B, L)=({batch}, {length}){with_cache}, one number for each token of x; got "
+            f"{tuple(mask.shape)}. Pass the mask of these tokens"
         )
     if mask.size(1) == length and earlier:
         before = mask.new_ones(batch, earlier) if before is None else before.to(mask.dtype)

@@ -1,16 +1,48 @@
-"""Pre-norm Transformer layers and stacks that take any PositionEncoding: LayerNorm, attention, an MLP with GELU."""
+"""Transformer layers and stacks that take any PositionEncoding: attention and a feed-forward network, each with a norm.
+
+Norms are LayerNorms, before each part ("pre", GPT-2) or after its sum with the input ("post", Vaswani et al. 2017).
+The feed-forward network has a GELU, or is a SwiGLU (Shazeer 2020, arXiv:2002.05202, equation 6).
+"""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
-from posembed.nn.attention import Attention, Positioned
+from posembed.nn.attention import Attention, Linear, Positioned
 from posembed.nn.positions import Positions
+from posembed.positions.checks import require_at_least_one
+
+Norm = Literal["pre", "post"]
+FeedForward = Literal["gelu", "swiglu"]
+
+
+class SwiGLU(nn.Module):
+    """Multiplies the second half of x by the SiLU of the first: (..., 2 N) -> (..., N)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate) * value
+
+
+def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropout: float) -> nn.Sequential:
+    """Builds D -> hidden -> D. None means 4 D for "gelu", and 8/3 D for "swiglu", which has as many weights so.
+
+    A SwiGLU has no biases, and its width is rounded up to a multiple of 8.
+    """
+    if kind == "gelu":
+        hidden = 4 * dim if hidden is None else hidden
+        return nn.Sequential(Linear(dim, hidden), nn.GELU(), Linear(hidden, dim), nn.Dropout(dropout))
+    hidden = 8 * math.ceil(dim / 3) if hidden is None else hidden
+    into, out_of = Linear(dim, 2 * hidden, bias=False), Linear(hidden, dim, bias=False)
+    return nn.Sequential(into, SwiGLU(), out_of, nn.Dropout(dropout))
 
 
 class _Layer(Positioned):
@@ -21,24 +53,50 @@ class _Layer(Positioned):
         *,
         dim: int,
         heads: int,
+        kv_heads: int | None = None,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
+        norm: Norm = "pre",
+        feed_forward: FeedForward = "gelu",
+        hidden: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         causal = not self.SEES_THE_FUTURE
-        super().__init__(dim=dim, heads=heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
+        super().__init__(
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
+        )
+        _require_one_of(get_args(Norm), norm, "norm")
+        _require_one_of(get_args(FeedForward), feed_forward, "feed_forward")
+        require_at_least_one(hidden=1 if hidden is None else hidden)
+        self.norm = norm
         self.attention_norm = nn.LayerNorm(dim)
-        self.attention = Attention(dim=dim, heads=heads, causal=causal, dropout=dropout)
+        self.attention = Attention(dim=dim, heads=heads, kv_heads=kv_heads, causal=causal, dropout=dropout)
         self.mlp_norm = nn.LayerNorm(dim)
-        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim), nn.Dropout(dropout))
+        self.mlp = feed_forward_network(feed_forward, dim, hidden, dropout)
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), positions=positions)
-        return x + self.mlp(self.mlp_norm(x))
+        if self.norm == "pre":
+            x = x + self.attention(self.attention_norm(x), positions=positions)
+            return x + self.mlp(self.mlp_norm(x))
+        x = self.attention_norm(x + self.attention(x, positions=positions))
+        return self.mlp_norm(x + self.mlp(x))
 
 
 class EncoderLayer(_Layer):
-    """x + attention(norm(x)), then x + mlp(norm(x)), 4 D wide, each token seeing all. Arguments as in ``Attention``."""
+    """Attention in which each token sees all, then a feed-forward network: x (B, L, D) -> (B, L, D).
+
+    It is called as an ``Attention``.
+
+    Args:
+        dim, heads, kv_heads, encoding, max_len: as in ``Attention``.
+        norm: "pre" computes x + part(norm(x)), "post" norm(x + part(x)).
+        feed_forward: "gelu" or "swiglu".
+        hidden: the width of the feed-forward network. None means 4 D for "gelu" and 8/3 D, rounded up, for "swiglu".
+        dropout: the probability of dropout, on what each part adds to x.
+
+    Raises:
+        ArgumentError: sizes or names that do not fit.
+    """
 
     SEES_THE_FUTURE = True
 
@@ -58,41 +116,76 @@ class _Stack(Positioned):
         dim: int,
         heads: int,
         layers: int,
+        kv_heads: int | None = None,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
+        norm: Norm = "pre",
+        feed_forward: FeedForward = "gelu",
+        hidden: int | None = None,
         dropout: float = 0.0,
+        checkpoint_activations: bool = False,
     ) -> None:
         causal = not self.LAYER.SEES_THE_FUTURE
-        super().__init__(dim=dim, heads=heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout)
-        if layers < 1:
-            raise ArgumentError(f"layers must be at least 1; got {layers}")
-        self.layers = nn.ModuleList(self.LAYER(dim=dim, heads=heads, dropout=dropout) for _ in range(layers))
-        self.norm = nn.LayerNorm(dim)
+        super().__init__(
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
+        )
+        require_at_least_one(layers=layers)
+        self.checkpoint_activations = checkpoint_activations
+        self.layers = nn.ModuleList(
+            self.LAYER(
+                dim=dim,
+                heads=heads,
+                kv_heads=kv_heads,
+                norm=norm,
+                feed_forward=feed_forward,
+                hidden=hidden,
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         positions.share_bias(self.dim // self.heads)
         for layer in self.layers:
-            x = layer(x, positions=positions)
+            if self.checkpoint_activations and torch.is_grad_enabled():
+                x = checkpoint(layer, x, positions=positions, use_reentrant=False)
+            else:
+                x = layer(x, positions=positions)
         return self.norm(x)
 
 
 class Encoder(_Stack):
-    """``layers`` EncoderLayers that share one encoding, and a LayerNorm after the last. Called as an ``Attention``.
+    """EncoderLayers that share one encoding, and with pre-norm a LayerNorm after the last. Called as an ``Attention``.
 
     It reads embedded tokens or patches (B, L, D) and returns (B, L, D); embeddings and heads are the model's own.
+
+    Args:
+        layers: how many.
+        checkpoint_activations: the backward pass computes each layer's activations again instead of keeping them,
+            with the same results, for about a third more time.
+        dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout: as in ``EncoderLayer``.
+
+    Raises:
+        ArgumentError: sizes or names that do not fit.
     """
 
     LAYER = EncoderLayer
 
 
 class Decoder(_Stack):
-    """``layers`` DecoderLayers that share one encoding, and a LayerNorm after the last. Called as an ``Attention``.
+    """DecoderLayers that share one encoding, and with pre-norm a LayerNorm after the last. Arguments as in ``Encoder``.
 
     With a cache (``new_cache``), token by token gives what the whole text gives, unless the length of the text decides
     how positions are read (RoPE with a scaling, stretched tables): then give the final ``text_length`` at every step.
     """
 
     LAYER = DecoderLayer
+
+
+def _require_one_of(known: tuple[str, ...], given: str, name: str) -> None:
+    if given not in known:
+        raise ArgumentError(f"{name} must be one of {', '.join(known)}; got {given!r}")
 
 
 def gpt2_init_(model: nn.Module) -> None:

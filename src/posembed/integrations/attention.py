@@ -1,0 +1,100 @@
+"""The attention that posembed registers with transformers, and GPT-Neo's, which does not use that registration.
+
+A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The pass
+that says where the tokens are reaches its layers as a keyword argument, which most models hand on to their attention;
+otherwise on the attention mask. Both also reach a layer that gradient checkpointing runs again.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+import transformers
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+
+from posembed.errors import ArgumentError
+from posembed.integrations.forward_pass import ForwardPass, projection
+
+if int(transformers.__version__.partition(".")[0]) < 5:
+    raise ImportError(f"posembed.integrations needs transformers 5 or later; got {transformers.__version__}")
+
+NAME = "posembed"
+
+CURRENT: ContextVar[ForwardPass | None] = ContextVar("posembed_forward_pass", default=None)
+"""The pass of the model that is running its forward, in this thread."""
+
+
+def attention_with_positions(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    window: int | None = None,
+    posembed: ForwardPass | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attends with an encoding at each of its places, then as transformers' "sdpa" does: (B, Lq, H, d), None.
+
+    Raises:
+        ArgumentError: the pass did not reach this layer.
+    """
+    tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.get()
+    if tokens is None:
+        raise ArgumentError(
+            f"{type(module).__name__} does not know where its tokens are: the model was not prepared by "
+            "posembed.integrations.transformers.replace_positions, or a layer runs again under gradient "
+            'checkpointing with use_reentrant=True; pass {"use_reentrant": False}'
+        )
+    if posembed is None:
+        tokens.carried_by_keyword = False
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    tokens.seen_as_causal.append(causal)
+    project = projection(module)
+    scaling = query.size(-1) ** -0.5 if scaling is None else scaling
+    of_module = getattr(module, "scaling", scaling)  # OPT multiplies its queries by it beforehand
+    applied = of_module / scaling if isinstance(of_module, float) else 1.0
+    query, key, scaling = tokens.queries_and_keys(query, key, project, scaling, applied)
+    mask = tokens.mask(attention_mask, query, key, project, causal=causal, window=window)
+    attended, _ = sdpa_attention_forward(
+        module, query, key, value, mask, dropout=dropout, scaling=scaling, is_causal=causal, **kwargs
+    )
+    return attended, None
+
+
+def mask_that_carries(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Returns the mask of transformers' "sdpa", (B, 1, Lq, Lk) of booleans; it carries the pass if it must."""
+    tokens = CURRENT.get()
+    carries = tokens is not None and not tokens.carried_by_keyword
+    if carries:
+        kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    mask = sdpa_mask(*args, **kwargs)
+    if carries:
+        setattr(mask, NAME, tokens)
+    return mask
+
+
+AttentionInterface.register(NAME, attention_with_positions)
+AttentionMaskInterface.register(NAME, mask_that_carries)
+
+
+class PositionedGPTNeoAttention(GPTNeoSelfAttention):
+    """GPT-Neo's attention with an encoding. Its scores are not divided by sqrt(d); its local layers have a window."""
+
+    def _attn(
+        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, None]:
+        window = self.config.window_size if self.attention_type == "local" else None
+        dropout = self.attn_dropout.p if self.training else 0.0
+        attended, _ = attention_with_positions(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=1.0, window=window
+        )
+        return attended.transpose(1, 2), None

@@ -1,0 +1,87 @@
+"""A callback of transformers' Trainer that logs what a position table learns, and draws it at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback
+
+from posembed.checkpoints.find import find_tables
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.tables.monitor import TableMonitor
+from posembed.tables.similarity import cosine_by_distance
+
+PREFIX = "positions/"
+FIGURE = "position_table.png"
+
+
+class TableCallback(TrainerCallback):
+    """Logs ``TableMonitor.state()`` to a Trainer's trackers each time that it logs, and draws a figure at the end.
+
+        trainer.add_callback(TableCallback(trainer))
+
+    The numbers have the names ``positions/norm_mean`` and so on; the figure is ``position_table.png`` in the output
+    folder. Neither is written by other processes than the first.
+
+    Args:
+        trainer: the Trainer, whose ``log`` reaches its trackers.
+        layer: what ``TableMonitor`` takes. None means the table of the model: of an encoding that replaced it, or of
+            the model itself.
+
+    Raises:
+        ArgumentError: a model without a table, or with several.
+    """
+
+    def __init__(self, trainer: Trainer, layer: nn.Module | Tensor | None = None) -> None:
+        self.trainer = trainer
+        self.monitor = TableMonitor(table_of(trainer.model) if layer is None else layer)
+        self.history: list[dict[str, float]] = []
+        """The states that were logged, each with its ``step``."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if control.should_log and state.is_world_process_zero:
+            now = self.monitor.state()
+            self.history.append({"step": float(state.global_step), **now})
+            self.trainer.log({PREFIX + name: value for name, value in now.items()})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            self.draw(folder / FIGURE)
+
+    def draw(self, path: Path) -> None:
+        """Draws the norm of each row and the likeness of rows by distance, and the effective rank over the steps."""
+        from matplotlib.figure import Figure
+
+        rows = self.monitor.rows()
+        figure = Figure(figsize=(12, 3.5), layout="constrained")
+        norms, likeness, rank = figure.subplots(1, 3)
+        norms.plot(rows.norm(dim=1), label="now")
+        norms.plot(self.monitor.initial.norm(dim=1), linewidth=0.8, label="at the start")
+        norms.set(title="norm of each row", xlabel="row", ylim=(0, None))
+        norms.legend()
+        if rows.isfinite().all():
+            likeness.plot(cosine_by_distance(rows)[: max(len(rows) // 2, 1)])
+        likeness.set(title="mean cosine of two rows", xlabel="distance in rows")
+        rank.plot([now["step"] for now in self.history], [now["effective_rank"] for now in self.history], marker=".")
+        rank.set(title="effective rank", xlabel="step", ylim=(0, None))
+        figure.savefig(path, dpi=120)
+
+
+def table_of(model: Any) -> nn.Module | Tensor:
+    """Returns the encoding with a table that a model holds, or else the model's own position table."""
+    encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
+    tables: list[nn.Module | Tensor] = [module for module in encodings if module.table() is not None]
+    if not encodings and hasattr(model, "config"):
+        config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+        found = find_tables(config, {key: tensor.detach() for key, tensor in model.state_dict().items()})
+        tables = [model.get_parameter(table.parameter or table.key) for table in found.understood]
+    if len(tables) != 1:
+        raise ArgumentError(
+            f"{type(model).__name__} has {len(tables)} position tables, and a TableCallback watches one: pass layer="
+        )
+    return tables[0]

@@ -1,0 +1,295 @@
+"""One encoding in one forward pass of a model that is not ours: what its attention layers ask for.
+
+``posembed.nn.Positions`` knows where the tokens are. ``ForwardPass`` adds what differs in a model of another library:
+its layers project queries and keys themselves, cache the keys before position reaches them, and come with a mask of
+their own, which decides what each token sees.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.sinusoidal import SinusoidalGridEmbedding
+from posembed.nn.cache import KeyValueCache
+from posembed.nn.positions import Positions, Project
+from posembed.positions.from_layout import consecutive
+
+PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
+"""The names of W_q and W_k in attention modules; a single name projects queries, keys and values side by side."""
+
+
+class Earlier(KeyValueCache):
+    """What is known of the tokens in another library's cache: (length,) or (B, length); the cache holds the keys."""
+
+    def __init__(self, length: int, position_ids: Tensor, present: Tensor | None) -> None:
+        self.length, self.position_ids, self.present = length, position_ids, present
+
+    def require_room(self, batch: int, length: int) -> None:
+        """Does nothing: the cache of the other library makes its own room."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the tokens of a pass are, without what the defaults of ``Positions`` already say.
+
+    position_ids: (B, L), or None for consecutive ones. mask: (B, earlier + L), or None for no padding. earlier: the
+    tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive.
+    """
+
+    position_ids: Tensor | None
+    mask: Tensor | None
+    earlier: Earlier | None
+    has_gaps: bool
+
+
+def place(
+    position_ids: Tensor | None, mask: Tensor | None, *, earlier: int, length: int, device: torch.device
+) -> Placed:
+    """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
+
+    Positions that only count the tokens become None, so that a batch shares one bias; a compiled program does not look.
+    The tokens in a cache precede the new ones without gaps.
+
+    Raises:
+        ArgumentError: position ids with gaps after the tokens of a cache.
+    """
+    looks = not torch.compiler.is_compiling()
+    if mask is not None:
+        mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
+        mask = mask[:, : earlier + length]
+        mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens has positions, which mean nothing
+        mask = None if looks and bool(mask.all()) else mask
+    ranks = consecutive(earlier + length, device=device)
+    if mask is not None:
+        ranks = torch.where(mask, mask.cumsum(-1) - 1, 0)
+    has_gaps, shift = False, ranks.new_zeros(1)
+    if position_ids is not None:
+        position_ids = position_ids.to(device).reshape(-1, position_ids.size(-1))
+        differences = position_ids - ranks[..., earlier:]
+        if mask is not None:
+            new = mask[:, earlier:]
+            differences = torch.where(new, differences, differences.masked_fill(~new, -1).amax(-1, keepdim=True))
+        shift = differences[:, -1:]
+        has_gaps = looks and bool((differences != shift).any())
+        if looks and not has_gaps and not bool(shift.any()):
+            position_ids, shift = None, shift[0]
+    if not earlier:
+        return Placed(position_ids, mask, None, has_gaps)
+    if has_gaps and length > 1:
+        raise ArgumentError("position_ids after the tokens of a cache must be consecutive: pass use_cache=False")
+    before = None if mask is None else mask[:, :earlier]
+    return Placed(position_ids, mask, Earlier(earlier, (ranks + shift)[..., :earlier], before), has_gaps)
+
+
+class ForwardPass(Positions):
+    """One encoding and the tokens of one forward pass of a model of another library.
+
+    Args:
+        encoding: the encoding.
+        batch, length, device: of the tokens at the position table.
+        causal: whether token i sees the tokens up to i.
+        placed: where they are. None means consecutive, without padding.
+        image: whether further tokens (registers) may join before the patches; they stand where the first token does.
+        shares_bias: whether layers may use one bias. False under gradient checkpointing, where each layer runs
+            again by itself and must record the same operations.
+    """
+
+    carried_by_keyword = True
+    """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
+
+    def __init__(
+        self,
+        encoding: PositionEncoding,
+        batch: int,
+        length: int,
+        device: torch.device,
+        *,
+        causal: bool,
+        placed: Placed | None = None,
+        image: bool = False,
+        shares_bias: bool = True,
+    ) -> None:
+        placed = placed or Placed(None, None, None, False)
+        tokens = torch.empty(batch, length, 0, device=device)
+        super().__init__(encoding, tokens, placed.position_ids, causal=causal, mask=placed.mask, cache=placed.earlier)
+        self.batch, self.image, self.shares_bias = batch, image, shares_bias
+        self.has_gaps = placed.has_gaps
+        self.seen_as_causal: list[bool] = []
+        """For each layer that has used this pass, whether its attention was causal."""
+        self._masks: dict[tuple[object, ...], tuple[Tensor | None, Tensor | None]] = {}
+
+    def _seen(self, length: int) -> Tensor | None:
+        return None  # the model's own mask says what each token sees
+
+    def rows_at_input(self, width: int, dtype: torch.dtype) -> Tensor:
+        """Returns what the encoding adds to the input, (1, L, D) or (B, L, D); zeros for most encodings."""
+        shared = self.q_positions.dim() == 1 and not isinstance(self.text_length, Tensor)
+        zeros = torch.zeros((), dtype=dtype, device=self.q_positions.device)
+        rows = self.at_input(zeros.expand(1 if shared else self.batch, self.q_positions.size(-1), width))
+        return rows.to(dtype)
+
+    def queries_and_keys(
+        self, q: Tensor, k: Tensor, project: Project, scaling: float, applied: float = 1.0
+    ) -> tuple[Tensor, Tensor, float]:
+        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns them and the factor of their products.
+
+        ``applied`` is the factor that the model has already multiplied its queries by.
+        """
+        if applied != 1 and acts_on_queries(self.encoding):
+            q, scaling = q / applied, scaling * applied
+        q_positions = self._fitted(self.q_positions, q.size(-2))
+        k_positions = self._fitted(self.k_positions, k.size(-2))
+        for_keys = self.encoding.before_queries_keys(project, k_positions)
+        if for_keys is not None:
+            whole = q.size(-2) == k.size(-2)
+            for_queries = for_keys if whole else self.encoding.before_queries_keys(project, q_positions)
+            assert for_queries is not None
+            q = q + _as_heads(for_queries.chunk(2, dim=-1)[0], q)
+            k = k + _as_heads(for_keys.chunk(2, dim=-1)[1], k)
+        width = q.size(-1)
+        q, k = self.encoding.at_queries_keys(q, k, q_positions, k_positions, text_length=self.text_length)
+        return self.scale(q), k, scaling * math.sqrt(width / q.size(-1))
+
+    def mask(
+        self, given: Tensor | None, q: Tensor, k: Tensor, project: Project, *, causal: bool, window: int | None = None
+    ) -> Tensor | None:
+        """Returns one layer's mask with the encoding's bias and window: what scaled_dot_product_attention takes.
+
+        Args:
+            given: the model's own mask, (B, 1, Lq, Lk): booleans, True for a token that is seen, or floats to add.
+                None means that all tokens are seen, or those up to each token if ``causal``.
+            window: the window of this layer, on top of the encoding's.
+        """
+        here = self.encoding.in_layer(project)
+        shared = here is self.encoding and self.shares_bias
+        # The mask is kept with its result, so that no other tensor takes its id.
+        key = (id(given), q.size(-2), k.size(-2), q.dtype, causal, window, torch.is_grad_enabled())
+        if shared and key in self._masks:
+            return self._masks[key][1]
+        mask = self._mask(here, given, q, k, causal, window)
+        if shared:
+            self._masks[key] = (given, mask)
+        return mask
+
+    def _mask(
+        self, here: PositionEncoding, given: Tensor | None, q: Tensor, k: Tensor, causal: bool, window: int | None
+    ) -> Tensor | None:
+        q_length, k_length = q.size(-2), k.size(-2)
+        scores = here.at_scores(self._fitted(self.q_positions, q_length), self._fitted(self.k_positions, k_length))
+        near = self._near(q_length, k_length, window)
+        if scores is None and near is None:
+            return given
+        if given is None and causal and q_length > 1:
+            columns = torch.arange(k_length, device=q.device)
+            given = columns <= columns[k_length - q_length :, None]
+        if near is not None and (given is None or given.dtype == torch.bool):
+            given, near = near if given is None else given & near, None
+        if scores is not None:
+            scores = (scores if scores.dim() == 4 else scores.unsqueeze(0)).to(q.dtype)
+        lowest = torch.finfo(q.dtype).min  # a row of -inf alone, as of padding, would become NaN
+        if scores is None or given is None:
+            both = given if scores is None else scores
+        else:
+            both = scores.masked_fill(~given, lowest) if given.dtype == torch.bool else scores + given
+        return both if both is None or near is None else both.masked_fill(~near, lowest)
+
+    def _near(self, q_length: int, k_length: int, window: int | None) -> Tensor | None:
+        """Returns which keys the windows leave to each query, (Lq, Lk) or (B, 1, Lq, Lk), or None for all."""
+        sizes = [size for size in (window, self.encoding.window) if size is not None]
+        window = min([k_length, *sizes])
+        if window >= k_length:
+            return None
+        ranks = self._ranks(self.q_positions.device)
+        of_queries = self._fitted(ranks[..., -self.q_positions.size(-1) :], q_length)
+        distance = of_queries.unsqueeze(-1) - self._fitted(ranks, k_length).unsqueeze(-2)
+        near = distance < window
+        return near if near.dim() == 2 else near.unsqueeze(1)
+
+    def _fitted(self, position_ids: Tensor, length: int) -> Tensor:
+        """Fits positions (L,) or (B, L) to the tokens that a layer has.
+
+        A cache of fixed size has room after the text, which its mask hides; a cache of a window keeps the last keys.
+        """
+        missing = length - position_ids.size(-1)
+        if missing == 0:
+            return position_ids
+        if not self.image:
+            last = position_ids[..., -1:].expand(*position_ids.shape[:-1], max(missing, 0))
+            return torch.cat((position_ids, last), dim=-1)[..., -length:]
+        if missing < 0:
+            raise ArgumentError(
+                f"a layer has {length} tokens of the {position_ids.size(-1)} of this image, and which is not known: "
+                "patches must not be dropped after the position table"
+            )
+        first = position_ids[..., :1].expand(*position_ids.shape[:-1], missing)
+        return torch.cat((first, position_ids), dim=-1)
+
+
+def acts_on_queries(encoding: PositionEncoding) -> bool:
+    """Returns whether an encoding changes queries and keys."""
+    methods = ("before_queries_keys", "at_queries_keys")
+    return any(getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in methods)
+
+
+def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device: torch.device) -> Tensor:
+    """Returns the positions of an image's tokens: ``prefix`` special tokens, then the patches row by row: (L,).
+
+    An encoding has one position before the patches (``on_grid``), a table of other rows than that as many as it says;
+    special tokens beyond these share the last of them.
+    """
+    before = 1
+    if isinstance(encoding, LearnedGridEmbedding):
+        before = encoding.layout.prefix + encoding.registers
+    elif isinstance(encoding, SinusoidalGridEmbedding):
+        before = encoding.special
+    elif isinstance(encoding, LearnedPositionalEmbedding) and 0 <= encoding.max_len - cells <= prefix:
+        before = encoding.max_len - cells
+    if prefix and not before:
+        raise ArgumentError(f"{type(encoding).__name__} has no position for the {prefix} tokens before the patches")
+    special = torch.arange(prefix, device=device).clamp(max=max(before - 1, 0))
+    return torch.cat((special, before + torch.arange(cells, device=device)))
+
+
+def image_pass(
+    encoding: PositionEncoding, batch: int, prefix: int, grid: tuple[int, int], device: torch.device, *, shares: bool
+) -> ForwardPass:
+    """Returns the pass of images of ``grid`` patches, for which the encoding was built or ``on_grid``."""
+    ids = image_positions(encoding, prefix, math.prod(grid), device)
+    placed = Placed(ids, None, None, True)
+    return ForwardPass(encoding, batch, len(ids), device, causal=False, placed=placed, image=True, shares_bias=shares)
+
+
+def projection(module: nn.Module) -> Project:
+    """Returns the function that multiplies rows (N, D) by an attention module's W_q and W_k: (N, 2 D).
+
+    It calls the module's own projections, which may be quantized or have adapters, and takes their biases off again.
+    """
+
+    def project(rows: Tensor) -> Tensor:
+        for names in PROJECTIONS:
+            if all(hasattr(module, name) for name in names):
+                with_zero = F.pad(rows, (0, 0, 0, 1))
+                both = torch.cat([getattr(module, name)(with_zero) for name in names], dim=-1)
+                both = both[:-1] - both[-1:]
+                return both[:, : 2 * rows.size(-1)] if len(names) == 1 else both
+        raise ArgumentError(
+            f"{type(module).__name__} has no W_q and W_k under a name that is known ("
+            f"{', '.join('/'.join(names) for names in PROJECTIONS)}), and this encoding adds rows to their input; "
+            'choose one that needs no projection, such as "rope"'
+        )
+
+    return project
+
+
+def _as_heads(rows: Tensor, like: Tensor) -> Tensor:
+    """Splits rows (L, D) or (B, L, D) into heads as q or k (B, H, L, d) has them: (H, L, d) or (B, H, L, d)."""
+    return rows.unflatten(-1, (like.size(1), like.size(-1))).transpose(-2, -3).to(like.dtype)

@@ -1,0 +1,240 @@
+"""Puts an encoding into a model of transformers: what can be changed, where, and the trial that shows that it works."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+
+from posembed._version import __version__
+from posembed.checkpoints.find import find_tables
+from posembed.checkpoints.found import PositionTable
+from posembed.errors import ArgumentError
+from posembed.integrations.attention import NAME, PositionedGPTNeoAttention
+from posembed.integrations.saved import described, encoding_for
+from posembed.integrations.slot import NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
+from posembed.layers.base import PositionEncoding
+
+REMEDY = "posembed.integrations.transformers.from_pretrained"
+"""Saved as the attention implementation: transformers refuses a folder that it cannot load right, and names this."""
+
+
+def install(
+    model: PreTrainedModel,
+    encoding: PositionEncoding | str,
+    sizes: dict[str, Any],
+    undo: ExitStack,
+    *,
+    causal: bool | None = None,
+) -> tuple[PositionSlot, PreTrainedModel]:
+    """Puts an encoding into a model, and into ``undo`` what takes it out. Returns its slot and the base model.
+
+    ``causal`` says whether token i sees the tokens up to i; None means as in the replacement before this one.
+
+    Raises:
+        ArgumentError: a model that cannot be changed, or an encoding that does not fit.
+    """
+    require_reachable(model)
+    found = find_slot(model)
+    if found is not None:
+        path, old = found[0], found[1].old
+        causal = found[1].causal if causal is None else causal
+    else:
+        path, old = _old_table(model)
+    assert causal is not None
+    base = _base_around(model, path)
+    like = next(parameter for parameter in base.parameters() if parameter.is_floating_point())
+    is_embedding = found is not None or path.endswith(".weight")
+    given = _sizes(base, old, causal) | sizes
+    built = encoding_for(encoding, given, table_width=old.width)
+    if not like.is_meta:
+        built.to(like.device, like.dtype)
+    slot = PositionSlot(built, old, causal=causal).train(base.training)
+    owner_path, _, name = path.removesuffix(".weight").rpartition(".")
+    owner = model.get_submodule(owner_path)
+    undo.callback(_restore, owner, dict(owner._parameters), dict(owner._modules))
+    if not is_embedding:
+        delattr(owner, name)
+        setattr(owner, name, NO_ROWS)
+    slot_name = name if is_embedding else f"{name}_{NAME}"
+    setattr(owner, slot_name, slot)
+    if found is None:
+        _add_hooks(base, owner, slot, slot_name, "" if is_embedding else name, undo)
+    _change_config(model, slot, undo)
+    for module in base.modules():
+        if type(module) is GPTNeoSelfAttention:
+            module.__class__ = PositionedGPTNeoAttention
+            undo.callback(setattr, module, "__class__", GPTNeoSelfAttention)
+    return slot, base
+
+
+def require_reachable(model: Any) -> None:
+    """Raises ArgumentError for a model whose attention cannot be given an encoding, with the reason."""
+    name = type(model).__name__
+    if not isinstance(model, PreTrainedModel):
+        raise ArgumentError(
+            f"expected a model of transformers, got {name}; unwrap it, and apply adapters after replace_positions"
+        )
+    if model.config.is_encoder_decoder or getattr(model.config, "add_cross_attention", False):
+        raise ArgumentError(
+            f"{name} has cross-attention, whose queries and keys belong to two texts; replace_positions is for an "
+            "encoder or a decoder alone. Build the model from posembed.nn instead"
+        )
+    own = any(isinstance(module, GPTNeoSelfAttention) for module in model.modules())
+    if not own and not model._can_set_attn_implementation():
+        raise ArgumentError(
+            f"{name} computes its attention itself, not through transformers' AttentionInterface, so an encoding does "
+            "not reach it; choose a model that does, or build one from posembed.nn"
+        )
+
+
+def find_slot(model: nn.Module) -> tuple[str, PositionSlot] | None:
+    """Returns the path and slot of an earlier replacement, or None."""
+    return next(((path, slot) for path, slot in model.named_modules() if isinstance(slot, PositionSlot)), None)
+
+
+def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
+    """Runs the model on one token or image. Returns whether its attention is causal.
+
+    Raises:
+        ArgumentError: the encoding does not reach every layer, or the model cannot be run so.
+    """
+    config, device = base.config, next(base.parameters()).device
+    if slot.old.grid and slot.old.patch:
+        height, width = (cells * pixels for cells, pixels in zip(slot.old.grid, slot.old.patch, strict=True))
+        shape = (1, getattr(config, "num_channels", 3), height, width)
+        inputs = {"pixel_values": torch.zeros(shape, device=device, dtype=base.dtype)}
+    else:
+        # Not the padding token: a model warns of it.
+        inputs = {"input_ids": torch.full((1, 1), int(getattr(config, "pad_token_id", None) == 0), device=device)}
+    modes = [(module, module.training) for module in base.modules()]
+    base.eval()
+    try:
+        with torch.no_grad():
+            base(**inputs)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    layers, reached = getattr(config, "num_hidden_layers", None), slot.seen_as_causal
+    if not reached or (isinstance(layers, int) and len(reached) != layers):
+        raise ArgumentError(
+            f"the encoding reaches {len(reached)} of the {layers} layers of {type(base).__name__}: the others compute "
+            "their attention themselves. Choose another model, or build one from posembed.nn"
+        )
+    if len(set(reached)) > 1:
+        raise ArgumentError(f"only some layers of {type(base).__name__} are causal; build the model from posembed.nn")
+    return reached[0]
+
+
+def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
+    """Returns the path of a model's only position table, and what must be known of it."""
+    name = type(model).__name__
+    config = {**model.config.to_dict(), "architectures": [name]}
+    # The values of a model that is still to be loaded do not exist; a table of zeros has the same layout.
+    tensors = {
+        key: torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape) if tensor.is_meta else tensor
+        for key, tensor in model.state_dict().items()
+    }
+    with torch.device("cpu"):  # while transformers loads a model, the default is meta
+        tables = find_tables(config, tensors).tables
+    if len(tables) != 1:
+        listed = ", ".join(table.key for table in tables)
+        reason = f"several position tables ({listed})" if tables else "no position table"
+        other = "" if tables else "; positions that it computes otherwise (RoPE, relative biases) stay as they are"
+        raise ArgumentError(
+            f"{name} has {reason}, and replace_positions replaces one{other}. Choose another model, or load the "
+            "part that has the table alone"
+        )
+    table = tables[0]
+    if not isinstance(table, PositionTable) or table.doubt or table.layout.tail:
+        doubt = table.doubt or "its special tokens come after the patches"
+        raise ArgumentError(f"{table.key} of {name} is not replaced: {doubt}")
+    if table.layout.grid is not None and table.patch is None:
+        raise ArgumentError(f"{table.key} of {name} is not replaced: the size of its patches is not known")
+    path = table.parameter or table.key
+    field, layout = table.field, table.layout
+    beyond = field.value - table.length if field is not None and isinstance(field.value, int) else 0
+    field_path = field.path if field is not None and layout.grid is None else ()
+    old = OldTable(table.width, layout.prefix, layout.grid, table.patch, field_path, beyond)
+    return path, old
+
+
+def _base_around(model: PreTrainedModel, path: str) -> PreTrainedModel:
+    """Returns the smallest model around a table that has attention."""
+    while path:
+        path = path.rpartition(".")[0]
+        part = model.get_submodule(path)
+        if isinstance(part, PreTrainedModel) and any(hasattr(module, "is_causal") for module in part.modules()):
+            return part
+    raise ArgumentError(f"{type(model).__name__} has no attention modules that say whether they are causal")
+
+
+def _sizes(base: PreTrainedModel, old: OldTable, causal: bool) -> dict[str, Any]:
+    config = base.config
+    length = config
+    for part in old.field:
+        length = getattr(length, part, None)
+    cells = old.grid[0] * old.grid[1] if old.grid else 0
+    return {
+        "dim": config.hidden_size,
+        "heads": getattr(config, "num_attention_heads", None),
+        "max_len": cells + 1 if old.grid else length - old.beyond if isinstance(length, int) else None,
+        "grid": old.grid,
+        "causal": causal,
+    }
+
+
+def _add_hooks(
+    base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, slot_name: str, attribute: str, undo: ExitStack
+) -> None:
+    path = next(path for path, module in base.named_modules() if module is slot)
+    of_base, of_images = BaseHooks(path), ImageHooks(slot_name, attribute)
+    handles = [
+        base.register_forward_pre_hook(of_base.before, with_kwargs=True),
+        base.register_forward_hook(of_base.after, always_call=True),
+    ]
+    if slot.old.grid:
+        handles += [
+            owner.register_forward_pre_hook(of_images.before),
+            owner.register_forward_hook(of_images.after, always_call=True),
+        ]
+    for handle in handles:
+        undo.callback(handle.remove)
+
+
+def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) -> None:
+    """Gives the model a config of its own that names the attention and the encoding."""
+    memo: dict[int, Any] = {}
+    copy.deepcopy(model.config, memo)
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None and id(config) in memo:
+            undo.callback(setattr, module, "config", config)
+            module.config = memo[id(config)]
+    if model._can_set_attn_implementation():
+        model.set_attn_implementation(NAME)
+    else:
+        model.config._attn_implementation_internal = NAME
+    model.config.attn_implementation = REMEDY
+    entry = {"version": __version__, "causal": slot.causal, "encoding": described(slot.encoding)}
+    setattr(model.config, NAME, entry)
+    if slot.length is not None and slot.old.field:
+        section = model.config
+        for part in slot.old.field[:-1]:
+            section = getattr(section, part)
+        setattr(section, slot.old.field[-1], slot.length + slot.old.beyond)
+
+
+def _restore(owner: nn.Module, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
+    """Gives a module its old parameters and modules, in their old order."""
+    for name in parameters:
+        owner.__dict__.pop(name, None)
+    kinds: list[tuple[Any, dict[str, Any]]] = [(owner._parameters, parameters), (owner._modules, modules)]
+    for now, then in kinds:
+        now.clear()
+        now.update(then)

@@ -1,0 +1,205 @@
+"""What stands where a model of transformers had its position table, and the hooks that tell it where tokens are."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.integrations.attention import CURRENT, NAME
+from posembed.integrations.forward_pass import ForwardPass, image_pass, place
+from posembed.layers.base import PositionEncoding
+from posembed.layers.extended import ExtendedPositionalEmbedding
+from posembed.layers.learned import LearnedPositionalEmbedding
+
+ENDLESS = 2**40
+GAPS = "posembed_has_gaps"
+NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
+"""What stands for a table that was a parameter between passes: transformers initialises it when it loads a model."""
+
+
+@dataclass(frozen=True)
+class OldTable:
+    """What replaced a table must know of it.
+
+    Args:
+        width: of its rows.
+        prefix: the number of special tokens before the patches of an image.
+        grid: the patches, (height, width), of the images that the model is built for; None for a sequence.
+        patch: the pixels of a patch, (height, width).
+        field: the path of the config's field that says the length, and beyond: what this field counts besides.
+    """
+
+    width: int
+    prefix: int = 0
+    grid: tuple[int, int] | None = None
+    patch: tuple[int, int] | None = None
+    field: tuple[str, ...] = ()
+    beyond: int = 0
+
+
+class PositionSlot(nn.Module):
+    """Stands where a model had its position table and adds there what its encoding adds to the input.
+
+    Args:
+        encoding: the encoding, whose other places the model's attention uses.
+        old: the table.
+        causal: whether token i sees the tokens up to i.
+    """
+
+    def __init__(self, encoding: PositionEncoding, old: OldTable, *, causal: bool) -> None:
+        super().__init__()
+        self.encoding, self.old, self.causal = encoding, old, causal
+        self.seen_as_causal: list[bool] = []
+        self.carried_by_keyword = True
+        """What the last pass found, as in ``ForwardPass``."""
+
+    @property
+    def weight(self) -> Tensor:
+        """A tensor (N, D) without data: some models read from it how many positions there are."""
+        return torch.empty(self.length or ENDLESS, self.old.width, device="meta")
+
+    @property
+    def length(self) -> int | None:
+        """The number of positions that the encoding has, or None if it has no end."""
+        encoding: PositionEncoding = self.encoding
+        if isinstance(encoding, ExtendedPositionalEmbedding) or not isinstance(encoding, LearnedPositionalEmbedding):
+            return None
+        return encoding.max_len
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Returns the rows of this pass, (1, L, D) or (B, L, D), whatever positions the model itself has counted."""
+        tokens = CURRENT.get()
+        if tokens is None:
+            raise ArgumentError(
+                "the module around a replaced position table was called by itself; call the model, or its base model"
+            )
+        return tokens.rows_at_input(self.old.width, self.dtype)
+
+    dtype = torch.float32
+    """The model's dtype in this pass."""
+
+    def encoding_on(self, grid: tuple[int, int]) -> PositionEncoding:
+        """Returns the encoding for images of this grid. A copy for another grid does not train."""
+        if grid == self.old.grid:
+            return self.encoding
+        changed = self.encoding.on_grid(grid)
+        if changed is not self.encoding and self.training and any(p.requires_grad for p in self.encoding.parameters()):
+            raise ArgumentError(
+                f"the encoding trains only on images of {self.old.grid} patches; got {grid}. Resize the images, or "
+                "call replace_positions with encoding.on_grid((height, width))"
+            )
+        return changed
+
+    def extra_repr(self) -> str:
+        return f"causal={self.causal}"
+
+
+@dataclass(frozen=True)
+class BaseHooks:
+    """Create the ForwardPass of each call of a base model, and forget it afterwards."""
+
+    slot_path: str
+
+    def before(
+        self, base: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[()], dict[str, Any]]:
+        parameters = inspect.signature(base.forward).parameters
+        kwargs = dict(zip(parameters, args, strict=False)) | kwargs
+        slot = base.get_submodule(self.slot_path)
+        assert isinstance(slot, PositionSlot)
+        shares = not (base.training and is_checkpointing(base))
+        if slot.old.grid:
+            tokens = _of_images(slot, kwargs, shares)
+        else:
+            tokens = _of_texts(slot, base.get_submodule(self.slot_path.rpartition(".")[0]), kwargs, shares)
+        if tokens is None:
+            return (), kwargs  # the model itself says what is missing
+        slot.dtype = next(parameter.dtype for parameter in base.parameters() if parameter.is_floating_point())
+        tokens.carried_by_keyword = slot.carried_by_keyword
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            kwargs[NAME] = tokens
+        CURRENT.set(tokens)
+        return (), kwargs
+
+    def after(self, base: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        tokens = CURRENT.get()
+        CURRENT.set(None)
+        slot = base.get_submodule(self.slot_path)
+        if tokens is not None and isinstance(slot, PositionSlot):
+            slot.seen_as_causal, slot.carried_by_keyword = tokens.seen_as_causal, tokens.carried_by_keyword
+            cache = getattr(output, "past_key_values", None)
+            if tokens.has_gaps and cache is not None:
+                setattr(cache, GAPS, True)
+
+
+def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:
+    ids, x = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
+    if ids is not None:
+        x = ids.reshape(-1, ids.size(-1))
+    if x is None:
+        return None
+    (batch, length), device = x.shape[:2], x.device
+    cache, mask, position_ids = (kwargs.get(name) for name in ("past_key_values", "attention_mask", "position_ids"))
+    earlier = 0 if cache is None else int(cache.get_seq_length())
+    if earlier and getattr(cache, GAPS, False):
+        raise ArgumentError("the tokens of this cache were given position_ids with gaps: pass use_cache=False")
+    if not isinstance(mask, Tensor):
+        mask = None
+    elif mask.dim() == 4:  # in a text that continues, what the last token sees is what is present
+        last = mask[:, 0, -1]
+        mask = None if cache is None else last if last.dtype == torch.bool else last == 0
+    if position_ids is None and slot.training and not earlier and _draws_positions(slot.encoding):
+        position_ids = slot.encoding.training_positions(batch, length, torch.default_generator)
+    placed = place(position_ids, mask, earlier=earlier, length=length, device=device)
+    if kwargs.get("token_type_ids") is None and isinstance(getattr(around, "token_type_ids", None), Tensor):
+        # The model would read zeros from a buffer as long as its old table.
+        kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
+    return ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
+
+
+def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:
+    pixels = kwargs.get("pixel_values")
+    if pixels is None:
+        return None
+    assert slot.old.patch is not None
+    grid = (pixels.size(-2) // slot.old.patch[0], pixels.size(-1) // slot.old.patch[1])
+    return image_pass(slot.encoding_on(grid), len(pixels), slot.old.prefix, grid, pixels.device, shares=shares)
+
+
+@dataclass(frozen=True)
+class ImageHooks:
+    """Give the embeddings of an image model the rows of this pass, on any grid, for the time of the pass.
+
+    attribute: the parameter that the table was; empty for an nn.Embedding, whose place the slot has.
+    """
+
+    slot_name: str
+    attribute: str
+
+    def before(self, embeddings: nn.Module, args: tuple[Any, ...]) -> None:
+        rows = embeddings.get_submodule(self.slot_name)()
+        setattr(embeddings, "interpolate_pos_encoding", lambda *args, **kwargs: rows)  # noqa: B010 - not a parameter
+        if self.attribute:
+            setattr(embeddings, self.attribute, rows)
+
+    def after(self, embeddings: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        embeddings.__dict__.pop("interpolate_pos_encoding", None)
+        if self.attribute:
+            setattr(embeddings, self.attribute, NO_ROWS)
+
+
+def is_checkpointing(model: nn.Module) -> bool:
+    """Returns whether layers run again in the backward pass, by transformers or a wrapper of PyTorch."""
+    return any(
+        getattr(module, "gradient_checkpointing", False) or type(module).__name__ == "CheckpointWrapper"
+        for module in model.modules()
+    )
+
+
+def _draws_positions(encoding: PositionEncoding) -> bool:
+    return type(encoding).training_positions is not PositionEncoding.training_positions

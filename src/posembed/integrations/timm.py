@@ -1,0 +1,164 @@
+"""Any encoding inside timm's VisionTransformer: ``replace_positions``.
+
+timm has no registration for attention, so the blocks' attention modules take a subclass that calls the encoding; they
+keep their parameters and names. An encoding that acts only at the input leaves them alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from timm.layers import Attention, PatchEmbed
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posembed.errors import ArgumentError
+from posembed.integrations.forward_pass import ForwardPass, image_pass, projection
+from posembed.integrations.saved import acts_in_attention, encoding_for
+from posembed.layers.base import PositionEncoding
+
+
+class ImagePositions(nn.Module):
+    """The encoding of a VisionTransformer, under ``positions`` in its state dict, and the pass that is running.
+
+    Args:
+        encoding: the encoding, built for images of ``grid``.
+        prefix: the number of class and register tokens before the patches.
+        grid: (height, width) of the images in patches.
+        prefix_has_rows: whether rows are added to these tokens too.
+    """
+
+    def __init__(
+        self, encoding: PositionEncoding, *, prefix: int, grid: tuple[int, int], prefix_has_rows: bool
+    ) -> None:
+        super().__init__()
+        self.encoding, self.prefix, self.grid, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
+        self.grid_now = grid
+        self.tokens: ForwardPass | None = None
+
+    def begin(self, x: Tensor, *, shares_bias: bool) -> ForwardPass:
+        """Starts the pass of tokens x (B, L, D) of images of ``grid_now``."""
+        encoding = self.encoding
+        if self.grid_now != self.grid:
+            encoding = encoding.on_grid(self.grid_now)
+            if self.training and encoding is not self.encoding and any(True for _ in encoding.parameters()):
+                raise ArgumentError(
+                    f"the encoding trains only on images of {self.grid} patches; got {self.grid_now}. Resize the "
+                    "images, or call replace_positions with encoding.on_grid((height, width))"
+                )
+        self.tokens = image_pass(encoding, len(x), self.prefix, self.grid_now, x.device, shares=shares_bias)
+        return self.tokens
+
+
+@dataclass(frozen=True)
+class _Around:
+    """The VisionTransformer around an attention module or a hook, which is not a child of theirs."""
+
+    model: Any
+
+    def note_grid(self, patch_embed: Any, args: tuple[Any, ...]) -> None:
+        height, width = args[0].shape[-2:]
+        self.model.positions.grid_now = tuple(patch_embed.dynamic_feat_size((height, width)))
+
+    def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
+        positions, x = self.model.positions, args[0]
+        rows = positions.begin(x, shares_bias=not self.model.grad_checkpointing).rows_at_input(x.size(-1), x.dtype)
+        if not positions.prefix_has_rows:
+            rows = torch.cat((torch.zeros_like(rows[:, : positions.prefix]), rows[:, positions.prefix :]), dim=1)
+        return (self.model.pos_drop(x + rows),)
+
+
+class PositionedAttention(Attention):
+    """timm's attention with the encoding of the model around it."""
+
+    around: _Around
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        B, L, _ = x.shape
+        tokens = self.around.model.positions.tokens
+        if tokens is None or tokens.q_positions.size(-1) != L:
+            raise ArgumentError(
+                f"these {L} tokens are not those of the last images that the model read: under gradient checkpointing, "
+                "run the backward pass before images of another size"
+            )
+        gate = self.gate(x).sigmoid() if self.gate is not None else None
+        q, k, v = self.qkv(x).reshape(B, L, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = self.q_norm(q), self.k_norm(k)
+        project = projection(self)
+        q, k, scaling = tokens.queries_and_keys(q, k, project, self.scale)
+        mask = tokens.mask(attn_mask, q, k, project, causal=is_causal)
+        x = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=scaling, dropout_p=self.attn_drop.p if self.training else 0.0,
+            is_causal=is_causal and mask is None,
+        )  # fmt: skip
+        x = self.norm(x.transpose(1, 2).reshape(B, L, self.attn_dim))
+        if gate is not None:
+            x = x * gate
+        return self.proj_drop(self.proj(x))
+
+
+def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str, **sizes: Any) -> VisionTransformer:
+    """Replaces the position table of timm's VisionTransformer by an encoding, in place. Returns the model.
+
+    To load saved weights, build the model, call this, then ``load_state_dict``. Create the optimizer after this call.
+
+    Args:
+        model: a VisionTransformer with a learned table and timm's standard attention.
+        encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``: those for images see the patches as a
+            grid, those for sequences as a line, row by row. Class and register tokens stand before the patches.
+        sizes: fields of ``posembed.nn.Sizes`` for an encoding by name. max_len is by default the number of patches
+            plus one.
+
+    Raises:
+        ArgumentError: a model that cannot be changed, an unknown encoding, or one that does not fit.
+    """
+    name = type(model).__name__
+    earlier = getattr(model, "positions", None)
+    if not isinstance(model, VisionTransformer):
+        raise ArgumentError(
+            f"expected timm's VisionTransformer, got {name}; other models of timm place positions otherwise"
+        )
+    if model.pos_embed is None and not isinstance(earlier, ImagePositions):
+        raise ArgumentError(f"this {name} has no position table (pos_embed): create it with pos_embed='learn'")
+    if not isinstance(model.patch_embed, PatchEmbed) or model.patch_embed.grid_size is None:
+        raise ArgumentError(f"this {name} does not cut images into patches of one size, or has no img_size")
+    if not isinstance(model.patch_drop, nn.Identity):
+        raise ArgumentError(f"this {name} drops patches, so positions are lost: create it with patch_drop_rate=0")
+    grid = model.patch_embed.grid_size
+    blocks = [getattr(block, "attn", None) for block in model.blocks]
+    given = {
+        "dim": model.embed_dim,
+        "heads": getattr(blocks[0], "num_heads", None),
+        "max_len": 1 + grid[0] * grid[1],
+        "grid": tuple(grid),
+        "causal": False,
+    }
+    built = encoding_for(encoding, given | sizes, table_width=model.embed_dim)
+    standard = [module for module in blocks if type(module) in (Attention, PositionedAttention)]
+    if acts_in_attention(built) and len(standard) < len(blocks):
+        other = next(type(module).__name__ for module in blocks if module not in standard)
+        raise ArgumentError(
+            f"{type(built).__name__} acts in the attention, and that of this {name} is not timm's standard one "
+            f'({other}); choose an encoding that acts at the input, such as "learned-2d"'
+        )
+    like = next(model.parameters())
+    prefix = model.num_prefix_tokens
+    positions = ImagePositions(
+        built.to(like.device, like.dtype), prefix=prefix, grid=tuple(grid), prefix_has_rows=not model.no_embed_class
+    )
+    # Raises here, not in the first forward pass, for a table of another size.
+    image_pass(built, 1, prefix, tuple(grid), like.device, shares=False).rows_at_input(model.embed_dim, like.dtype)
+    model.pos_embed = None
+    model.positions = positions.train(model.training)
+    around = _Around(model)
+    if earlier is None:
+        model.patch_embed.register_forward_pre_hook(around.note_grid)
+        model.patch_drop.register_forward_pre_hook(around.add_rows)
+    for module in standard:
+        assert module is not None
+        module.__class__ = PositionedAttention if acts_in_attention(built) else Attention
+        module.around = around
+    return model

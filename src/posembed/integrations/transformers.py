@@ -1,0 +1,119 @@
+"""Any encoding inside a model of transformers: ``replace_positions``, ``from_pretrained``, ``TableCallback``.
+
+    model = replace_positions(AutoModelForCausalLM.from_config(config), "rope")
+    model.save_pretrained("folder")
+    model = posembed.integrations.transformers.from_pretrained("folder")
+
+The model keeps everything but its position table. Its attention is the one that posembed registers (``attention.py``);
+no module is patched, except those of GPT-Neo, which does not use the registration.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, PreTrainedModel
+
+from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
+from posembed.integrations.attention import NAME
+from posembed.integrations.callback import TableCallback as TableCallback
+from posembed.integrations.install import find_slot, install, try_out
+from posembed.integrations.saved import rebuilt
+from posembed.layers.base import PositionEncoding
+from posembed.layers.none import NoPosition
+
+FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download", "dtype")
+"""Arguments that finding the config uses up, and the weights need too."""
+
+
+def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, **sizes: Any) -> PreTrainedModel:
+    """Replaces the position table of a model of transformers by an encoding, in place. Returns the model.
+
+    Positions count the tokens of the attention mask, so that padding on any side changes nothing. In training, an
+    encoding that draws its positions draws them from torch's default generator. Create the optimizer after this call.
+
+    Args:
+        model: a model with one learned position table: BERT, RoBERTa, DistilBERT, ELECTRA, GPT-2, GPT-Neo, OPT, ViT,
+            DeiT and others whose attention goes through transformers' interface. It gets a copy of its config, whose
+            ``max_position_embeddings`` (or its like) follows an encoding that ends and stays for one that does not.
+        encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. The names for sequences also serve
+            images, whose patches then form a line.
+        sizes: fields of ``posembed.nn.Sizes`` for an encoding by name, such as ``window=256``. max_len is by default
+            the length of the old table.
+
+    Raises:
+        ArgumentError: a model that cannot be changed, an unknown encoding, or one that does not fit. The model is
+            then unchanged.
+    """
+    with ExitStack() as undo:
+        try:
+            if find_slot(model) is None:
+                slot, base = install(model, NoPosition(), {}, undo, causal=False)
+                causal = try_out(base, slot)
+            else:
+                causal = None
+            try_out(*reversed(install(model, encoding, sizes, undo, causal=causal)))
+        except PosEmbedError:
+            raise
+        except Exception as error:
+            raise ArgumentError(
+                f"{type(model).__name__} does not run with a replaced position table, and is unchanged "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        undo.pop_all()
+    return model
+
+
+def from_pretrained(
+    folder: str | Path,
+    model_class: type[PreTrainedModel] | None = None,
+    *,
+    encoding: PositionEncoding | None = None,
+    **kwargs: Any,
+) -> PreTrainedModel:
+    """Loads a model that was saved after ``replace_positions``, with its encoding.
+
+    Args:
+        folder: a folder of ``save_pretrained``, or a repository on the hub.
+        model_class: a class of transformers. None means the class that was saved.
+        encoding: an encoding built as the saved one, if it is not one of posembed's. The files give its values.
+        kwargs: as for ``PreTrainedModel.from_pretrained``.
+
+    Raises:
+        ArgumentError: a folder of another kind, or an encoding that must be given.
+        CheckpointError: files without all values of the encoding.
+    """
+    config, others = AutoConfig.from_pretrained(folder, return_unused_kwargs=True, **kwargs)
+    others |= {name: kwargs[name] for name in FOR_BOTH if name in kwargs}
+    saved = getattr(config, NAME, None)
+    if not isinstance(saved, dict):
+        raise ArgumentError(
+            f"{folder}: config.json has no entry {NAME!r}, so it was not saved after replace_positions; load it with "
+            "transformers"
+        )
+    if encoding is None and saved["encoding"] is None:
+        raise ArgumentError(f"{folder}: its encoding is not one of posembed's; pass encoding=, built as the saved one")
+    chosen, causal = rebuilt(saved["encoding"]) if encoding is None else encoding, saved["causal"]
+    kind = getattr(transformers, config.architectures[0]) if model_class is None else model_class
+    delattr(config, NAME)
+    config._attn_implementation = None
+
+    class Loading(kind):  # type: ignore[misc, valid-type]
+        """The class with the encoding in its place before the files are read."""
+
+        def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(config, *args, **kwargs)
+            install(self, chosen, {}, ExitStack(), causal=causal)
+
+    Loading.__name__, Loading.__module__ = kind.__name__, kind.__module__
+    model, report = Loading.from_pretrained(folder, config=config, output_loading_info=True, **others)
+    model.__class__ = kind
+    path, slot = find_slot(model) or ("", None)
+    unread = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
+    unread = {key for key in unread if key.startswith(path)}
+    if slot is None or unread:
+        raise CheckpointError(f"{folder}: the files do not hold {', '.join(sorted(unread))} of the encoding")
+    return replace_positions(model, slot.encoding)

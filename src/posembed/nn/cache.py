@@ -1,0 +1,66 @@
+"""The keys and values that a decoder keeps of the tokens it has read."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posembed.errors import ArgumentError
+
+
+class KeyValueCache:
+    """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
+
+    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one from a tensor for the keys. Keys are
+    stored turned by their positions if no later token changes that turn (``PositionEncoding.turns_are_final``), and
+    otherwise before the turn, which is then applied in each step. A cache holds no gradients: decode under
+    ``torch.no_grad()``.
+    """
+
+    def __init__(self, keys: Tensor) -> None:
+        self.keys, self.values = keys, torch.empty_like(keys)
+        self.length = 0
+        """The number of tokens read."""
+        self.position_ids: Tensor | None = None
+        """Their positions, (length,) or (B, length)."""
+        self.present: Tensor | None = None
+        """True for a token, False for padding, (B, length). None means no padding."""
+
+    @property
+    def max_len(self) -> int:
+        """The number of tokens that it can hold for each sequence, padding included."""
+        return self.keys.size(-2)
+
+    def require_room(self, batch: int, length: int) -> None:
+        """Raises ArgumentError unless ``length`` more tokens of ``batch`` sequences fit."""
+        if batch != self.keys.size(1):
+            raise ArgumentError(
+                f"this cache is for {self.keys.size(1)} sequences, and x has {batch}; make one with "
+                f"new_cache(batch={batch}, max_len={self.max_len})"
+            )
+        if self.length + length > self.max_len:
+            raise ArgumentError(
+                f"this cache holds max_len={self.max_len} tokens; it has read {self.length}, and x has {length} more. "
+                f"Make a larger one with new_cache(batch={batch}, max_len=...), at least {self.length + length}"
+            )
+
+    def write(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores the new tokens' k and v (B, Hk, L, D/H). Returns those of all tokens, (B, Hk, length + L, D/H)."""
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            raise ArgumentError("a cache holds no gradients: call the model under torch.no_grad(), or without a cache")
+        layers, _, heads, _, head_dim = self.keys.shape
+        if layer >= layers or (k.size(1), k.size(-1)) != (heads, head_dim):
+            raise ArgumentError(
+                f"this cache was made for another model: it has layers={layers}, key heads={heads} and "
+                f"head_dim={head_dim}; got {k.size(1)} key heads of width {k.size(-1)} in layer number {layer + 1}. "
+                "Make one with this model's new_cache(batch, max_len)"
+            )
+        if k.dtype != self.keys.dtype and not torch.is_autocast_enabled(k.device.type):
+            raise ArgumentError(
+                f"this cache holds {self.keys.dtype}, and the model computes {k.dtype}; make one with "
+                f"new_cache(..., dtype={k.dtype}), or convert the model"
+            )
+        end = self.length + k.size(-2)
+        self.keys[layer, :, :, self.length : end] = k
+        self.values[layer, :, :, self.length : end] = v
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]

@@ -1,0 +1,144 @@
+"""A model with a replaced table saved and loaded again: by one call, and by no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("transformers", minversion="5")
+
+import transformers as hf
+
+import posembed
+import replaced_models as made
+from posembed import ArgumentError, CheckpointError, LearnedPositionalEmbedding, RotaryEmbedding, YarnScaling
+from posembed.integrations.saved import described, encoding_for, rebuilt
+from posembed.integrations.transformers import from_pretrained, replace_positions
+from posembed.nn import ENCODINGS, Sizes, encoding_by_name
+
+
+class Shifted(RotaryEmbedding):
+    """An encoding that is not posembed's."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__(head_dim)
+        self.scale = nn.Parameter(torch.tensor([2.0]))
+
+    def turned(self, q: Any, k: Any, *rest: Any) -> Any:
+        return super().turned(q * self.scale, k, *rest)
+
+
+def outputs(model: nn.Module, name: str) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(**made.inputs(name))[0]
+
+
+def saved(name: str, encoding: Any, folder: Path, **sizes: Any) -> Any:
+    model = replace_positions(made.tiny(name), encoding, **sizes)
+    for parameter in model.parameters():
+        parameter.data += 0.01 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("name", made.MODELS)
+def test_one_call_loads_it_again(name: str, tmp_path: Path) -> None:
+    for encoding in ("rope", "t5", "learned-2d" if name in made.IMAGES else "learned"):
+        model = saved(name, encoding, tmp_path)
+        again = from_pretrained(tmp_path)
+        assert type(again) is type(model)
+        assert list(again.state_dict()) == list(model.state_dict())
+        assert torch.equal(outputs(again, name), outputs(model, name))
+        assert again.config.to_dict() == model.config.to_dict() | {"_name_or_path": str(tmp_path)} or (
+            again.config.posembed == model.config.posembed
+        )
+
+
+def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
+    saved("gpt2", "rolling", tmp_path, window=5, ring=7)
+    ring = from_pretrained(tmp_path).transformer.wpe.encoding
+    assert (ring.window, ring.ring) == (5, 7)
+    saved("gpt2", "rope+window+logn", tmp_path, window=5)
+    rope = from_pretrained(tmp_path).transformer.wpe.encoding
+    assert (rope.window, rope.log_length) == (5, made.LENGTH)
+    saved("gpt2", LearnedPositionalEmbedding(max_len=90, dim=16), tmp_path)
+    loaded = from_pretrained(tmp_path)
+    assert loaded.config.max_position_embeddings == loaded.transformer.wpe.encoding.max_len == 90
+    loaded.save_pretrained(tmp_path / "again")
+    assert torch.equal(outputs(from_pretrained(tmp_path / "again"), "gpt2"), outputs(loaded, "gpt2"))
+
+
+@pytest.mark.parametrize("load", [hf.GPT2LMHeadModel, hf.AutoModelForCausalLM, hf.AutoModel])
+def test_transformers_alone_refuses_it_and_names_the_call(load: Any, tmp_path: Path) -> None:
+    saved("gpt2", "rope", tmp_path)
+    with pytest.raises(ValueError, match=r"posembed\.integrations\.transformers\.from_pretrained"):
+        load.from_pretrained(tmp_path)
+
+
+def test_another_class_takes_the_encoding_along(tmp_path: Path) -> None:
+    model = saved("bert", "t5", tmp_path)
+    classifier = from_pretrained(tmp_path, hf.BertForSequenceClassification, num_labels=3)
+    both = (m.bert.embeddings.position_embeddings.encoding.bucket_weight for m in (model, classifier))
+    assert torch.equal(*both)
+    assert outputs(classifier, "bert").shape == (2, 3)
+
+
+def test_a_model_in_bfloat16(tmp_path: Path) -> None:
+    saved("gpt2", "fire", tmp_path)
+    loaded = from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
+    assert outputs(loaded, "gpt2").dtype == torch.bfloat16
+
+
+def test_an_encoding_of_ones_own_must_be_given(tmp_path: Path) -> None:
+    model = saved("gpt2", Shifted(8), tmp_path)
+    with pytest.raises(ArgumentError, match="encoding="):
+        from_pretrained(tmp_path)
+    assert torch.equal(outputs(from_pretrained(tmp_path, encoding=Shifted(8)), "gpt2"), outputs(model, "gpt2"))
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    made.tiny("gpt2").save_pretrained(tmp_path / "plain")
+    with pytest.raises(ArgumentError, match="no entry 'posembed'"):
+        from_pretrained(tmp_path / "plain")
+    saved("gpt2", "rope", tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    config["posembed"]["encoding"] = {"class": "resize_checkpoint", "arguments": {}}
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="resize_checkpoint"):
+        from_pretrained(tmp_path / "other")
+    saved("gpt2", "t5", tmp_path / "damaged")
+    config = json.loads((tmp_path / "damaged" / "config.json").read_text())
+    config["posembed"]["encoding"] = described(posembed.Fire(2))
+    (tmp_path / "damaged" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="do not hold"):
+        from_pretrained(tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_every_encoding_is_described(name: str) -> None:
+    entry = ENCODINGS[name]
+    grid = (4, 4) if entry.uses == ("images",) else None
+    sizes = Sizes(dim=32, heads=4, max_len=64, longest=128, window=16, grid=grid, rope_factors=(1.0, 2.0, 3.0, 4.0))
+    encoding = encoding_by_name(name, sizes)
+    again = rebuilt(json.loads(json.dumps(described(encoding))))
+    assert repr(again) == repr(encoding)
+    assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in encoding.state_dict().items()}
+
+
+def test_a_model_without_one_number_of_heads_takes_encodings_at_the_input() -> None:
+    sizes = {"dim": 16, "heads": None, "max_len": 8, "causal": False}
+    assert encoding_for("learned", sizes, table_width=16).table().shape == (8, 16)  # type: ignore[union-attr]
+    with pytest.raises(ArgumentError, match="heads"):
+        encoding_for("alibi", sizes, table_width=16)
+
+
+def test_what_cannot_be_described_is_none() -> None:
+    assert described(Shifted(8)) is None
+    scaled = RotaryEmbedding(8, scaling=YarnScaling(16))
+    assert repr(rebuilt(json.loads(json.dumps(described(scaled))))) == repr(scaled)

@@ -1,0 +1,138 @@
+"""Encodings inside timm's VisionTransformer."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, PositionError, TableLayout
+from timm_peer import vision_transformer
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"class_token": False, "global_pool": "avg"},
+    {"reg_tokens": 3},
+    {"no_embed_class": True},
+    {"reg_tokens": 2, "no_embed_class": True, "qk_norm": True},
+]
+ENCODINGS = (
+    "rope",
+    "alibi",
+    "t5",
+    "kerple-log",
+    "pope",
+    "learned",
+    "learned-1d",
+    "learned-2d",
+    "factorized",
+    "sinusoidal-2d",
+)
+
+
+@pytest.fixture(scope="module")
+def timm() -> Any:
+    return vision_transformer()
+
+
+@pytest.fixture
+def replace(timm: Any) -> Any:
+    from posembed.integrations.timm import replace_positions
+
+    return replace_positions
+
+
+def tiny(timm: Any, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    settings = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 5}
+    return timm.VisionTransformer(**settings | changes).eval()
+
+
+def run(model: nn.Module, pixels: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(pixels)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_the_old_rows_give_the_old_outputs(kind: dict[str, Any], timm: Any, replace: Any) -> None:
+    model, pixels = tiny(timm, **kind), torch.randn(2, 3, 16, 16)
+    want, rows, prefix = run(model, pixels), model.pos_embed[0].detach().clone(), model.num_prefix_tokens
+    if model.no_embed_class:
+        rows = torch.cat((torch.zeros(prefix, 16), rows))
+    layout = TableLayout(prefix=prefix)
+    for encoding in (
+        LearnedGridEmbedding(grid=(4, 4), dim=16, init=rows, layout=layout, dropout=0),
+        LearnedPositionalEmbedding(max_len=len(rows), dim=16, init=rows, dropout=0),
+    ):
+        assert torch.allclose(run(replace(model, encoding), pixels), want, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_encoding_reaches_the_outputs(kind: dict[str, Any], timm: Any, replace: Any) -> None:
+    model, pixels = tiny(timm, **kind), torch.randn(2, 3, 16, 16)
+    known = {"none": run(replace(model, "none"), pixels)}
+    for seed, name in enumerate(ENCODINGS):
+        torch.manual_seed(seed)
+        known[name] = run(replace(model, name), pixels)
+        assert known[name].isfinite().all()
+        assert all((known[name] - known[other]).abs().max() > 1e-6 for other in known if other != name), name
+    assert torch.equal(run(replace(model, "none"), pixels), known["none"])
+
+
+def test_alibi_is_a_mask_of_distances_along_the_line_of_patches(timm: Any, replace: Any) -> None:
+    model, pixels = tiny(timm, reg_tokens=2), torch.randn(1, 3, 16, 16)
+    nn.init.zeros_(model.pos_embed)
+    place = torch.tensor([0, 0, 0, *range(1, 17)])
+    bias = torch.stack([-(2.0**-slope) * (place - place[:, None]).abs() for slope in (4, 8)])
+    with torch.no_grad():
+        want = model(pixels, attn_mask=bias.unsqueeze(0))
+    assert torch.allclose(run(replace(model, "alibi"), pixels), want, atol=1e-6)
+
+
+def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace: Any) -> None:
+    model, pixels = tiny(timm, dynamic_img_size=True), torch.randn(2, 3, 8, 24)
+    for name in ("rope", "learned-2d", "sinusoidal-2d", "t5"):
+        replace(model, name)
+        want = run(model, pixels)
+        assert want.isfinite().all()
+        assert torch.equal(run(copy.deepcopy(model), pixels), want)
+        torch.save(model, file := io.BytesIO())
+        file.seek(0)
+        assert torch.equal(run(torch.load(file, weights_only=False), pixels), want)
+        fresh = replace(tiny(timm, dynamic_img_size=True), name)
+        fresh.load_state_dict(model.state_dict())
+        assert torch.equal(run(fresh, pixels), want)
+    square = torch.randn(2, 3, 16, 16)
+    plain = replace(model, "t5").train()
+    again = copy.deepcopy(plain)
+    again.set_grad_checkpointing()
+    for each in (plain, again):
+        each(square).square().sum().backward()
+    for (key, one), other in zip(plain.named_parameters(), again.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-6, rtol=1e-4), key
+    with pytest.raises(ArgumentError, match="on_grid"):
+        replace(model, "learned-2d").train()(pixels)
+
+
+def test_refusals(timm: Any, replace: Any) -> None:
+    with pytest.raises(ArgumentError, match="patch_drop_rate"):
+        replace(tiny(timm, patch_drop_rate=0.5), "rope")
+    with pytest.raises(ArgumentError, match="pos_embed"):
+        replace(tiny(timm, pos_embed="none"), "rope")
+    with pytest.raises(ArgumentError, match="VisionTransformer"):
+        replace(nn.Linear(2, 2), "rope")
+    parallel = tiny(timm, attn_layer="diff")
+    with pytest.raises(ArgumentError, match="DiffAttention"):
+        replace(parallel, "rope")
+    assert parallel.pos_embed is not None
+    assert run(replace(parallel, "learned-2d"), torch.randn(1, 3, 16, 16)).isfinite().all()
+    with pytest.raises(ArgumentError, match="causal window"):
+        replace(tiny(timm), "rolling", window=3)
+    with pytest.raises(PositionError):
+        replace(tiny(timm), LearnedGridEmbedding(grid=(3, 3), dim=16))
+    with pytest.raises(ArgumentError, match="dim"):
+        replace(tiny(timm), LearnedGridEmbedding(grid=(4, 4), dim=12))

@@ -1,0 +1,393 @@
+"""Encodings inside models of transformers: the old table again, formulas written out, padding, caches, gradients."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("transformers", minversion="5")
+
+import transformers as hf
+
+import posembed
+import replaced_models as made
+from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableLayout
+from posembed.integrations.transformers import replace_positions
+from posembed.nn import ENCODINGS
+
+CAUSAL = (
+    "learned", "rope", "alibi", "t5", "kerple-log", "fire", "rolling", "learned-averaged", "near-far", "pope",
+    "rope-yarn", "learned-interpolated", "rope+window", "alibi+logn", "sinusoidal", "none",
+)  # fmt: skip
+BIDIRECTIONAL = ("learned", "rope", "alibi", "t5", "kerple-power", "pope", "sinusoidal", "none")
+BY_LENGTH = ("rope-yarn", "learned-interpolated")
+"""A longer text changes what these give to its earlier tokens, which a cache keeps as they were."""
+SIZES: dict[str, dict[str, Any]] = {
+    "rolling": {"window": 5, "ring": 7},
+    "near-far": {"window": 5},
+    "rope+window": {"window": 5},
+    "rope-yarn": {"max_len": 8, "longest": 32},
+    "learned-interpolated": {"max_len": 8},
+    "alibi+logn": {"max_len": 4},
+}
+
+
+def replaced(name: str, encoding: Any, **changes: Any) -> Any:
+    torch.manual_seed(1)
+    model = made.tiny(name, **changes)
+    return replace_positions(model, encoding, **SIZES.get(encoding, {}) if isinstance(encoding, str) else {})
+
+
+def outputs(model: nn.Module, **given: Any) -> Tensor:
+    with torch.no_grad():
+        return model(**given)[0]
+
+
+@pytest.mark.parametrize("name", made.MODELS)
+def test_a_layer_with_the_old_rows_gives_the_old_outputs(name: str) -> None:
+    model, given = made.tiny(name), made.inputs(name)
+    if name not in made.IMAGES:
+        given["attention_mask"] = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
+    want = outputs(model, **given)
+    got = outputs(replace_positions(model, made.same_table(model)), **given)
+    present = given.get("attention_mask", torch.ones(got.shape[:2])).bool() if got.dim() == 3 else slice(None)
+    assert torch.allclose(got[present], want[present], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", made.MODELS)
+def test_every_encoding_reaches_the_outputs(name: str) -> None:
+    model, given = made.tiny(name), made.inputs(name)
+    names = [each for each in ENCODINGS if "images" in ENCODINGS[each].uses] if name in made.IMAGES else []
+    names += list(CAUSAL if name in (*made.DECODERS, "clip_text") else BIDIRECTIONAL)
+    known = {"none": outputs(replace_positions(model, "none"), **given)}
+    for seed, each in enumerate(dict.fromkeys(names)):
+        torch.manual_seed(seed)
+        replace_positions(model, each, **SIZES.get(each, {}))
+        got = outputs(model, **given)
+        assert got.isfinite().all()
+        assert each == "none" or all((got - other).abs().max() > 1e-5 for other in known.values()), each
+        known[each] = got
+
+
+# --- formulas written out -----------------------------------------------------------------------------------------
+
+
+def test_alibi_is_a_mask_with_slopes_on_a_model_without_a_table() -> None:
+    model, ids = made.tiny("gpt2"), made.inputs("gpt2")["input_ids"]
+    plain = copy.deepcopy(model)
+    nn.init.zeros_(plain.transformer.wpe.weight)
+    distance = torch.arange(9).unsqueeze(1) - torch.arange(9)
+    mask = torch.stack([-(2.0**-slope) * distance for slope in (4, 8)])
+    mask = mask.masked_fill(distance < 0, float("-inf")).unsqueeze(0)
+    want = outputs(plain, input_ids=ids, attention_mask=mask)
+    assert torch.allclose(outputs(replace_positions(model, "alibi"), input_ids=ids), want, atol=1e-6)
+
+
+def test_rope_turns_the_queries_and_keys_of_gpt2() -> None:
+    model = made.tiny("gpt2")
+    ids = made.inputs("gpt2")["input_ids"]
+    with torch.no_grad():
+        body, x = model.transformer, model.transformer.wte(ids)
+        angle = torch.arange(9.0).unsqueeze(1) * 10000.0 ** (-torch.arange(0, 8, 2) / 8)
+        for block in body.h:
+            q, k, v = (t.unflatten(-1, (2, 8)).transpose(1, 2) for t in block.attn.c_attn(block.ln_1(x)).split(16, -1))
+            first, second = (t[..., :4] + 1j * t[..., 4:] for t in (q, k))
+            turn = torch.polar(torch.ones_like(angle), angle)
+            q, k = (torch.cat((t.real, t.imag), -1) for t in (first * turn, second * turn))
+            scores = (q @ k.transpose(-1, -2) / math.sqrt(8)).masked_fill(torch.ones(9, 9).triu(1).bool(), -math.inf)
+            x = x + block.attn.c_proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+            x = x + block.mlp(block.ln_2(x))
+        want = model.lm_head(body.ln_f(x))
+    assert torch.allclose(outputs(replace_positions(model, "rope"), input_ids=ids), want, atol=2e-5)
+
+
+def test_rows_below_the_projections_are_added_to_their_input() -> None:
+    """The first layer of OPT, whose queries are multiplied by the scale before the attention sees them."""
+    model = made.tiny("opt", do_layer_norm_before=True)
+    ring = posembed.RollingPositionalEmbedding(window=12, dim=16, ring=12)
+    x, seen = torch.randn(1, 9, 16), {}
+    attention = model.model.decoder.layers[0].self_attn
+    q, k = (
+        getattr(attention, name)(x + ring.weight[:9]).unflatten(-1, (2, 8)).transpose(1, 2)
+        for name in ("q_proj", "k_proj")
+    )
+    v = attention.v_proj(x).unflatten(-1, (2, 8)).transpose(1, 2)
+    attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    want = attention.out_proj(attended)
+    replace_positions(model, ring)
+    model.model.decoder.layers[0].self_attn_layer_norm.register_forward_hook(lambda *_: x)
+    attention.register_forward_hook(lambda module, args, output: seen.update(y=output[0]))
+    outputs(model, **made.inputs("opt", batch=1))
+    assert torch.allclose(seen["y"], want, atol=1e-5)
+
+
+# --- where the tokens are -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", *made.ENCODERS])
+def test_padding_changes_nothing(name: str) -> None:
+    model, ids = made.tiny(name), made.inputs(name, batch=3)["input_ids"]
+    ids[1, :3] = ids[2, 6:] = 0
+    mask = (ids != 0).long()
+    for encoding in CAUSAL if name in made.DECODERS else BIDIRECTIONAL:
+        replace_positions(model, encoding, **SIZES.get(encoding, {}))
+        got = outputs(model, input_ids=ids, attention_mask=mask)
+        for row, text in enumerate((slice(None), slice(3, None), slice(6))):
+            want = outputs(model, input_ids=ids[row : row + 1, text])
+            assert torch.allclose(got[row : row + 1, text], want, atol=3e-5), (encoding, row)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "roberta", "electra", "distilbert"])
+def test_a_text_may_be_longer_than_the_old_table(name: str) -> None:
+    model = replaced(name, "alibi")
+    ids = made.inputs(name, length=2 * made.LENGTH)["input_ids"]
+    assert outputs(model, input_ids=ids).shape[1] == 2 * made.LENGTH
+    replace_positions(model, "learned", max_len=2 * made.LENGTH)
+    assert outputs(model, input_ids=ids).isfinite().all()
+    beyond = 1 if name == "roberta" else 0
+    assert model.config.max_position_embeddings == 2 * made.LENGTH + beyond
+    with pytest.raises(posembed.PositionError):
+        model(input_ids=torch.cat((ids, ids[:, :1]), dim=1))
+
+
+def test_a_row_without_tokens_leaves_the_others_alone() -> None:
+    model, ids = replaced("gpt2", "t5"), made.inputs("gpt2")["input_ids"]
+    mask = torch.tensor([[1] * 9, [0] * 9])
+    got = outputs(model, input_ids=ids, attention_mask=mask)
+    assert torch.allclose(got[:1], outputs(model, input_ids=ids[:1]), atol=1e-5)
+
+
+def test_bert_as_a_decoder_generates() -> None:
+    torch.manual_seed(0)
+    model = hf.BertLMHeadModel(hf.BertConfig(**made.GPT2, is_decoder=True)).eval()
+    ids = made.inputs("bert")["input_ids"]
+    ids[1, :3] = 0
+    for encoding in ("rope", "rolling", "learned"):
+        replace_positions(model, encoding, **SIZES.get(encoding, {}))
+        both = generated(model, ids, (ids != 0).long(), max_new_tokens=5)
+        assert torch.equal(both[1:, 3:], generated(model, ids[1:, 3:], max_new_tokens=5))
+
+
+def test_packed_texts_are_read_as_if_alone() -> None:
+    ids = made.inputs("gpt2", batch=1)["input_ids"]
+    for encoding in ("rope", "t5", "rolling", "learned"):
+        model = replaced("gpt2", encoding)
+        packed = outputs(
+            model, input_ids=ids, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]), use_cache=False
+        )
+        assert torch.allclose(packed[:, 4:], outputs(model, input_ids=ids[:, 4:]), atol=1e-5), encoding
+
+
+def test_given_positions_are_read() -> None:
+    ids = made.inputs("bert")["input_ids"]
+    model = replaced("bert", LearnedPositionalEmbedding(max_len=100, dim=16, dropout=0))
+    reversed_ids = torch.arange(8, -1, -1)
+    got = outputs(model, input_ids=ids, position_ids=reversed_ids.expand(2, -1) + 90)
+    model.bert.embeddings.position_embeddings.encoding.weight.data[:9] = (
+        model.bert.embeddings.position_embeddings.encoding.weight.data[90:99].flip(0)
+    )
+    assert torch.allclose(got, outputs(model, input_ids=ids), atol=1e-6)
+
+
+def test_training_draws_the_positions_of_a_ring() -> None:
+    model, ids = replaced("gpt2", "rolling").train(), made.inputs("gpt2", length=2)["input_ids"]
+    for _ in range(20):
+        model(ids).logits.square().sum().backward()
+    assert (model.transformer.wpe.encoding.weight.grad != 0).any(dim=1).all()
+    model.transformer.drop.p = 0.0
+    for block in model.transformer.h:
+        block.attn.attn_dropout.p = block.attn.resid_dropout.p = block.mlp.dropout.p = 0.0
+    torch.manual_seed(7)
+    first = model(ids).logits
+    torch.manual_seed(7)
+    assert torch.equal(model(ids).logits, first)
+
+
+# --- generate -----------------------------------------------------------------------------------------------------
+
+
+def generated(model: nn.Module, ids: Tensor, mask: Tensor | None = None, **options: Any) -> Tensor:
+    mask = torch.ones_like(ids) if mask is None else mask
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, **options}
+    return model.generate(ids, attention_mask=mask, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [*(("gpt2", each) for each in CAUSAL)]
+    + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling", "near-far")],
+)
+def test_generate_with_left_padding_a_cache_and_beams(name: str, encoding: str) -> None:
+    model = replaced(name, encoding)
+    ids = made.inputs(name)["input_ids"]
+    ids[1, :3] = 0
+    mask = (ids != 0).long()
+    for options in ({}, {"num_beams": 3}):
+        both = generated(model, ids, mask, **options)
+        assert torch.equal(both[0], generated(model, ids[:1], **options)[0])
+        assert torch.equal(both[1, 3:], generated(model, ids[1:, 3:], **options)[0])
+        if encoding not in BY_LENGTH:
+            assert torch.equal(both, generated(model, ids, mask, use_cache=False, **options))
+    assert torch.equal(generated(model, ids, mask), generated(model, ids, mask, cache_implementation="static"))
+
+
+@pytest.mark.parametrize("encoding", ["rope", "t5", "rolling", "learned"])
+def test_other_ways_to_generate(encoding: str) -> None:
+    model, ids = replaced("gpt2", encoding), made.inputs("gpt2")["input_ids"]
+    ids[1, :3] = 0
+    mask = (ids != 0).long()
+    want = generated(model, ids, mask)
+    assert torch.equal(generated(model, ids, mask, prefill_chunk_size=4), want)
+    assert torch.equal(generated(model, ids[:1], prompt_lookup_num_tokens=2), want[:1])
+    torch.save(model, file := io.BytesIO())
+    file.seek(0)
+    assert torch.equal(generated(torch.load(file, weights_only=False), ids, mask), want)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert outputs(model, input_ids=ids, attention_mask=mask).isfinite().all()
+    assert outputs(model.to(torch.bfloat16), input_ids=ids, attention_mask=mask).dtype == torch.bfloat16
+
+
+def test_generate_follows_the_whole_text() -> None:
+    model = replaced("gpt2", "rope")
+    ids = generated(model, made.inputs("gpt2")["input_ids"], max_new_tokens=40)
+    assert torch.equal(outputs(model, input_ids=ids[:, :-1]).argmax(-1)[:, 8:], ids[:, 9:])
+
+
+def test_a_cache_does_not_continue_positions_with_gaps() -> None:
+    model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
+    with torch.no_grad():
+        cache = model(ids, position_ids=torch.arange(9).unsqueeze(0) * 2, use_cache=True).past_key_values
+        with pytest.raises(ArgumentError, match="use_cache=False"):
+            model(ids[:, :1], past_key_values=cache)
+        cache = model(ids, position_ids=torch.arange(5, 14).unsqueeze(0), use_cache=True).past_key_values
+        alone = model(ids[:, :1], past_key_values=cache, position_ids=torch.tensor([[14]])).logits
+    both = torch.cat((ids, ids[:, :1]), dim=1)
+    assert torch.allclose(alone[:, -1], outputs(model, input_ids=both)[:, -1], atol=1e-5)
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "vit"])
+@pytest.mark.parametrize("encoding", ["rope", "t5", "kerple-log", "fire", "learned-averaged", "rolling", "learned"])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: str, reentrant: bool) -> None:
+    causal = name in made.DECODERS
+    if not causal and (encoding == "rolling" or encoding not in BIDIRECTIONAL):
+        pytest.skip("for decoders")
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0} if not causal else {}
+    off |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if name == "gpt2" else {}
+    off |= {"resid_dropout": 0.0, "embed_dropout": 0.0, "attention_dropout": 0.0} if name == "gpt_neo" else {}
+    off |= {"dropout": 0.0, "attention_dropout": 0.0} if name == "opt" else {}
+    plain = replaced(name, encoding, **off).train()
+    again = copy.deepcopy(plain)
+    again.activation_checkpointing_enable({"use_reentrant": reentrant})
+    for model in (plain, again):
+        torch.manual_seed(3)
+        loss = torch.zeros(())
+        for seed, length in ((0, 9), (1, 6)):  # two passes before the backward
+            given = made.inputs(name, length=length, seed=seed)
+            if name not in made.IMAGES:
+                given["attention_mask"] = torch.ones_like(given["input_ids"])
+                given["attention_mask"][0, :2] = 0
+            torch.manual_seed(seed)
+            loss = loss + model(**given)[0].square().mean()
+        loss.backward()
+    want = dict(plain.named_parameters())
+    for key, parameter in again.named_parameters():
+        other = want[key].grad
+        assert (parameter.grad is None) == (other is None), key
+        assert other is None or torch.allclose(parameter.grad, other, atol=1e-6, rtol=1e-4), key
+    encoding_grads = [p.grad for key, p in again.named_parameters() if ".encoding." in key]
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in encoding_grads)
+
+
+def test_a_copy_is_independent_and_the_config_is_the_models_own() -> None:
+    config = hf.GPT2Config(**made.GPT2)
+    first, second = hf.GPT2LMHeadModel(config).eval(), hf.GPT2LMHeadModel(config).eval()
+    given = made.inputs("gpt2")
+    want = outputs(second, **given)
+    replace_positions(first, "learned")
+    assert config._attn_implementation != "posembed"
+    assert torch.equal(outputs(second, **given), want)
+    copied, before = copy.deepcopy(first), outputs(first, **given)
+    nn.init.ones_(copied.transformer.wpe.encoding.weight[0:1].data)
+    copied.transformer.wpe.encoding.weight.data[3] += 1
+    assert torch.equal(outputs(first, **given), before)
+    assert not torch.equal(outputs(copied, **given), before)
+
+
+# --- images -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", made.IMAGES)
+def test_images_of_another_size(name: str) -> None:
+    model = made.tiny(name)
+    pixels = torch.randn(1, 3, 8, 24)
+    for encoding in ("learned-2d", "sinusoidal-2d", "learned-1d", "rope", "alibi"):
+        replace_positions(model, encoding)
+        options = {} if name.startswith("dinov2") else {"interpolate_pos_encoding": True}
+        assert outputs(model, pixel_values=pixels, **options).isfinite().all()
+    grid = replace_positions(model, LearnedGridEmbedding(grid=(4, 4), dim=16, dropout=0))
+    with pytest.raises(ArgumentError, match="on_grid"):
+        grid.train()(pixel_values=pixels, **options)
+
+
+def test_special_tokens_are_outside_of_the_grid() -> None:
+    """DeiT's two special tokens share the one position that an encoding by name has for them."""
+    model = replaced("deit", "learned-2d")
+    table = model.deit.embeddings.position_embeddings_posembed.encoding
+    rows = torch.cat((table.weight[:1], table.weight)).detach()
+    other = replaced("deit", LearnedGridEmbedding(grid=(4, 4), dim=16, layout=TableLayout.DEIT, init=rows, dropout=0))
+    given = made.inputs("deit")
+    assert torch.allclose(outputs(model, **given), outputs(other, **given), atol=1e-6)
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_replaced_says_why_and_stays() -> None:
+    bart = hf.BartModel(hf.BartConfig(vocab_size=9, d_model=8, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=1, decoder_attention_heads=1, encoder_ffn_dim=8, decoder_ffn_dim=8))  # fmt: skip
+    with pytest.raises(ArgumentError, match="cross-attention"):
+        replace_positions(bart, "rope")
+    llama = hf.LlamaForCausalLM(hf.LlamaConfig(**made.TEXT))
+    with pytest.raises(ArgumentError, match="no position table"):
+        replace_positions(llama, "alibi")
+    openai = hf.OpenAIGPTModel(hf.OpenAIGPTConfig(vocab_size=9, n_positions=8, n_embd=8, n_layer=1, n_head=1))
+    with pytest.raises(ArgumentError, match="AttentionInterface"):
+        replace_positions(openai, "rope")
+    with pytest.raises(ArgumentError, match="expected a model of transformers"):
+        replace_positions(nn.Linear(2, 2), "rope")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "sizes", "match"),
+    [
+        ("gpt2", "ropes", {}, "unknown encoding"),
+        ("gpt2", "rolling", {}, "window"),
+        ("gpt2", "rope", {"windows": 3}, "windows"),
+        ("gpt2", 3, {}, "PositionEncoding"),
+        ("gpt2", RotaryEmbedding(6), {}, "head_dim"),
+        ("gpt2", posembed.Alibi(3), {}, "heads"),
+        ("gpt2", LearnedPositionalEmbedding(max_len=8, dim=12), {}, "dim"),
+        ("bert", "rolling", {"window": 4}, "causal window"),
+        ("vit", LearnedGridEmbedding(grid=(3, 3), dim=16), {}, "position"),
+        ("electra", LearnedPositionalEmbedding(max_len=8, dim=16), {}, "dim=8"),
+    ],
+)
+def test_encodings_that_do_not_fit(name: str, encoding: Any, sizes: dict[str, Any], match: str) -> None:
+    model, given = made.tiny(name), made.inputs(name)
+    want, keys = outputs(model, **given), list(model.state_dict())
+    with pytest.raises(posembed.PosEmbedError, match=match):
+        replace_positions(model, encoding, **sizes)
+    assert torch.equal(outputs(model, **given), want)
+    assert list(model.state_dict()) == keys
+    assert not hasattr(model.config, "posembed")

@@ -1,0 +1,321 @@
+"""Packed sequences, grouped heads and the options of a layer, for every encoding of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from posembed import ArgumentError, PolarEmbedding, PositionEncoding
+from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, EncoderLayer, Positions, Sizes, encoding_by_name
+from posembed.nn import positions as module
+from posembed.nn.encodings import names_for
+
+DIM, HEADS, LENGTH = 16, 4, 16
+DECODERS = [*names_for("decoder"), "rope+window", "learned-averaged+window", "rope-yarn+logn"]
+NAMES = [*DECODERS, *(f"encoder {name}" for name in names_for("encoder"))]
+EXACT = {"atol": 1e-12, "rtol": 0.0}
+
+
+def encoding_of(name: str, kv_heads: int | None = None) -> PositionEncoding:
+    causal = not name.startswith("encoder ")
+    sizes = Sizes(dim=DIM, heads=HEADS, kv_heads=kv_heads, max_len=LENGTH, longest=40, window=5, causal=causal,
+                  rope_factors=(1.0, 2.0))  # fmt: skip
+    return encoding_by_name(name.split()[-1], sizes)
+
+
+def model_of(name: str, **options: object) -> Encoder | Decoder:
+    """In float64, with weights far from their small start, so that attention is far from even."""
+    kind: Callable[..., Encoder | Decoder] = Encoder if name.startswith("encoder ") else Decoder
+    encoding = encoding_of(name, options.get("kv_heads"))  # type: ignore[arg-type]
+    return scrambled(kind(DIM, HEADS, layers=2, encoding=encoding, **options))  # type: ignore[return-value]
+
+
+def scrambled(model: nn.Module) -> nn.Module:
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.double().eval()
+
+
+def tokens(*shape: int) -> Tensor:
+    return torch.randn(*shape, DIM, dtype=torch.float64)
+
+
+def longest(name: str) -> int:
+    return 16 if name.split()[-1] == "learned" else 21  # beyond the training length where there is no last row
+
+
+@pytest.mark.parametrize("way", ["in turn", "masked"])
+@pytest.mark.parametrize("name", NAMES)
+def test_packed_is_alone(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In values and gradients: on a CPU text after text, and under a mask, as where a graph is recorded."""
+    if way == "masked":
+        monkeypatch.setattr(module, "is_being_recorded", lambda: True)
+    model = model_of(name)
+    n = longest(name)
+    rows = [[n - 8, 1, 7], [n]]
+    x = tokens(2, n).requires_grad_()
+    segment_ids = torch.tensor([[7] * (n - 8) + [0] + [7] * 7, [3] * n], dtype=torch.uint8)
+    packed = model(x, segment_ids=segment_ids)
+    alone = torch.stack(
+        [torch.cat([model(part[None])[0] for part in row.split(lengths)]) for row, lengths in zip(x, rows, strict=True)]
+    )
+    torch.testing.assert_close(packed, alone, **EXACT)
+    inputs = [x, *model.parameters()]
+    ours, theirs = (torch.autograd.grad(y.square().sum(), inputs, allow_unused=True) for y in (packed, alone))
+    for one, other in zip(ours, theirs, strict=True):
+        if one is not None or other is not None:
+            exact = "pope" not in name  # whose angles have float32 gradients
+            torch.testing.assert_close(one, other, atol=1e-9 if exact else 1e-5, rtol=1e-9 if exact else 1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_cu_seqlens_are_segment_ids(name: str) -> None:
+    model = model_of(name)
+    x = tokens(12)
+    cu_seqlens = torch.tensor([0, 5, 6, 12], dtype=torch.int32)
+    segment_ids = torch.tensor([0] * 5 + [1] + [2] * 6)
+    y = model(x, cu_seqlens=cu_seqlens)
+    assert y.shape == x.shape
+    torch.testing.assert_close(model(x[None], cu_seqlens=cu_seqlens)[0], y, atol=0, rtol=0)
+    torch.testing.assert_close(model(x[None], segment_ids=segment_ids)[0], y, atol=0, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["learned", "t5", "rope", "rope-ntk", "learned-averaged", "encoder t5"])
+def test_packed_sequences_at_given_positions(name: str) -> None:
+    model = model_of(name)
+    x, ids = tokens(1, 9), torch.tensor([3, 5, 6, 10, 0, 1, 1, 2, 7])
+    y = model(x, ids, segment_ids=torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2]]))
+    for part in (slice(0, 4), slice(4, 9)):
+        torch.testing.assert_close(y[:, part], model(x[:, part], ids[part]), **EXACT)
+
+
+@torch.no_grad()
+def test_the_weights_of_packed_sequences_stay_in_their_sequence() -> None:
+    layer = scrambled(Attention(dim=DIM, heads=HEADS, encoding="t5"))
+    assert isinstance(layer, Attention)
+    assert layer.encoding is not None
+    x, ids = tokens(1, 9), torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2]])
+    weights = layer.weights(x, positions=Positions(layer.encoding, x, segment_ids=ids))
+    assert torch.equal((weights > 0)[0, 0], (ids == ids.T) & torch.ones(9, 9).tril().bool())
+    values = layer.queries_keys_values(x)[..., -DIM:].unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    y = layer.output((weights @ values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(y, layer(x, segment_ids=ids), **EXACT)
+
+
+def test_packed_sequences_without_tokens() -> None:
+    y = Decoder(dim=DIM, heads=HEADS, layers=1, encoding="t5")(
+        torch.zeros(2, 0, DIM), segment_ids=torch.zeros(2, 0, dtype=torch.int64)
+    )
+    assert y.shape == (2, 0, DIM)
+
+
+def repeated(weight: Tensor, kv_heads: int) -> Tensor:
+    """The rows (kv_heads d, D) of W_k or W_v, each head's for every query head of its group: (D, D)."""
+    return weight.unflatten(0, (kv_heads, -1)).repeat_interleave(HEADS // kv_heads, dim=0).flatten(0, 1)
+
+
+def ungrouped(grouped: Encoder | Decoder, name: str, kv_heads: int) -> Encoder | Decoder:
+    """The same model with as many key heads as query heads."""
+    model = model_of(name)
+    state = grouped.state_dict()
+    for key in state:
+        if key.endswith("queries_keys_values.weight"):
+            q, k, v = state[key].split([DIM, kv_heads * 4, kv_heads * 4])
+            state[key] = torch.cat((q, repeated(k, kv_heads), repeated(v, kv_heads)))
+    if isinstance(model.encoding, PolarEmbedding):
+        state["encoding.delta"] = state["encoding.delta"].repeat_interleave(HEADS // kv_heads, dim=0)
+    model.load_state_dict(state)
+    return model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_grouped_heads_are_repeated_heads(name: str, kv_heads: int) -> None:
+    if (name, kv_heads) == ("near-far", 1):
+        pytest.skip("a key head for near and far heads is refused")
+    grouped = model_of(name, kv_heads=kv_heads)
+    full = ungrouped(grouped, name, kv_heads)
+    x, mask = tokens(2, 12), torch.ones(2, 12)
+    mask[1, :5] = 0
+    torch.testing.assert_close(grouped(x), full(x), **EXACT)
+    torch.testing.assert_close(grouped(x, mask=mask), full(x, mask=mask), **EXACT)
+    if isinstance(grouped, Decoder):
+        for first in (None, mask[:, :7]):
+            cache = grouped.new_cache(2, 12)
+            assert cache.keys.size(2) == kv_heads
+            steps = [grouped(x[:, :7], cache=cache, mask=first)]
+            steps += [grouped(x[:, i : i + 1], cache=cache) for i in range(7, 12)]
+            whole = full(x) if first is None else full(x, mask=mask)
+            torch.testing.assert_close(torch.cat(steps, dim=1), whole, **EXACT)
+
+
+OPTIONS: list[dict[str, object]] = [
+    {"norm": "post"},
+    {"feed_forward": "swiglu", "kv_heads": 2},
+    {"norm": "post", "feed_forward": "swiglu", "hidden": 20, "kv_heads": 2, "checkpoint_activations": True},
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", ["learned", "rope", "t5", "pope", "rolling", "learned-averaged", "encoder alibi"])
+def test_every_option_in_every_layout(name: str, options: dict[str, object]) -> None:
+    model = model_of(name, **options)
+    x = tokens(2, 12)
+    y = model(x)
+    mask = torch.ones(2, 12)
+    mask[:, :5] = 0
+    shifted = torch.cat((x[:, 7:], x[:, :7]), dim=1)
+    torch.testing.assert_close(model(shifted, mask=mask)[:, 5:], model(x[:, :7]), **EXACT)
+    packed = torch.cat((x[:1], x[1:]), dim=1)
+    segments = torch.tensor([[0] * 12 + [1] * 12])
+    torch.testing.assert_close(model(packed, segment_ids=segments), y.flatten(0, 1)[None], **EXACT)
+    if isinstance(model, Decoder):
+        cache = model.new_cache(2, 12)
+        steps = [model(part, cache=cache) for part in x.split([4, 1, 1, 6], dim=1)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), y, **EXACT)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_layer_of_torch(norm: str) -> None:
+    """With the same weights, nn.TransformerEncoderLayer gives the same values and gradients."""
+    layer = scrambled(EncoderLayer(dim=DIM, heads=HEADS, encoding="none", norm=norm, hidden=24))  # type: ignore[arg-type]
+    peer = nn.TransformerEncoderLayer(
+        DIM, HEADS, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm == "pre", dtype=torch.float64
+    )
+    names = {
+        "attention.queries_keys_values.weight": "self_attn.in_proj_weight",
+        "attention.output": "self_attn.out_proj",
+        "attention_norm": "norm1",
+        "mlp_norm": "norm2",
+        "mlp.0": "linear1",
+        "mlp.2": "linear2",
+    }
+    state = {key: torch.zeros_like(value) for key, value in peer.state_dict().items()}
+    for key, value in layer.state_dict().items():
+        ours = next(name for name in names if key.startswith(name))
+        state[key.replace(ours, names[ours])] = value
+    peer.load_state_dict(state)
+    x = tokens(3, 7).requires_grad_()
+    y, theirs = layer(x), peer(x)
+    torch.testing.assert_close(y, theirs, **EXACT)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out.square().sum(), x)[0] for out in (y, theirs)), atol=1e-9, rtol=0
+    )
+
+
+def test_swiglu_is_its_equation() -> None:
+    layer = scrambled(DecoderLayer(dim=DIM, heads=HEADS, encoding="none", feed_forward="swiglu"))
+    x = tokens(2, 5)
+    gate, value = layer.mlp[0].weight.chunk(2)  # type: ignore[index, union-attr]
+    assert gate.shape == (48, DIM)  # 8/3 of 16, rounded up to a multiple of 8
+    by_hand = (nn.functional.silu(x @ gate.T) * (x @ value.T)) @ layer.mlp[2].weight.T  # type: ignore[index, union-attr]
+    torch.testing.assert_close(layer.mlp(x), by_hand, **EXACT)  # type: ignore[operator]
+    parameters = {kind: sum(p.numel() for p in EncoderLayer(dim=768, heads=12, feed_forward=kind).mlp.parameters())
+                  for kind in ("gelu", "swiglu")}  # type: ignore[arg-type]  # fmt: skip
+    assert parameters["swiglu"] == pytest.approx(parameters["gelu"], rel=0.01)
+
+
+def saved_bytes(model: nn.Module, x: Tensor, seed: int) -> tuple[int, list[Tensor]]:
+    """What a forward pass keeps for the backward pass; and its gradients."""
+    kept: list[int] = []
+    torch.manual_seed(seed)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        y = model(x)
+    gradients = torch.autograd.grad(y.square().sum(), [x, *model.parameters()], allow_unused=True)
+    return sum(kept), [y, *(g for g in gradients if g is not None)]
+
+
+@pytest.mark.parametrize("name", ["learned", "t5", "fire", "pope", "learned-averaged", "encoder rope"])
+def test_checkpointing_keeps_less_and_changes_nothing(name: str) -> None:
+    """Not even the elements that dropout drops."""
+    model = model_of(name, dropout=0.3).train()
+    x = tokens(2, 12).requires_grad_()
+    model.checkpoint_activations = False
+    kept, plain = saved_bytes(model, x, seed=3)
+    model.checkpoint_activations = True
+    kept_by_checkpoint, again = saved_bytes(model, x, seed=3)
+    assert kept_by_checkpoint < kept / 2
+    for one, other in zip(plain, again, strict=True):
+        assert torch.equal(one, other)
+
+
+def call(kind: type[nn.Module] = Decoder, *, x: Tensor = torch.zeros(2, 6, DIM), **arguments: object) -> object:  # noqa: B008
+    sizes = {"layers": 1} if kind in (Decoder, Encoder) else {}
+    return kind(DIM, HEADS, encoding="rope", **sizes)(x, **arguments)
+
+
+SEGMENTS = torch.zeros(2, 6, dtype=torch.int64)
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: Decoder(dim=DIM, heads=2.0, layers=1), "heads must be a whole number; got 2.0"),  # type: ignore[arg-type]
+    (lambda: Attention(dim=DIM, heads=0), "heads must be at least 1; got 0"),
+    (lambda: Attention(dim=DIM, heads=HEADS, kv_heads=3), "kv_heads must divide heads=4, .*; got 3"),
+    (lambda: Attention(dim=DIM, heads=HEADS, kv_heads=-1), "kv_heads must be at least 1; got -1"),
+    (lambda: Attention(dim=DIM, heads=HEADS, dropout=2), r"dropout is a probability, in \[0, 1\]; got 2"),
+    (lambda: Attention(dim=DIM, heads=HEADS, encoding="learned", max_len=-3), "max_len must be at least 1; got -3"),
+    (
+        lambda: Attention(dim=DIM, heads=HEADS, kv_heads=1, encoding=encoding_of("near-far")),
+        "near_heads=2, heads=4 and kv_heads",
+    ),
+    (
+        lambda: Attention(dim=DIM, heads=HEADS, kv_heads=2, encoding=PolarEmbedding(head_dim=4, heads=4)),
+        "has kv_heads=2; build one of them",
+    ),
+    (lambda: encoding_by_name("alibi", Sizes(dim=DIM)), r"needs heads, .*Sizes\(heads=...\), or choose one"),
+    (lambda: encoding_by_name("rope", Sizes(dim=DIM)), "needs heads"),
+    (lambda: EncoderLayer(dim=DIM, heads=HEADS, norm="Post"), "norm must be one of pre, post; got 'Post'"),  # type: ignore[arg-type]
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1, feed_forward="relu"), "one of gelu, swiglu; got 'relu'"),  # type: ignore[arg-type]
+    (lambda: EncoderLayer(dim=DIM, heads=HEADS, hidden=0), "hidden must be at least 1"),
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1).new_cache(2, -1), "max_len must be at least 1; got -1"),
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1).new_cache(0, 5), "batch must be at least 1; got 0"),
+    (lambda: call(mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\), .*; got \(2, 5\). Pass"),
+    (lambda: call(mask=[1] * 6), r"mask must be a tensor \(B, L\)=\(2, 6\).*got \[1, 1"),
+    (lambda: call(segment_ids=SEGMENTS[:, 1:]), r"segment_ids must be \(L,\)=\(6,\) or .*; got \(2, 5\)"),
+    (lambda: call(segment_ids=SEGMENTS.bool()), "segment_ids must be integers"),
+    (lambda: call(segment_ids=SEGMENTS, mask=torch.ones(2, 6)), "give padding at the end a segment of its own"),
+    (lambda: call(segment_ids=SEGMENTS, offset=2), "have no padding, offset or cache"),
+    (lambda: call(segment_ids=SEGMENTS, cu_seqlens=torch.tensor([0, 6])), "give one of them"),
+    (lambda: call(cu_seqlens=torch.tensor([0, 6])), r"got a batch of 2. Pass segment_ids \(B, L\)=\(2, 6\)"),
+    (
+        lambda: call(x=torch.zeros(6, DIM), cu_seqlens=torch.tensor([0, 5])),
+        "to the length of the packed input, 6; got 0 to 5",
+    ),
+]
+
+
+@pytest.mark.parametrize(("refused", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_is_refused(refused: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        refused()
+
+
+@torch.no_grad()
+def test_a_cache_of_another_model_or_dtype_is_refused() -> None:
+    decoder = Decoder(dim=DIM, heads=HEADS, layers=2, encoding="rope", kv_heads=2)
+    x = torch.zeros(2, 3, DIM)
+    others = {
+        "layers=1, key heads=2 and head_dim=4; got 2 key heads of width 4 in layer number 2": partial(
+            Decoder(dim=DIM, heads=HEADS, layers=1, kv_heads=2).new_cache
+        ),
+        "key heads=4 and head_dim=4; got 2 key heads": Decoder(dim=DIM, heads=HEADS, layers=2).new_cache,
+        r"holds torch.float16, and the model computes torch.float32; .*dtype=torch.float32": partial(
+            decoder.new_cache, dtype=torch.float16
+        ),
+    }
+    for message, new_cache in others.items():
+        with pytest.raises(ArgumentError, match=message):
+            decoder(x, cache=new_cache(2, 5))
+    full = decoder.new_cache(2, 5)
+    decoder(x, cache=full)
+    with pytest.raises(ArgumentError, match=r"holds max_len=5 tokens; it has read 3, and x has 3 more.*at least 6"):
+        decoder(x, cache=full)
+    assert full.length == 3
+    with torch.autocast("cpu", torch.bfloat16):
+        decoder(x, cache=decoder.new_cache(2, 5))

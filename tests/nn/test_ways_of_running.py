@@ -1,0 +1,157 @@
+"""Every encoding in a model that is compiled, exported, in bfloat16, sharded over two gloo processes (FSDP2), or saved.
+
+The sharded test starts this file twice; each process checks what it sees and ends with 0.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
+from posembed.nn.encodings import names_for
+from two_processes import WORLD_SIZE, be_one_of_two, start_twice
+
+DIM, HEADS, LENGTH = 16, 4, 16
+DECODERS = names_for("decoder")
+ENCODERS = [f"encoder {name}" for name in names_for("encoder")]
+MODERN = {"kv_heads": 2, "feed_forward": "swiglu"}
+
+
+def model_of(name: str, layers: int = 1, **options: object) -> Encoder | Decoder:
+    """With weights far from their small start, so that attention is far from even."""
+    kind: Callable[..., Encoder | Decoder] = Encoder if name.startswith("encoder ") else Decoder
+    sizes = Sizes(dim=DIM, heads=HEADS, kv_heads=2, max_len=LENGTH, longest=40, window=5,
+                  causal=kind is Decoder, rope_factors=(1.0, 2.0))  # fmt: skip
+    encoding = encoding_by_name(name.split()[-1], sizes)
+    model = kind(DIM, HEADS, layers=layers, encoding=encoding, **{**MODERN, **options}).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+def graphs() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*DECODERS, "encoder t5"])  # the export below records the other encoders
+def test_compiled_without_a_break(name: str) -> None:
+    """Packed sequences, which a graph masks, have the numbers that they have one after the other."""
+    torch.compiler.reset()  # each encoding is another graph
+    model, x = model_of(name).double(), torch.randn(2, 11, DIM, dtype=torch.float64)
+    segment_ids = torch.tensor([[0] * 4 + [1] * 7, [5] * 11])
+    y = torch.compile(model, backend="aot_eager", fullgraph=True)(x, segment_ids=segment_ids)
+    torch.testing.assert_close(y, model(x, segment_ids=segment_ids), atol=1e-12, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
+def test_compiled_by_inductor_with_its_gradients() -> None:
+    torch.compiler.reset()
+    model, x = model_of("t5", checkpoint_activations=True), torch.randn(2, 11, DIM).requires_grad_()
+    outputs = [run(x) for run in (torch.compile(model, fullgraph=True), model)]
+    torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-5)
+    ours, theirs = (torch.autograd.grad(y.square().sum(), [x, *model.parameters()]) for y in outputs)
+    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
+
+
+@torch.no_grad()
+def test_compiled_steps_with_a_cache() -> None:
+    """Each step has the numbers of the whole text, and the number of steps is not the number of graphs."""
+    torch.compiler.reset()
+    model, x = model_of("rope").double(), torch.randn(2, 14, DIM, dtype=torch.float64)
+    compiled, cache, before = (
+        torch.compile(model, backend="aot_eager", fullgraph=True),
+        model.new_cache(2, 16),
+        graphs(),
+    )
+    steps = [compiled(part, cache=cache) for part in x.split([4] + [1] * 10, dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), model(x), atol=1e-12, rtol=0)
+    assert graphs() - before <= 4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
+    model = model_of(name)
+    shapes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=LENGTH)}
+    x, others = torch.randn(3, 7, DIM), {}
+    given, dynamic = {}, {"x": shapes}
+    if name in ("encoder t5", "encoder rope"):
+        others = {"mask": torch.tensor([[1] * 7, [0] * 3 + [1] * 4, [1] * 6 + [0]])}
+        given, dynamic = {"mask": torch.ones(2, 12, dtype=torch.int64)}, {"x": shapes, "mask": shapes}
+    program = torch.export.export(model, (torch.randn(2, 12, DIM),), given, dynamic_shapes=dynamic).module()
+    torch.testing.assert_close(program(x, **others), model(x, **others), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+def test_bfloat16(name: str) -> None:
+    """Rounding is all that changes, and in bfloat16 too padded is packed is alone, to a few roundings of a layer."""
+    model = model_of(name)
+    x = torch.randn(1, 13, DIM)
+    exact = model(x)
+    model, x = model.bfloat16(), x.bfloat16()
+    y = model(x)
+    assert y.dtype == torch.bfloat16
+    assert (y - exact).square().mean() < 1e-3 * exact.square().mean()
+    padded = nn.functional.pad(x, (0, 0, 5, 0))
+    mask = nn.functional.pad(torch.ones(1, 13), (5, 0))
+    packed = model(torch.cat((x, x), dim=1), segment_ids=torch.arange(26)[None] // 13)
+    for other in (model(padded, mask=mask)[:, 5:], packed[:, :13], packed[:, 13:]):
+        assert (other - y).square().mean() < 1e-4 * y.float().square().mean()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    options = {"norm": "post", "hidden": 20}
+    model, x = model_of(name, **options), torch.randn(2, 13, DIM)
+    save_file(model.state_dict(), tmp_path / "a.safetensors")
+    fresh = model_of(name, **options)
+    fresh.load_state_dict(load_file(tmp_path / "a.safetensors"))
+    assert torch.equal(fresh(x), model(x))
+
+
+def main(rank: int) -> None:
+    warnings.simplefilter("error")
+    mesh = init_device_mesh("cpu", (WORLD_SIZE,))
+    for name in (*DECODERS, *ENCODERS):
+        torch.manual_seed(0)
+        whole = model_of(name, layers=2, checkpoint_activations=True)
+        sharded = copy.deepcopy(whole)
+        for layer in sharded.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(sharded, mesh=mesh)
+        x, segment_ids = torch.randn(2, 13, DIM), torch.tensor([[0] * 5 + [1] * 8] * 2)
+        for arguments in ({}, {"segment_ids": segment_ids}):
+            alone, together = whole(x, **arguments), sharded(x, **arguments)
+            torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-6, msg=name)
+        alone.square().mean().backward()
+        together.square().mean().backward()
+        for (key, ours), (_, theirs) in zip(sharded.named_parameters(), whole.named_parameters(), strict=True):
+            if theirs.grad is not None:
+                gradient: Tensor = ours.grad.full_tensor()  # type: ignore[union-attr]
+                torch.testing.assert_close(gradient, theirs.grad, rtol=1e-4, atol=1e-5, msg=f"{name} {key}")
+        if isinstance(whole, Decoder):
+            with torch.no_grad():
+                cache = sharded.new_cache(2, 13)
+                steps = [sharded(part, cache=cache, text_length=13) for part in x.split([11, 1, 1], dim=1)]
+                torch.testing.assert_close(torch.cat(steps, 1), whole(x), rtol=1e-5, atol=1e-5, msg=f"{name} cached")
+
+
+def test_sharded_it_is_whole(tmp_path: Path) -> None:
+    start_twice(__file__, tmp_path / "store")
+
+
+if __name__ == "__main__":
+    be_one_of_two(main)

@@ -1,0 +1,63 @@
+"""What TableMonitor says of a table: against definitions, and against steps that a test makes itself."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from posembed import ArgumentError, LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding, TableMonitor
+
+
+def test_its_numbers_are_those_of_the_definitions() -> None:
+    rows = torch.randn(40, 12, dtype=torch.float64)
+    state = TableMonitor(nn.Parameter(rows)).state()
+    share = torch.linalg.svdvals(rows - rows.mean(0)) ** 2
+    share = share / share.sum()
+    assert state["effective_rank"] == pytest.approx(math.exp(-(share * share.log()).sum()))
+    assert state["norm_mean"] == pytest.approx(rows.norm(dim=1).mean().item())
+    assert (state["norm_min"], state["norm_max"]) == pytest.approx(
+        (rows.norm(dim=1).min().item(), rows.norm(dim=1).max().item())
+    )
+    cosine = torch.cosine_similarity(rows[:-1], rows[1:]).mean().item()
+    assert state["neighbour_cosine"] == pytest.approx(cosine)
+    assert (state["rows"], state["rows_unchanged"]) == (40, 40)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_weight_decay_alone_changes_no_row(optimizer: type[torch.optim.Optimizer]) -> None:
+    layer = LearnedPositionalEmbedding(max_len=64, dim=16, dropout=0)
+    monitor = TableMonitor(layer)
+    steps = optimizer(layer.parameters(), lr=1e-3, weight_decay=0.1)
+    for _ in range(50):
+        steps.zero_grad()
+        layer(torch.randn(2, 10, 16)).square().sum().backward()
+        steps.step()
+    assert monitor.unchanged().tolist() == [False] * 10 + [True] * 54
+    assert monitor.state()["rows_unchanged"] == 54
+    assert not torch.equal(monitor.rows()[20:], monitor.initial[20:])
+
+
+def test_what_it_takes() -> None:
+    for layer in (nn.Embedding(5, 3), LearnedGridEmbedding(grid=(2, 3), dim=4, factorized=True), torch.zeros(1, 4, 3)):
+        assert TableMonitor(layer).state()["rows"] > 3
+    with pytest.raises(ArgumentError, match="no table"):
+        TableMonitor(RotaryEmbedding(8))
+
+
+def test_tables_that_are_zero_broken_or_of_another_length() -> None:
+    layer = nn.Embedding(4, 3)
+    nn.init.zeros_(layer.weight)
+    monitor = TableMonitor(layer)
+    state = monitor.state()
+    assert (state["effective_rank"], state["norm_max"], state["rows_unchanged"]) == (0, 0, 4)
+    layer.weight.data[1] = float("nan")
+    state = monitor.state()
+    assert math.isnan(state["effective_rank"])
+    assert state["rows_unchanged"] == 3
+    layer.weight.data = torch.zeros(5, 3)
+    with pytest.raises(ArgumentError, match="watch it anew"):
+        monitor.state()
+    assert TableMonitor(nn.Embedding(1, 3)).state()["neighbour_cosine"] == 0

@@ -1,0 +1,54 @@
+"""timm where torchvision is missing: its VisionTransformer uses nothing of it, but its package imports it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Sequence
+
+import pytest
+
+
+class _Named(type):
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Named(name, (), {})
+
+
+class _Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports torchvision and its modules as packages in which every name is an empty class."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        ours = name.partition(".")[0] == "torchvision"
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if ours else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        def named(name: str) -> type:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return _Named(name, (), {})
+
+        module.__getattr__ = named  # type: ignore[method-assign]
+
+
+def vision_transformer() -> types.ModuleType:
+    """Returns timm.models.vision_transformer, or skips the test."""
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    if importlib.util.find_spec("torchvision") is None and "timm" not in sys.modules:
+        finder = _Empty()
+        sys.meta_path.append(finder)
+        try:
+            importlib.import_module("timm.models.vision_transformer")
+        finally:
+            sys.meta_path.remove(finder)
+            for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+                del sys.modules[name]
+    return importlib.import_module("timm.models.vision_transformer")
