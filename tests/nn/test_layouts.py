@@ -31,7 +31,7 @@ def model_of(name: str, **options: object) -> Encoder | Decoder:
     """In float64, with weights far from their small start, so that attention is far from even."""
     kind: Callable[..., Encoder | Decoder] = Encoder if name.startswith("encoder ") else Decoder
     encoding = encoding_of(name, options.get("kv_heads"))  # type: ignore[arg-type]
-    return scrambled(kind(DIM, HEADS, layers=2, encoding=encoding, **options))  # type: ignore[return-value]
+    return scrambled(kind(dim=DIM, heads=HEADS, layers=2, encoding=encoding, **options))  # type: ignore[return-value]
 
 
 def scrambled(model: nn.Module) -> nn.Module:
@@ -249,7 +249,7 @@ def test_checkpointing_keeps_less_and_changes_nothing(name: str) -> None:
 
 def call(kind: type[nn.Module] = Decoder, *, x: Tensor = torch.zeros(2, 6, DIM), **arguments: object) -> object:  # noqa: B008
     sizes = {"layers": 1} if kind in (Decoder, Encoder) else {}
-    return kind(DIM, HEADS, encoding="rope", **sizes)(x, **arguments)
+    return kind(dim=DIM, heads=HEADS, encoding="rope", **sizes)(x, **arguments)
 
 
 SEGMENTS = torch.zeros(2, 6, dtype=torch.int64)
