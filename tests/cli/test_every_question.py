@@ -95,7 +95,8 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
     usual = question.usual[0]
     names = {question.compared: [usual], "out": tmp_path / "runs"}
     refused = {
-        f"unknown option stepz of {name}; known are .*{question.compared}.*seeds.*steps": names | {"stepz": 1},
+        rf"'stepz' of {name} \(did you mean steps\?\); known are .*{question.compared}.*seeds.*steps": names
+        | {"stepz": 1},
         f"unknown preset 'huge'; known are {', '.join(question.presets)}": names | {"preset": "huge"},
         "'no-such-name'": names | {question.compared: ["no-such-name"]},
     }
@@ -110,7 +111,7 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ArgumentError, match=r"unknown question 'length'; known are lengths, inits, .*images"):
+    with pytest.raises(ArgumentError, match=r"'length' \(did you mean lengths\?\); known are lengths, inits, .*images"):
         library.compare("length")
 
 
@@ -171,11 +172,15 @@ def test_a_reference_replaces_a_damaged_reading(posembed, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["lengths", "inits"])
-def test_byte_pairs_of_texts_with_labels_are_refused_for_other_texts(name: str, posembed, tmp_path: Path) -> None:
-    done = posembed(f"compare {name} --tokenizer bpe:3 --out", tmp_path / "runs")
-    assert (done.code, done.out) == (1, "")
-    assert "expected bytes, a tokenizer.json" in done.err
+def test_byte_pairs_are_learned_from_any_text(name: str, text: Path, posembed, tmp_path: Path) -> None:
+    refused = posembed(f"compare {name} --tokenizer bpe:3 --data", text, "--out", tmp_path / "runs")
+    assert (refused.code, refused.out) == (1, "")
+    assert "expected a number above 256 after bpe:" in refused.err
     assert not (tmp_path / "runs").exists()
+    chosen = SMALL[name] | {"tokenizer": "bpe:300", "data": text, "out": tmp_path / "runs"}
+    compared = library.compare(name, **chosen)
+    assert {run.spec.tokenizer for run in compared.results} == {"bpe:300"}
+    assert not any(run.failure for run in compared.results)
 
 
 def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) -> None:
@@ -188,5 +193,5 @@ def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) ->
 
 def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"question": "riddles"}')
-    with pytest.raises(RunFolderError, match="holds runs of the question 'riddles', which this version does not know"):
+    with pytest.raises(RunFolderError, match="of the question 'riddles', which this version does not know"):
         library_page(tmp_path)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
 from posembed.positions.checks import check_positions, require_at_least_one
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ class LearnedGridEmbedding(PatchEncoding):
             ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
         layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
         registers: the number of tokens without a position between the prefix and the patches.
-        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``.
+        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``, sinusoids count its rows.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -63,15 +66,15 @@ class LearnedGridEmbedding(PatchEncoding):
 
     def __init__(
         self,
+        *,
         grid: tuple[int, int],
         dim: int,
-        *,
         factorized: bool = False,
         layout: TableLayout = TableLayout.VIT,
         registers: int = 0,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
     ) -> None:
         super().__init__(dim, dropout)
         if not isinstance(grid, Sequence) or len(grid) != 2:
@@ -94,6 +97,42 @@ class LearnedGridEmbedding(PatchEncoding):
             self.weight = nn.Parameter(torch.empty(self.layout.rows(grid[0] * grid[1]), dim))
         self._fill(init)
 
+    @classmethod
+    def from_state_dict(
+        cls,
+        state_dict: Mapping[str, Any],
+        *,
+        grid: tuple[int, int],
+        key: str | None = None,
+        layout: TableLayout = TableLayout.VIT,
+        **arguments: Any,
+    ) -> Self:
+        """Builds the layer with the position table of a state dict, as ``LearnedPositionalEmbedding`` does.
+
+        The grid is never guessed from the number of rows. A factorized grid has no table of this kind.
+        """
+        return cls._around(table_of_state_dict(state_dict, key), grid, layout, arguments)
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        *,
+        grid: tuple[int, int],
+        key: str | None = None,
+        layout: TableLayout = TableLayout.VIT,
+        **arguments: Any,
+    ) -> Self:
+        """Builds the layer with the position table of a module; as ``from_state_dict``, and keeps ``requires_grad``."""
+        return cls._around(table_of_module(module, key, layout)[0], grid, layout, arguments)
+
+    @classmethod
+    def _around(cls, table: Tensor, grid: tuple[int, int], layout: TableLayout, arguments: dict[str, Any]) -> Self:
+        if arguments.get("factorized"):
+            raise ArgumentError("a factorized grid has two tables; got one. Build the layer and call load_state_dict")
+        dim = table_rows(table).shape[1]
+        return adopted(cls(grid=grid, dim=dim, layout=layout, init="zero", **arguments), table)
+
     def reset_parameters(self) -> None:
         """Draws new tables."""
         self._fill(self.init)
@@ -102,9 +141,10 @@ class LearnedGridEmbedding(PatchEncoding):
         self,
         x: Float[Tensor, "B L D"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
         grid: tuple[int, int] | None = None,
+        **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
@@ -117,6 +157,8 @@ class LearnedGridEmbedding(PatchEncoding):
             PositionError: images with more patches than the table in one direction, or an index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         grid = self.grid if grid is None else grid
         return self._add(x, self.rows(grid), position_ids, offset, grid, "Pass grid=(height, width) of these images")
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
-from posembed.tables.fill import initial_rows, root_mean_square
-from posembed.tables.layout import PADDING, TableLayout
+from posembed.tables.fill import initial_rows
+from posembed.tables.layout import PADDING, TableLayout, table_rows
+from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-FAR_APART = 20
-"""The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -36,8 +35,10 @@ class LearnedPositionalEmbedding(InputEncoding):
         max_len: the number of positions that the table holds.
         dim: the width D.
         dropout: applied to the sum in training.
-        init: "normal", "truncated_normal", "xavier", "sinusoidal", "zero", or a whole table (N, D).
-        std: the scale of normal, truncated normal or sinusoidal initial values.
+        init: "normal", "truncated_normal", "xavier", "sinusoidal" (with its amplitude of 1), "zero", or a whole table
+            (N, D), such as ``posembed.sinusoidal_table(length=N, dim=D, base=500)``.
+        std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
+            first two and sqrt(1/2), the formula's own, for sinusoids.
         layout: which rows hold the positions; for a known model a value such as ``TableLayout.roberta(pad_id=1)``.
         check_ids: False if you have checked that every explicit id has a row. On CUDA the check waits for the ids;
             checking consecutive positions is free and always done.
@@ -48,12 +49,12 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     def __init__(
         self,
+        *,
         max_len: int,
         dim: int,
-        *,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         check_ids: bool = True,
     ) -> None:
@@ -65,6 +66,57 @@ class LearnedPositionalEmbedding(InputEncoding):
         self.init, self.std = init if isinstance(init, str) else "given", std
         self.weight = nn.Parameter(torch.empty(layout.rows(max_len), dim))
         self._fill(init)
+
+    @classmethod
+    def from_state_dict(
+        cls,
+        state_dict: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
+        **arguments: Any,
+    ) -> Self:
+        """Builds the layer with the position table of a state dict, of one module or of a whole model.
+
+        The table is found by its name, such as ``position_embeddings.weight``, ``embed_positions.weight``,
+        ``wpe.weight``, ``pos_embed`` or ``pe``, behind any prefix; if it is the only table, by any name. Its values
+        are copied as they are stored, with their dtype and device.
+
+        Args:
+            state_dict: names -> tensors. The table is (N, D), (1, N, D) or (N, 1, D).
+            key: the table's key, or the path of its module, if several tensors could be it.
+            layout: how its rows are read, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
+            arguments: of the constructor, such as ``dropout``.
+
+        Raises:
+            ArgumentError: no tensor, or several, could be the table; a table that has no row for a position.
+        """
+        return cls._around(table_of_state_dict(state_dict, key), layout, arguments)
+
+    @classmethod
+    def from_module(
+        cls, module: nn.Module, *, key: str | None = None, layout: TableLayout | None = None, **arguments: Any
+    ) -> Self:
+        """Builds the layer with the position table of a module: an nn.Embedding, or one that owns a table.
+
+        As ``from_state_dict``, and ``requires_grad`` is kept. A module that scales or normalizes the rows when it
+        reads them, as x-transformers' does, adds other values than this layer.
+
+        Args:
+            layout: how the rows are read. None means what the module shows: the ``offset`` of BART and OPT, the
+                padding row of RoBERTa and fairseq, the first of its position ids.
+
+        Raises:
+            ArgumentError: also for a table with a ``padding_idx`` in a module that shows no such thing.
+        """
+        return cls._around(*table_of_module(module, key, layout), arguments)
+
+    @classmethod
+    def _around(cls, table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> Self:
+        if layout != TableLayout():  # some subclasses take none
+            arguments["layout"] = layout
+        rows, dim = table_rows(table).shape
+        return adopted(cls(max_len=layout.length(rows), dim=dim, init="zero", **arguments), table)
 
     def reset_parameters(self) -> None:
         """Draws a new table."""
@@ -85,20 +137,6 @@ class LearnedPositionalEmbedding(InputEncoding):
         changed = copy_with(self, weight=resize_table(self.weight, length=cells, method="linear", layout=layout))
         changed.max_len = 1 + cells
         return changed
-
-    def check_scale(self, x: Tensor) -> None:
-        """Warns if the scales of the tokens x and the table differ by more than ``FAR_APART`` and none is zero."""
-        try:
-            token_scale, row_scale = root_mean_square(x), root_mean_square(self.weight[self.layout.front :])
-        except RuntimeError:  # vmap and fake tensors have no values to look at
-            return
-        if max(token_scale, row_scale) > FAR_APART * min(token_scale, row_scale) > 0:
-            warnings.warn(
-                f"the tokens have scale {token_scale:.3g} and the rows of their positions {row_scale:.3g} (root mean "
-                f"squares), so early in training the {'positions' if token_scale > row_scale else 'tokens'} are "
-                "drowned. Choose the table's std, or the tokens' scale, so that the two are alike",
-                stacklevel=2,
-            )
 
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
@@ -132,7 +170,7 @@ class LearnedPositionalEmbedding(InputEncoding):
                 # torch.compile replaces an error raised while tracing; this one is raised when the graph runs.
                 ids = consecutive(length, offset, device=self.weight.device)
                 return F.embedding(check_positions(ids, self.max_len), self.weight)
-            raise no_row(offset + length - 1, self.max_len)
+            raise no_row(offset + length - 1, self.max_len, length=length)
         start = self.layout.front + offset
         return self.weight[start : start + length].clone()
 

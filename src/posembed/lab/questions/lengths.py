@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
@@ -128,15 +127,9 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
 
 
 def corpus_of(chosen: Mapping[str, Any]) -> Corpus:
-    """Loads the text of the settings. Raises ArgumentError for "bpe:N", DataError for what cannot be loaded."""
     from posembed.lab.data.text import load_corpus
 
-    tokenizer = chosen["tokenizer"]
-    if tokenizer.startswith("bpe:"):
-        raise ArgumentError(
-            f"{tokenizer} is a tokenizer of compare tasks text; expected bytes, a tokenizer.json, or a name on the hub"
-        )
-    return load_corpus(chosen["data"], tokenizer=tokenizer)
+    return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
 
 
 def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:
