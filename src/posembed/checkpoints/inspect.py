@@ -52,7 +52,7 @@ class Learned:
 class TableReport:
     """One table: what it is, its share of the model, what depends on its length, what it learned, what is wrong.
 
-    values: its rows (N, D), in its own dtype; of a table that is not understood, the tensor as stored.
+    values: its rows (N, D), in their own dtype; for a table that is not understood, the stored tensor.
     dependents: keys of other tensors that change with the same config field.
     """
 
@@ -139,7 +139,7 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
 
 
 def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
-    """Measures the rows of positions; None if they are not finite or too few."""
+    """Measures what the position rows learned. Returns None if the rows are too few or not finite."""
     rows = table.layout.split(values)[1][:MOST_ROWS]
     if len(rows) < FEWEST_ROWS or not rows.is_floating_point() or not rows.isfinite().all():
         return None

@@ -103,7 +103,7 @@ def sketched() -> Iterator[None]:
 
     def stop(*_: object) -> None:
         if next(registered) > MOST_MODULES:
-            raise CheckpointError(f"it has more than {MOST_MODULES:,} modules, the most that are built here")
+            raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for a rebuild")
 
     def move(module: nn.Module, name: str, parameter: Any) -> Any:
         if parameter is None or parameter.is_meta:

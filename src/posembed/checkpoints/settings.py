@@ -1,4 +1,4 @@
-"""Settings that repeat a length or an image size: of the config, tokenizer, generation and image processor."""
+"""Settings of the config, tokenizer, generation and image processor that repeat a length or an image size."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def fresh_rows(rows: Tensor) -> Tensor:
 
 
 def first_equal_row(rows: Tensor) -> Tensor:
-    """Returns for each row i the first row equal to it: i itself if no earlier row is."""
+    """Returns, for each row i, the index of the first row equal to it (i itself if no earlier row is equal)."""
     _, group = torch.unique(rows, dim=0, return_inverse=True)
     places = torch.arange(len(rows))
     return torch.full_like(places, len(rows)).scatter_reduce(0, group, places, "amin")[group]

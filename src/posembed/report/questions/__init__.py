@@ -191,7 +191,7 @@ def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
     return table_of(
         rows,
         "What was trained",
-        "The models differ only in their positions.",
+        "The models differ only in their position encoding.",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),
