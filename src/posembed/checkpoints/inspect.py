@@ -20,7 +20,7 @@ from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
 
-# A singular value decomposition of more rows takes minutes, and fewer rows show what was learned.
+# A singular value decomposition of more rows takes minutes, and these are enough to show what was learned.
 MOST_ROWS = 4096
 TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|tokens_embed|shared)\.weight$")
 EMBEDDING = re.compile(r"emb|wte|wpe")
@@ -30,7 +30,7 @@ DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Learned:
-    """What the rows of positions hold, in figures. None marks a figure that has no meaning (grids, few rows).
+    """What the position rows learned, in numbers. None marks a number without a meaning (grids, few rows).
 
     rows: how many rows were measured, from the first on. directions_90: the fewest directions that hold 90% of
     their variance. toeplitz: 0 if similarity depends on distance alone. position_error: the mean error, in
@@ -85,7 +85,7 @@ class TableReport:
 class CheckpointReport:
     """The position tables of a checkpoint.
 
-    model_type: as its config names it, or None. why_none: what was established if there are no tables.
+    model_type: the config's name for it, or None. why_none: the reason if there are no tables.
     """
 
     source: str

@@ -27,7 +27,7 @@ Checkpoint = Annotated[
 PageFile = Annotated[
     Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
 ]
-LEFTOVER = "an unfinished copy or the earlier OUT, of a resize that was killed or still runs; look before you delete it"
+LEFTOVER = "an unfinished copy or the earlier OUT, left by a resize that was killed or still runs; check before removal"
 
 
 def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
@@ -76,13 +76,13 @@ def evaluate(
     lengths: Annotated[
         str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
     ] = "256,512,1024,2048",
-    texts: Annotated[int, typer.Option(help="Maximum number of texts; the first that are long enough.", min=1)] = 100,
+    texts: Annotated[int, typer.Option(help="Maximum number of texts (the first long enough).", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
     device: Annotated[
         str | None, typer.Option(help="Where the models run. Default: an accelerator if available.")
     ] = None,
     results: Annotated[
-        Path, typer.Option(help="Keeps every count; what it holds is not measured again.", **PATH)
+        Path, typer.Option(help="A file that keeps every count; nothing in it is measured again.", **PATH)
     ] = Path("runs/evaluations.jsonl"),
     report: PageFile = None,
     as_json: AsJson = False,

@@ -84,7 +84,7 @@ def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> d
 
 
 def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
-    """Yields each table before and after training, and along it; then all of them in numbers."""
+    """Yields each table before, during and after training; then numbers about all of them."""
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
         first, *_, last = tables.values()

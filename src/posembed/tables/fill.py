@@ -65,7 +65,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Ten
         case "zero":
             return table.zero_()
         case "given":  # what a layer calls the initial values that its caller gave
-            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
+            raise ArgumentError("this table was given and cannot be drawn again; load it with load_state_dict")
     names = "normal, truncated_normal, xavier, sinusoidal, zero"
     raise ArgumentError(f"init must be one of {names}, or a tensor; got {init!r}")
 

@@ -28,7 +28,7 @@ SIGMAS = 6
 """Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""
 
 DEAD = 2.0**-8
-"""bfloat16's eight bits round a row this small relative to the others away when it is added to a token."""
+"""A row this small relative to the others is rounded away in bfloat16 (8 bits) when it is added to a token."""
 
 NORM_CHANGE = 0.25
 """MiniLM's norms lie within 14% of the median around them, those of the marked rows are at least 47% above it."""

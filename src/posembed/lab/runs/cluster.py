@@ -202,7 +202,7 @@ if not sys.stdin.read():
 
 @contextmanager
 def last_words(words: str) -> Iterator[None]:
-    """Prints the words on stderr if this process ends inside the block.
+    """Prints a message on stderr if this process ends inside the block.
 
     A second process waits for that, because some libraries end the whole process from their own thread, where Python
     runs no handler and raises no exception.

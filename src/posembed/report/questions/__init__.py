@@ -170,7 +170,7 @@ def by_size(
 ) -> Iterator[Column]:
     """Yields a column per size: the estimate of each row in ``values``, with ``missing`` for None.
 
-    trained: the size that the head marks as that of training. note: what the head has below a size. failed: the cell of
+    trained: the training size, which the head marks. note: what the head has below a size. failed: the cell of
     rows without runs.
     """
     for size in sizes:
