@@ -339,7 +339,7 @@ BAD = {
         {"norm": Norm("layer", torch.ones(4))},
         r"weight must be .*\(4,\)",
     ),
-    "another norm": ((IDS, TABLE), {"norm": Norm("batch")}, "a norm is of kind"),
+    "another norm": ((IDS, TABLE), {"norm": Norm("batch")}, "norm must be none, layer or rms"),
     "an RMS norm with a bias": ((IDS, TABLE), {"norm": Norm("rms", None, torch.ones(5))}, "without a bias"),
     "a probability above 1": ((IDS, TABLE), {"dropout": 1.5}, "dropout is a probability"),
 }

@@ -147,7 +147,7 @@ class InitsPage(QuestionPage[InitSummary]):
         yield picture(
             dots_figure(
                 [(row.name, row.versus_reference if compared else loss, loss_number(loss.value)) for row, loss in rows],
-                title=f"held-out loss{f' minus {summary.reference}' if compared else ''}, nats per token",
+                title=f"held-out loss{f' minus that of {summary.reference}' if compared else ''}, nats per token",
                 below="left is better",
                 marked=0.0 if compared else None,
             ),
