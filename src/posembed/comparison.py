@@ -38,8 +38,8 @@ def compare(question: str, **chosen: Any) -> Comparison:
     Args:
         question: "lengths", "inits", "text", "images", "cost", or one of the problems: "copy", "reverse",
             "addition", "sorting", "parity", "passkey".
-        chosen: what the command's options say, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
-            ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be lists.
+        chosen: the command's options, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
+            ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 
     Raises:
         ArgumentError, DataError, RunFolderError: before anything trains.
@@ -61,7 +61,7 @@ class PreparedCost:
     path: Path
 
     def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
-        """Measures every encoding and keeps the result. ``progress`` hears of (part, done, total)."""
+        """Measures every encoding and keeps the result. ``progress`` is called with (part, done, total)."""
         cost_results.prepare(self.path, self.settings)
         result = measure_cost(self.settings, progress)
         cost_results.save(result, self.path)
@@ -85,7 +85,7 @@ class Prepared:
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:
-        """Trains the runs that are not in the folder yet. ``watcher`` hears of every step."""
+        """Trains the runs that are not in the folder yet. ``watcher`` is notified of every step."""
         specs, task, folder, conduct = self.specs, self.task, self.folder, self.conduct
         watcher = watcher or Watcher()
         if conduct.on != "here":
@@ -101,7 +101,7 @@ class Prepared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """The answer of a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
+    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
 
     question: Question
     path: Path
@@ -149,7 +149,7 @@ class Comparison:
 
 
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
-    """Checks every setting of a question and loads its data. Arguments and errors are those of ``compare``."""
+    """Checks every setting of a question and loads its data. Arguments and errors as for ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise unknown("question", str(name), QUESTIONS)
     question, given = QUESTIONS[name], dict(chosen)

@@ -26,7 +26,7 @@ def forward_mode_is_active() -> bool:
 
 
 def a_function_mode_watches() -> bool:
-    """Returns whether a TorchFunctionMode sees the calls of PyTorch's functions, a default device aside."""
+    """Returns whether a TorchFunctionMode other than a default device is active."""
     return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
@@ -38,8 +38,8 @@ def is_being_recorded() -> bool:
 def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
     """Returns F.linear of a single row x (..., D) by oneDNN, or None where only F.linear itself will do.
 
-    Other than on a single row, F.linear is as fast. On one, MKL takes 1.2 to 1.6 times oneDNN's time (AMD EPYC, widths
-    768 to 3,072), which every step of decoding one sequence pays.
+    On more rows, F.linear is as fast. On one row, MKL takes 1.2 to 1.6 times as long as oneDNN (AMD EPYC, widths 768
+    to 3,072), in every step of decoding one sequence.
     """
     plain = (
         type(x) is Tensor

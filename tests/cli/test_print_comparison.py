@@ -36,7 +36,7 @@ def test_table_answer_and_notes_in_this_order(printed) -> None:
     assert lines[7].replace("\N{EN DASH}", "~").split()[3] == "3.49~3.60"
     text = "\n".join(lines)
     order = [
-        "no position past 64",
+        "The model stops",
         "The lowest perplexity at 512",
         "below each mean",
         "holds: past 64",
@@ -56,7 +56,7 @@ def test_what_failed_is_the_last_row_and_the_answer_gives_the_reason(printed) ->
     lines = printed([run("none", failure=FAILURE), *runs(1)])
     (row,) = [line for line in lines if line.startswith("none ")]
     assert row.split() == ["none", "failed", "at", "step", "90"]
-    assert lines.index(row) > max(index for index, line in enumerate(lines) if line.startswith("learned "))
+    assert lines.index(row) > max(index for index, line in enumerate(lines) if line.startswith("learned  "))
     assert f"(seed 0: {FAILURE})" in " ".join(lines)
     failed = init_run("normal-0.5", 0, failure="the loss was nan at step 3 of 600")
     text = " ".join(printed([*init_runs_of({"zero": 1.4}), failed]))

@@ -325,7 +325,7 @@ BAD = {
     "a table of one row": ((IDS, TABLE[0]), {}, r"tokens must be a table \(V, D\); got \(5,\)"),
     "another width": ((IDS, TABLE), {"positions": TABLE[:, :3]}, r"positions must be .*D=5.*got \(9, 3\)"),
     "types of another width": ((IDS, TABLE), {"types": TABLE[:, :3]}, r"types must be .*D=5.*got \(9, 3\)"),
-    "too few rows": ((IDS, TABLE), {"positions": TABLE[:3]}, "positions has 3 rows for 4 places"),
+    "too few rows": ((IDS, TABLE), {"positions": TABLE[:3]}, "positions has 3 rows for 4 tokens"),
     "ids of another length": ((IDS, TABLE), {"positions": TABLE, "position_ids": IDS[:, :3]}, r"got \(2, 3\)"),
     "ids of another batch": (
         (IDS, TABLE),
@@ -339,8 +339,8 @@ BAD = {
         {"norm": Norm("layer", torch.ones(4))},
         r"weight must be .*\(4,\)",
     ),
-    "another norm": ((IDS, TABLE), {"norm": Norm("batch")}, "a norm is of kind"),
-    "an RMS norm with a bias": ((IDS, TABLE), {"norm": Norm("rms", None, torch.ones(5))}, "without a bias"),
+    "another norm": ((IDS, TABLE), {"norm": Norm("batch")}, "norm must be none, layer or rms"),
+    "an RMS norm with a bias": ((IDS, TABLE), {"norm": Norm("rms", None, torch.ones(5))}, "no bias"),
     "a probability above 1": ((IDS, TABLE), {"dropout": 1.5}, "dropout is a probability"),
 }
 

@@ -142,10 +142,10 @@ def test_every_cut_of_a_pickle_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("weight_map", "reason"),
     [
-        ({"a": "../model-0.safetensors"}, "in its own folder"),
-        ({"a": "/etc/passwd"}, "in its own folder"),
-        ({"a": ".."}, "in its own folder"),
-        ({"a": "config.json"}, "in its own folder"),
+        ({"a": "../model-0.safetensors"}, "in the same folder as the index"),
+        ({"a": "/etc/passwd"}, "in the same folder as the index"),
+        ({"a": ".."}, "in the same folder as the index"),
+        ({"a": "config.json"}, "in the same folder as the index"),
         ({"a": "model-7.safetensors"}, "not there"),
         ({"b": "model-0.safetensors"}, "it does not"),
         ({"a": 3}, "weight_map"),

@@ -80,8 +80,14 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         "only a part",
     ),
     "a missing shard": (without_a_shard, "not there; fetch the rest"),
-    "a shard outside": (lambda folder: shards(folder, **{"wpe.weight": "../x.safetensors"}), "in its own folder"),
-    "a shard of another kind": (lambda folder: shards(folder, **{"wpe.weight": "x.json"}), "in its own folder"),
+    "a shard outside": (
+        lambda folder: shards(folder, **{"wpe.weight": "../x.safetensors"}),
+        "in the same folder as the index",
+    ),
+    "a shard of another kind": (
+        lambda folder: shards(folder, **{"wpe.weight": "x.json"}),
+        "in the same folder as the index",
+    ),
     "an index that lies": (
         lambda folder: shards(folder, **{"wpe.weight": "model-0.safetensors"}),
         "it does not",

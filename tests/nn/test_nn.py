@@ -97,7 +97,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(dim=8, heads=2, encoding=Alibi(2), max_len=9), "max_len=9 is for encodings by name"),
     (
         lambda: Encoder(dim=8, heads=2, layers=1, encoding=RollingPositionalEmbedding(window=4, dim=8)),
-        "used under a causal window of 4 tokens",
+        "needs a causal window of 4 tokens",
     ),
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X[0]), r"x must be \(B, L, D=8\)"),
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
@@ -112,7 +112,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         lambda: Attention(dim=8, heads=2, causal=False)(X, positions=Positions(Alibi(2), X)),
         "causal=False and the positions",
     ),
-    (lambda: Encoder(dim=8, heads=2, layers=1, encoding="rope").new_cache(2, 9), "a cache is for causal attention"),
+    (lambda: Encoder(dim=8, heads=2, layers=1, encoding="rope").new_cache(2, 9), "a cache needs causal attention"),
     (lambda: decoded(X, offset=1), "leave offset out"),
     (lambda: decoded(torch.randn(2, 10, 8)), r"holds max_len=9 tokens; it has read 0, and x has 10 more"),
     (lambda: decoded(torch.randn(3, 2, 8)), r"2 sequences, and x has 3; make one with new_cache\(batch=3, max_len=9\)"),

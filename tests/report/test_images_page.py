@@ -25,7 +25,7 @@ def test_the_answer_has_a_paragraph_per_grid() -> None:
     trained, farther, _ = PAGE.answer(summary_of(image_runs(5)))
     assert "are the same model until the grid changes" in trained
     assert "“none” \N{MINUS SIGN}" in trained.partition("Significantly worse than learned-1d: ")[2]
-    assert "of 400 held-out images correctly: 95" in trained
+    assert "on 400 held-out images is 95" in trained
     assert "12 x 12 pixels" in farther
     assert "Significantly better than learned-1d: factorized +" in farther
     assert "learned-2d +" in farther

@@ -51,9 +51,9 @@ def test_the_answer_groups_the_tables_by_outcome() -> None:
     losses, steps, rows, _, certainty = PAGE.answer(summary_of(typical(3)))
     for kind, lead in LEADS.items():
         text = losses.partition(f"{lead} normal-0.02: ")[2].partition(" nats. ")[0].partition("ignificantly")[0]
-        named = {name for name in OUTCOMES if f"{name} by " in text}
+        named = {name for name in OUTCOMES if f"{name} " in text}
         assert named == {name for name, found in OUTCOMES.items() if found == kind}
-    assert losses.startswith("The lowest held-out loss after 600 steps is that of sinusoidal-0.02, 1.262 nats")
+    assert losses.startswith("After 600 steps, sinusoidal-0.02 has the lowest held-out loss, 1.262 nats")
     assert re.search(r"0\.91 times .* with sinusoidal-0.02 and 1\.79 times .* with sinusoidal", steps)
     assert rows.endswith("12.0.")
     assert certainty.startswith("3 runs per table.")
@@ -62,7 +62,7 @@ def test_the_answer_groups_the_tables_by_outcome() -> None:
 def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
     results = [*init_runs_of({"normal-0.02": 1.4, "zero": 1.5}), init_run("normal-0.5", 0, failure=FAILURE)]
     losses, *_, certainty = PAGE.answer(summary_of(results))
-    assert "With an unknown interval, compared with normal-0.02: zero by +" in losses
+    assert "With an unknown interval, compared with normal-0.02: zero +" in losses
     assert "one run per table, so there are no intervals" in certainty
     assert f"normal-0.5 1 of 1 (seed 0: {FAILURE})" in losses
     assert "95%" not in " ".join(PAGE.answer(summary_of(results)))
@@ -70,7 +70,7 @@ def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
         f"Failed runs, which are left out: zero 1 of 1 (seed 0: {FAILURE})."
     ]
     (only, _) = PAGE.answer(summary_of([init_run("zero", 1.4)]))
-    assert "that of zero, 1.398 nats." in only
+    assert "zero has the lowest held-out loss, 1.398 nats." in only
 
 
 def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
@@ -83,7 +83,7 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
     text = " ".join(PAGE.answer(summary_of(runs)))
     assert "normal-0.5 1 of 2" in text
     assert "sinusoidal 2 of 2" in text
-    assert re.search(r"With an unknown interval, compared with normal-0.02: xavier by .* and normal-0.5 by ", text)
+    assert re.search(r"With an unknown interval, compared with normal-0.02: xavier .* and normal-0.5 ", text)
     only = [run for run in runs if run.spec.init != "zero"]
     text = " ".join(PAGE.answer(summary_of(only)))
     assert "With an unknown interval" in text
@@ -92,9 +92,9 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
 
 def test_where_the_published_table_disagrees() -> None:
     text = disagreements(summary_of(typical(3)))
-    assert re.search(r"the loss of sinusoidal minus that of normal-0.02 is \+0\.080 here and .0\.01 there", text)
+    assert re.search(r"the loss of sinusoidal minus that of normal-0.02 is \+0\.080, in that table .0\.01", text)
     assert "loss of xavier" not in text  # both are higher
-    assert "sinusoidal takes 1.79 times the steps here and 0.95 times the epochs there" in text
+    assert "sinusoidal takes 1.79 times the steps, in that table 0.95 times the epochs" in text
     assert "cannot confirm its differences for normal-0.01 and zero" in text
     alike = {init: published.loss for init, published in PUBLISHED.items()}
     text = disagreements(summary_of(init_runs_of(alike, seeds=3)))
@@ -130,9 +130,9 @@ def test_the_page_answers_first_and_is_the_same_for_the_same_runs(tmp_path: Path
         "held-out loss minus that of normal-0.02, nats per token",
         "steps to a training loss of",
         "Held-out loss",
-        "What became of the rows",
+        "How the rows changed",
         "Compared with the table that guides copy from each other",
-        "How alike the rows are",
+        "How similar the rows are",
         "The tables in numbers, during training",
         "training loss, nats per token",
         "Settings",

@@ -109,7 +109,7 @@ def test_the_tables_hold_the_summary() -> None:
         "Compared with alibi at the same length": ["0.91", "0.90", "0.90", "0.90"],
         "Perplexity over whole windows": ["3.83", "3.74", "3.69", "3.65", "3.83"],
         "Bits per byte over whole windows": ["1.94", "1.90", "1.88", "1.87"],
-        "Repeat probe: how far back text is used": ["under 32", "+0.004", "+0.001", "0.000", "+0.001"],
+        "Repeat probe: how far back the model uses text": ["under 32", "+0.004", "+0.001", "0.000", "+0.001"],
         "What was trained": ["360,672", "1,536", "3", "16"],
     }
 

@@ -55,7 +55,7 @@ def test_one_run_has_no_interval_over_seeds() -> None:
 
 
 def test_one_encoding_alone_and_a_reference_that_failed() -> None:
-    alone = "600 held-out examples correctly: 69.8% with learned."
+    alone = "on 600 held-out examples is 69.8% with learned."
     assert alone in said(text_runs(2, ("learned",)))
     assert alone in said([text_run("sinusoidal", failure=FAILURE), *text_runs(2, ("learned",))])
     failed = [text_run("learned", failure=FAILURE), text_run("sinusoidal", failure=FAILURE)]

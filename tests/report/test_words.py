@@ -72,4 +72,4 @@ def test_sentences_by_outcome() -> None:
 
 def test_the_size_of_a_model() -> None:
     spec = run("rope", (4.0,) * 4).spec
-    assert model_size(spec) == f"layers {spec.layers}, width {spec.width}, heads {spec.heads}"
+    assert model_size(spec) == f"layers: {spec.layers}, width: {spec.width}, heads: {spec.heads}"

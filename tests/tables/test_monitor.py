@@ -58,6 +58,6 @@ def test_tables_that_are_zero_broken_or_of_another_length() -> None:
     assert math.isnan(state["effective_rank"])
     assert state["rows_unchanged"] == 3
     layer.weight.data = torch.zeros(5, 3)
-    with pytest.raises(ArgumentError, match="watch it anew"):
+    with pytest.raises(ArgumentError, match="create a new TableMonitor"):
         monitor.state()
     assert TableMonitor(nn.Embedding(1, 3)).state()["neighbour_cosine"] == 0

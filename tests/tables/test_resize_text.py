@@ -164,7 +164,7 @@ def test_with_corners_aligned_there_and_back_is_the_identity(name: str) -> None:
 
 
 def test_truncate_does_not_lengthen() -> None:
-    with pytest.raises(ArgumentError, match=r"10 rows there are; got a length of 11.*tile"):
+    with pytest.raises(ArgumentError, match=r"existing 10 rows; got a length of 11.*tile"):
         truncate(table(10), 11)
 
 

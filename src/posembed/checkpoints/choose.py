@@ -22,8 +22,8 @@ MOST_POSITIONS = 10_000_000
 class Target:
     """What the tables of one config field become.
 
-    changes: the new size of each table; that of the named table, or of the first, comes first.
-    length: what a person may feed, before and after.
+    changes: the new size of each table; the named table, or else the first, comes first.
+    length: the usable length, before and after.
     value: the field's new value, as JSON; None if there is no field, or its value says nothing about the rows.
     image_size: in pixels before and after, for grids. note: what the user must know.
     """
@@ -44,7 +44,7 @@ class Target:
 
     @property
     def is_text(self) -> bool:
-        """Whether the positions are those of text, judged by the config field's name. Whisper's encoder reads sound."""
+        """Whether the positions belong to text, judged by the config field's name. Whisper's encoder reads sound."""
         return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
 
 
@@ -153,7 +153,7 @@ def listing(found: Found) -> str:
 
 
 def why_none(found: Found) -> str:
-    """Returns what was established where no table was found."""
+    """Returns the reason why no table was found."""
     if found.blocked:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:

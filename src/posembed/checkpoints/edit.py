@@ -124,7 +124,7 @@ def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None
         address = address_of(tensors[key])
         for other in tensors.keys() - changed:
             if other in aliases(key, found.model) or (address and address == address_of(tensors[other])):
-                raise CheckpointError(f"{key}: the files hold this table again as {other}; save only one of them")
+                raise CheckpointError(f"{key}: the files store this table a second time as {other}; save only one copy")
 
 
 def address_of(tensor: AnyTensor) -> tuple[int, torch.Size] | None:
@@ -159,8 +159,8 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
 
 def changed_config(config: Config, found: Found, target: Target) -> dict[str, Any]:
     if target.field is None or target.value is None:
-        unknown = f"config.json: no single field says the {target.table.rows} rows of {target.table.key}"
-        raise CheckpointError(f"{unknown}; give the weights file alone, and change the config of its model by hand")
+        unknown = f"config.json: no single field gives the {target.table.rows} rows of {target.table.key}"
+        raise CheckpointError(f"{unknown}; pass the weights file without its config, and change the config yourself")
     return with_field(config, found.config, target.field.path, target.value)
 
 

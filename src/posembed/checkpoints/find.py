@@ -1,4 +1,4 @@
-"""Finds the position tables of a checkpoint, the config field that says their length, and what else depends on it.
+"""Finds the position tables of a checkpoint, the config field that gives their length, and what else depends on it.
 
 The surest way comes first: where transformers knows the config, the model is rebuilt with a longer length to see what
 changes (``rebuild.py``). Then come the families that ``tables/families.py`` describes, and last a guess by names and

@@ -35,7 +35,7 @@ def section(config: Config, path: FieldPath) -> Config:
 
 @dataclass(frozen=True)
 class ConfigField:
-    """A field of a config that says a length or an image size."""
+    """A config field that gives a length or an image size."""
 
     path: FieldPath
     value: int | Size
@@ -52,7 +52,7 @@ class FoundTable:
     shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
     found_by: "config" (the model was rebuilt from it), "family" (a row of tables/families.py), "module" (of a model in
         memory) or "name" (a guess).
-    field: the config field that says its length; None if there is none.
+    field: the config field that gives its length; None if there is none.
     doubt: why it is not resized, or why it must be named; empty for none.
     """
 
@@ -76,7 +76,7 @@ class FoundTable:
         return PositionTable(**vars(self) | {"doubt": doubt}, layout=layout, patch=patch)
 
     def doubted(self, doubt: str) -> FoundTable:
-        """Returns a found tensor, or what was understood as a table, as not understood."""
+        """Returns this tensor or table, marked as not understood."""
         common = {each.name: getattr(self, each.name) for each in fields(FoundTable)}
         return FoundTable(**common | {"doubt": doubt})
 
@@ -94,7 +94,7 @@ class PositionTable(FoundTable):
 
     @property
     def length(self) -> int:
-        """The number of positions that a person may feed."""
+        """The usable length: the number of positions that an input may have."""
         return self.layout.length(self.rows)
 
     def values(self, tensors: Tensors) -> Tensor:

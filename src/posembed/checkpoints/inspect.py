@@ -20,7 +20,7 @@ from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
 
-# A singular value decomposition of more rows takes minutes, and fewer rows show what was learned.
+# A singular value decomposition of more rows takes minutes, and these are enough to show what was learned.
 MOST_ROWS = 4096
 TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|tokens_embed|shared)\.weight$")
 EMBEDDING = re.compile(r"emb|wte|wpe")
@@ -30,7 +30,7 @@ DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Learned:
-    """What the rows of positions hold, in figures. None marks a figure that has no meaning (grids, few rows).
+    """What the position rows learned, in numbers. None marks a number without a meaning (grids, few rows).
 
     rows: how many rows were measured, from the first on. directions_90: the fewest directions that hold 90% of
     their variance. toeplitz: 0 if similarity depends on distance alone. position_error: the mean error, in
@@ -52,7 +52,7 @@ class Learned:
 class TableReport:
     """One table: what it is, its share of the model, what depends on its length, what it learned, what is wrong.
 
-    values: its rows (N, D), in its own dtype; of a table that is not understood, the tensor as stored.
+    values: its rows (N, D), in their own dtype; for a table that is not understood, the stored tensor.
     dependents: keys of other tensors that change with the same config field.
     """
 
@@ -85,7 +85,7 @@ class TableReport:
 class CheckpointReport:
     """The position tables of a checkpoint.
 
-    model_type: as its config names it, or None. why_none: what was established if there are no tables.
+    model_type: the config's name for it, or None. why_none: the reason if there are no tables.
     """
 
     source: str
@@ -139,7 +139,7 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
 
 
 def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
-    """Measures the rows of positions; None if they are not finite or too few."""
+    """Measures what the position rows learned. Returns None if the rows are too few or not finite."""
     rows = table.layout.split(values)[1][:MOST_ROWS]
     if len(rows) < FEWEST_ROWS or not rows.is_floating_point() or not rows.isfinite().all():
         return None

@@ -21,7 +21,7 @@ from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name, parent, shown_layout
 
-# Neither the largest image nor that of an earlier training, whose table a model may tile or interpolate.
+# Not the largest image, nor the image of an earlier training, whose table a model may tile or interpolate.
 IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
@@ -60,7 +60,7 @@ def line_layout(
     if not isinstance(field.value, int):
         return f"{field} gives two sizes without a patch_size"
     if after - before != field.value:
-        grown = f"{after - before} rows more for {field.value} more in {field}"
+        grown = f"{after - before} more rows for {field.value} more in {field}"
         return f"it gets {grown}, so its rows are not one position each"
     if pair(around.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
         return f"its length is {field}, in a config with a patch_size: a grid whose sides are not known"
@@ -104,7 +104,7 @@ def class_tokens(model: nn.Module, name: str) -> int:
 
 
 def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
-    """Yields the tables that the row of this model's family names, as far as its config says their length."""
+    """Yields the tables that this model's family lists, if its config gives their length."""
     for known in family_of(config).tables:
         if known.key not in tensors:
             continue
@@ -123,7 +123,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 
 def at(config: Config, path: FieldPath) -> Any:
-    """Returns the value of a field; of an input size (channels, height, width) the sides, as one if they agree."""
+    """Returns the value of a field. An input size (channels, height, width) becomes its sides, or one if they agree."""
     value = section(config, path[:-1]).get(path[-1])
     if isinstance(value, list) and len(value) == 3:
         value = value[1] if value[1] == value[2] else value[1:]

@@ -123,7 +123,7 @@ def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length
 
 
 def grid_sinusoid(grid: Size, dim: int) -> Tensor:
-    """Returns (height * width, D): half of each row says the column, half the line (MAE, He et al. 2021)."""
+    """Returns (height * width, D): half of each row encodes the column, half the line (MAE, He et al. 2021)."""
     height, width = grid
     columns, lines = halves(width, dim // 2), halves(height, dim // 2)
     return torch.cat([columns.repeat(height, 1), lines.repeat_interleave(width, dim=0)], dim=1)

@@ -28,7 +28,7 @@ OTHER_SIZES = re.compile(
     r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
-# The most that a config may ask for. The deepest published models have 1,000 layers of about 20 modules.
+# The maximum that a config may ask for. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 Shape = tuple[int, ...]
@@ -53,7 +53,7 @@ def config_object(config: Mapping[str, Any]) -> Any:
     try:
         with quiet():
             return CONFIG_MAPPING[model_type].from_dict(with_floats(config))
-    except Exception as error:  # each family has errors of its own
+    except Exception as error:  # each family has its own errors
         raise CheckpointError(f"config.json: transformers' {model_type} refuses it ({last_line(error)})") from error
 
 
@@ -103,7 +103,7 @@ def sketched() -> Iterator[None]:
 
     def stop(*_: object) -> None:
         if next(registered) > MOST_MODULES:
-            raise CheckpointError(f"it has more than {MOST_MODULES:,} modules, the most that are built here")
+            raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for a rebuild")
 
     def move(module: nn.Module, name: str, parameter: Any) -> Any:
         if parameter is None or parameter.is_meta:
@@ -177,7 +177,7 @@ def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: An
 
 
 def last_line(error: BaseException) -> str:
-    """Returns the last line of an error's message that is not blank, in short."""
+    """Returns the last nonblank line of an error's message, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160]
 

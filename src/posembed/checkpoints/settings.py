@@ -1,4 +1,4 @@
-"""Settings that repeat a length or an image size: of the config, tokenizer, generation and image processor."""
+"""Settings of the config, tokenizer, generation and image processor that repeat a length or an image size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENIZER = "tokenizer.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
-# The names of the numbers in a size, and what each is of an image (height, width).
+# The names of the numbers in a size, and how each follows from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
     "height": itemgetter(0), "max_height": itemgetter(0), "width": itemgetter(1), "max_width": itemgetter(1),
     "shortest_edge": min, "longest_edge": max,
@@ -81,7 +81,7 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the limits on the tokens that are read. old, new: usable lengths."""
+    """Yields the limits on input tokens. old, new: usable lengths."""
     if tokenizer := checkpoint.settings("tokenizer_config.json"):
         limit = tokenizer.get("model_max_length")
         yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
@@ -103,7 +103,7 @@ def within(limit: Any, old: int, new: int) -> Any:
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the length of the pieces of sound, whole seconds, for a model that takes exactly that (Whisper)."""
+    """Yields the length of audio chunks in whole seconds, for a model that takes exactly that length (Whisper)."""
     for name, above, part in processor_sections(checkpoint, "feature_extractor"):
         sizes: dict[str, Any] = {field: part.get(field) for field in SOUND_SIZES}
         frames = sizes["nb_max_frames"]
@@ -141,7 +141,7 @@ def image_tokens(name: str, above: FieldPath, part: Config, cells: tuple[int, in
 
 
 def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
-    """Returns the numbers in an image processor's size by name, or those of an image ``of`` (height, width)."""
+    """Returns the numbers in an image processor's size by name, or computed from an image ``of`` (height, width)."""
     if not isinstance(size, dict):
         both = pair(size)
         size = {} if both is None else dict(zip(("height", "width"), both, strict=True))
@@ -150,9 +150,9 @@ def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
 
 
 def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
-    """Returns a size in its own form, scaled as the image is.
+    """Returns a size in its own form, scaled like the image.
 
-    covers: whether the image is then cropped, so that an edge that may be either side must do for both.
+    covers: whether the image is then cropped, so that an edge that may be either side must suffice for both.
     """
     before, after = sides_of(size, of=old), sides_of(size, of=new)
     either = max(new[0] / old[0], new[1] / old[1])

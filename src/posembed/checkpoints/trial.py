@@ -1,4 +1,4 @@
-"""Runs small copies of a model before and after a resize, to see that it reads its table as the layout says.
+"""Runs small copies of a model before and after a resize, to check that it reads its table as the layout says.
 
 Shapes that agree do not show that a model works at a new size: some models read a table by coordinates or
 interpolate it, some take square images only. The gradients of one run show which rows are read: token i of a text
@@ -27,8 +27,8 @@ from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet
 from posembed.errors import CheckpointError
 
 LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
-SHORT_TEXTS = (16, 64, 512)  # some models want a multiple of something
-MOST_CELLS = 1024  # of a grid, compared with all others
+SHORT_TEXTS = (16, 64, 512)  # some models need a multiple of something
+MOST_CELLS = 1024  # cells of a grid that are compared with all others
 TOLERANCE = 1e-4
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
@@ -40,11 +40,11 @@ LOUDER = 10  # times the usual initial weights
 
 
 class NotTried(Exception):  # noqa: N818 - never leaves this file
-    """Why no small copy of a model could be run."""
+    """Raised if no small copy of a model could be run; the message says why."""
 
 
 class TooLarge(NotTried):
-    """Why none was run: it would take too much memory."""
+    """Raised if a small copy would take too much memory."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
     """Refuses tables that the model reads otherwise than planned, and those where a run cannot show it.
 
     Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
-    whose model could not be run at its own size, where the names of field and inputs must do.
+    whose model could not be run at its own size, where the names of field and inputs must suffice.
     """
     old_image, new_image = target.image_size or (None, None)
     for change in target.changes:
@@ -81,7 +81,7 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
 
 
 def contradiction(before: Reading, after: Reading) -> str:
-    """Returns what speaks against a resize in runs of small copies, "" for nothing. Raises NotTried if none ran."""
+    """Runs small copies and returns the objection to a resize, "" for none. Raises NotTried if none ran."""
     reasons = []
     for path, narrow in product(models_around(before.model, before.size.table.parameter), (True, False)):
         try:
@@ -108,7 +108,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
-    """Returns what speaks against a reading in the model under ``path``. Raises NotTried if that cannot be run."""
+    """Returns the objection to a reading in the model under ``path``, or "". Raises NotTried if that cannot be run."""
     model = reading.model.get_submodule(path)
     with undisturbed():
         try:
@@ -120,12 +120,12 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
             return wrong_grid(small, table, reading.size, reading.image)
         except TooLarge:
             raise
-        except Exception as error:  # each model has errors of its own
+        except Exception as error:  # each model has its own errors
             raise NotTried(f"{type(model).__name__}: {last_line(error)}") from error
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """Reports a text that reads the same rows and gets another answer, as by DeBERTa's buckets of distances."""
+    """Reports a text that reads the same rows and gives another output, as with DeBERTa's distance buckets."""
     if before.image is not None:
         return ""  # an image of another size is another input
     with undisturbed():
@@ -145,7 +145,7 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
                 for model in (old, new):
                     torch.default_generator.manual_seed(0)  # some attention is random
                     answers.append([output.detach() for output in floats_in(model(**inputs))])
-            except Exception:  # not a multiple of what the model wants
+            except Exception:  # not a multiple of what the model needs
                 continue
             same = all(
                 one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)

@@ -43,8 +43,8 @@ with_parameters(
     advise,
     [
         *parameters_of(Needs, kinds={"longest": str, "checkpoint": str}),
-        parameter("table", int, "Instead of a checkpoint: how many positions its learned table has."),
-        parameter("runs", Path, "A run folder of posembed compare lengths to rest on."),
+        parameter("table", int, "The number of positions of a learned table, in place of --checkpoint."),
+        parameter("runs", Path, "A run folder of posembed compare lengths, used as evidence."),
         AS_JSON,
     ],
 )

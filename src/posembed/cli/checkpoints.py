@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from posembed.evaluation.results import Evaluation
 
 Checkpoint = Annotated[
-    str, typer.Argument(help="A folder, a hub name, or a .safetensors, .bin or .pt file.", show_default=False)
+    str, typer.Argument(help="A folder, hub name, or .safetensors, .bin or .pt file.", metavar="CHECKPOINT")
 ]
 PageFile = Annotated[
     Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
 ]
-LEFTOVER = "an unfinished copy or the earlier OUT, of a resize that was killed or still runs; look before you delete it"
+LEFTOVER = "an unfinished copy or the earlier OUT, left by a resize that was killed or still runs; check before removal"
 
 
 def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
@@ -71,18 +71,18 @@ def evaluate(
         typer.Argument(help="Folders or hub names of models of one kind, each with its tokenizer.", show_default=False),
     ],
     text: Annotated[
-        list[Path], typer.Option(help="A text file or a folder of them; can be repeated.", show_default=False)
+        list[Path], typer.Option(help="A text file or a folder of text files; can be repeated.", show_default=False)
     ],
     lengths: Annotated[
         str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
     ] = "256,512,1024,2048",
-    texts: Annotated[int, typer.Option(help="Maximum number of texts; the first that are long enough.", min=1)] = 100,
+    texts: Annotated[int, typer.Option(help="Maximum number of texts (the first long enough).", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
     device: Annotated[
-        str | None, typer.Option(help="Where the models run. Default: an accelerator if there is one.")
+        str | None, typer.Option(help="Where the models run. Default: an accelerator if available.")
     ] = None,
     results: Annotated[
-        Path, typer.Option(help="Keeps every count; what it holds is not measured again.", **PATH)
+        Path, typer.Option(help="A file that keeps every count; nothing in it is measured again.", **PATH)
     ] = Path("runs/evaluations.jsonl"),
     report: PageFile = None,
     as_json: AsJson = False,
@@ -127,7 +127,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 def resize(
     checkpoint: Checkpoint,
     out: Annotated[
-        Path, typer.Argument(help="The new folder or .safetensors file to write.", show_default=False, **PATH)
+        Path, typer.Argument(help="The new folder or .safetensors file to write.", **{**PATH, "metavar": "OUT"})
     ],
     length: Annotated[
         int | None, typer.Option(help="Text: the new number of positions, not counting reserved rows.")
@@ -136,24 +136,24 @@ def resize(
         str | None, typer.Option(help="Images: the new size in pixels, 384 or HEIGHTxWIDTH.", metavar="SIZE")
     ] = None,
     grid: Annotated[
-        str | None, typer.Option(help="Images: the new patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
+        str | None, typer.Option(help="Images: the new grid of patches, HEIGHTxWIDTH, such as 24x24.", metavar="HxW")
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help="How new rows are computed. Text: tile (the default: it keeps every old row, and in a sentence "
+            help="How new rows are computed. Text: tile (the default: it keeps every existing row, and in a sentence "
             "encoder linear interpolation was worse at all lengths), hierarchical, linear, cubic, stretch, truncate, "
             "random, mean. Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2."
         ),
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="The key of the table, if there are several or it is a guess.")
+        str | None, typer.Option(help="The key of the table, required if there are several or posembed had to guess.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
     check: Annotated[
         Path | None,
         typer.Option(
-            help="A text file or a folder of them: evaluate both checkpoints on it, at the old and the new length.",
+            help="A text file or a folder of text files. Evaluates both checkpoints on it, at the old and new length.",
             show_default=False,
             **PATH,
         ),

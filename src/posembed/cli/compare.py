@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from posembed.lab.runs.sweep import PlannedRun
 
 app = typer.Typer(no_args_is_help=True, help="Compare position encodings by experiment, on your own data.")
-tasks = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tasks: problems, texts, images?")
+tasks = typer.Typer(no_args_is_help=True, help="How much does an encoding help on problems, texts and images?")
 
 
 def command_of(question: Question) -> Callable[..., None]:
@@ -59,7 +59,7 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
         *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
-        parameter("dry_run", bool, "Print the runs, their sizes and the time, and train nothing.", default=False),
+        parameter("dry_run", bool, "Print the runs, their sizes and estimated time, without training.", default=False),
         *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
     ]
 

@@ -72,7 +72,7 @@ class Bar:
 class RunsBar(Bar, Watcher):
     """One bar over the steps of all runs, with the name, loss and speed of the latest run.
 
-    Elsewhere than on a terminal, it prints a line every 30 seconds.
+    If stderr is not a terminal, it prints a line every 30 seconds.
     """
 
     def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:

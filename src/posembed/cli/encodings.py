@@ -1,4 +1,4 @@
-"""posembed encodings: every encoding by name, with what it learns at a size."""
+"""posembed encodings: every encoding by name, with its learned parameters at given sizes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=F
 def parameter(
     name: str, kind: Any, help: str, *, default: Any = None, shown: str | None = None, panel: str | None = None
 ) -> inspect.Parameter:
-    """Returns a keyword parameter that Typer makes an option of. A flag without a default also has --no-NAME.
+    """Returns a keyword parameter for Typer to turn into an option. A flag without a default also has --no-NAME.
     ``shown`` is the default that the help shows."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):  # T | None
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
@@ -69,8 +69,8 @@ def parameters_of(
     panels: str = "{}",
     kinds: Mapping[str, Any] | None = None,
 ) -> list[inspect.Parameter]:
-    """Returns one parameter per field made by ``option``; None means not given, so that the field's default holds.
-    ``defaults``: what the help shows instead of it. ``kinds``: types that replace the fields' own."""
+    """Returns one parameter per field made by ``option``. None means that the option was not given and the field's
+    default applies. ``defaults``: default values for the help. ``kinds``: types that replace those of the fields."""
     hints = typing.get_type_hints(settings) | dict(kinds or {})
     found = []
     for name, field in options(settings).items():

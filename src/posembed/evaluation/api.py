@@ -55,7 +55,7 @@ def evaluate_checkpoints(
         texts: the maximum number of texts; the first that are long enough are used.
         seed: draws the masked tokens of masked language models.
         device: where the models run; by default an accelerator if there is one.
-        results: a file that keeps every count; what it holds is not measured again.
+        results: a file that keeps every count; counts that it holds are not measured again.
         progress: called after each batch.
 
     Raises:

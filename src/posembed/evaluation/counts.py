@@ -112,7 +112,7 @@ def masked_counts(
 
 
 def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
-    """Returns the rank of each text's own vector among those of all texts, for a passage from each place, (N,) each.
+    """Returns the rank of each text's own vector among all texts' vectors, for a passage from each place, (N,) each.
 
     texts: (N, W) ids without special tokens, from all of which passages are taken. chunks: the ids that are embedded,
     such as ``FITS["chunked"](texts, limit)``. passage: tokens per query.

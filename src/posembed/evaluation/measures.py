@@ -90,7 +90,7 @@ class Measure:
         return found.exp() if self.perplexity else found
 
     def verdict(self, versus: Estimate | None) -> Verdict:
-        """Returns what a paired difference or ratio shows: "equal" if no text differs, "" if there is none."""
+        """Returns the verdict of a paired difference or ratio: "equal" if no text differs, "" if there is none."""
         if versus is None:
             return ""
         neutral = 1.0 if self.perplexity else 0.0

@@ -1,6 +1,6 @@
 """The result of an evaluation: values by length with intervals over texts, and paired differences between rows.
 
-``ResultsFile`` keeps the counts behind them, so that none is made twice.
+``ResultsFile`` keeps the counts behind them, so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Row:
         return None if values is None else MEASURES[measure].estimate(values)
 
     def versus(self, other: Row, measure: str, length: int) -> Estimate | None:
-        """Returns the difference from another row, for perplexities the ratio, paired by text; None without values."""
+        """Returns the difference from another row (for perplexities the ratio), paired by text; None without values."""
         ours, theirs = self.by_text[measure][length], other.by_text[measure][length]
         if ours is None or theirs is None or self.texts != other.texts:
             return None
@@ -122,7 +122,7 @@ class ResultsFile(dict[str, Counts]):
                 raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error
 
     def add(self, key: str, counts: Counts, **about: Any) -> None:
-        """Keeps counts. about: extra fields of the line for a person who reads the file."""
+        """Keeps counts. about: extra fields of the line, for human readers of the file."""
         self[key] = counts
         if self.path is None:
             return

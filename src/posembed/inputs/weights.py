@@ -41,8 +41,8 @@ def read_tensors(
         if not prefixes:
             some = ", ".join(list(held)[:4])
             raise CheckpointError(
-                f"{source}: expected tensors {wanted}, alone or all behind one prefix; found {some}, ... "
-                f"({len(held)} in all). Is it a model of another family?"
+                f"{source}: expected the tensors {wanted}, with no prefix or one shared prefix; found {len(held)} "
+                f"tensors, such as {some}. Is it a model of another family?"
             )
         if len(prefixes) > 1:
             raise CheckpointError(

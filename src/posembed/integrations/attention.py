@@ -1,7 +1,7 @@
 """The attention that posembed registers with transformers, and GPT-Neo's, which does not use that registration.
 
 A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The pass
-that says where the tokens are reaches its layers as a keyword argument, which most models hand on to their attention;
+that says where the tokens are reaches its layers as a keyword argument, which most models pass on to their attention;
 otherwise on the attention mask. Both also reach a layer that gradient checkpointing runs again.
 """
 

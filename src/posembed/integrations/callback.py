@@ -54,7 +54,7 @@ class TableCallback(TrainerCallback):
             self.draw(folder / FIGURE)
 
     def draw(self, path: Path) -> None:
-        """Draws the norm of each row and the likeness of rows by distance, and the effective rank over the steps."""
+        """Draws the norm of each row, the similarity of rows by distance, and the effective rank over the steps."""
         from matplotlib.figure import Figure
 
         rows = self.monitor.rows()

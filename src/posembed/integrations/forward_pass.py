@@ -39,7 +39,7 @@ class Earlier(KeyValueCache):
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the tokens of a pass are, without what the defaults of ``Positions`` already say.
+    """Where the tokens of a pass are, if not at the defaults of ``Positions``.
 
     position_ids: (B, L), or None for consecutive ones. mask: (B, earlier + L), or None for no padding. earlier: the
     tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive.
@@ -56,7 +56,7 @@ def place(
 ) -> Placed:
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
-    Positions that only count the tokens become None, so that a batch shares one bias; a compiled program does not look.
+    Positions that only count the tokens become None, so that a batch shares one bias; a compiled program never checks.
     The tokens in a cache precede the new ones without gaps.
 
     Raises:

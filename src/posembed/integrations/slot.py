@@ -1,4 +1,4 @@
-"""What stands where a model of transformers had its position table, and the hooks that tell it where tokens are."""
+"""The module in place of a transformers model's position table, and the hooks that tell it where tokens are."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 ENDLESS = 2**40
 GAPS = "posembed_has_gaps"
 NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
-"""What stands for a table that was a parameter between passes: transformers initialises it when it loads a model."""
+"""Stands in for a table that was a parameter, between passes: transformers initialises it when it loads a model."""
 
 
 @dataclass(frozen=True)
 class OldTable:
-    """What replaced a table must know of it.
+    """What a replacement must know about the replaced table.
 
     Args:
         width: of its rows.
         prefix: the number of special tokens before the patches of an image.
         grid: the patches, (height, width), of the images that the model is built for; None for a sequence.
         patch: the pixels of a patch, (height, width).
-        field: the path of the config's field that says the length, and beyond: what this field counts besides.
+        field: the path of the config's field that gives the length. beyond: what else this field counts.
     """
 
     width: int
@@ -43,7 +43,7 @@ class OldTable:
 
 
 class PositionSlot(nn.Module):
-    """Stands where a model had its position table and adds there what its encoding adds to the input.
+    """Takes the place of a model's position table and adds what its encoding adds to the input.
 
     Args:
         encoding: the encoding, whose other places the model's attention uses.

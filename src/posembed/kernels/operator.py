@@ -148,7 +148,7 @@ def _require_shapes(r: Request) -> None:
         if vector is not None and vector.shape != (dim,):
             raise ArgumentError(f"the norm's {name} must be (D,)=({dim},); got {tuple(vector.shape)}")
     if r.norm not in ("none", "layer", "rms") or (r.norm == "rms" and r.bias is not None):
-        raise ArgumentError(f'a norm is of kind "layer", or "rms" without a bias; got {r.norm!r}')
+        raise ArgumentError(f"norm must be none, layer or rms (no bias); got {r.norm!r}, bias={r.bias is not None}")
     for name, ids, table in (("position", r.position_ids, r.positions), ("type", r.type_ids, r.types)):
         if ids is None:
             continue
@@ -157,7 +157,7 @@ def _require_shapes(r: Request) -> None:
         if ids.shape != (batch, length) and (name == "type" or ids.shape != (length,)):
             raise ArgumentError(f"{name}_ids must be (B, L)=({batch}, {length}); got {tuple(ids.shape)}")
     if r.positions is not None and r.position_ids is None and r.positions.shape[0] < length:
-        raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} places: give position_ids")
+        raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} tokens; pass position_ids")
 
 
 # PyTorch's view of it: an operator whose arguments are the fields of a Request, one by one.

@@ -53,7 +53,7 @@ def parts(request: Request) -> Iterator[tuple[slice, slice]]:
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Tensor | None]:
     """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
 
-    That of tokens is (V, D), or for a sparse request the gradient of each token's row, (B, L, D).
+    The gradient of tokens is (V, D), or for a sparse request that of each token's row, (B, L, D).
 
     Args:
         grad: the gradient of the lookup's result, (B, L, D).
@@ -109,7 +109,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Ten
 
 
 def _through_norm(dy: Tensor, piece: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Computes the gradients of the sum of rows, weight and bias from that of the norm's result."""
+    """Computes the gradients of the sum of rows, weight and bias from the gradient of the norm's result."""
     if piece.norm == "none":
         return dy, None, None
     x = sum_of_rows(piece).to(dy.dtype)

@@ -66,7 +66,7 @@ class Request:
 
     @property
     def tables(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """What a lookup has gradients of: tokens, positions, types, weight and bias."""
+        """The inputs of a lookup that have gradients: tokens, positions, types, weight and bias."""
         return self.tokens, self.positions, self.types, self.weight, self.bias
 
     @property

@@ -112,7 +112,7 @@ def _backward_kernel(
     SHARED: tl.constexpr, NORM: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr,
     SUM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Writes the gradient of each row's sum, and those of weight and bias summed over this program's rows."""
+    """Writes the gradient of each row's sum, and the gradients of weight and bias summed over this program's rows."""
     program = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)
     inside = col < D
@@ -224,7 +224,7 @@ def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Ten
 
 
 def _through_norm(grad: Tensor, request: Request) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Computes the gradients of the sum of rows, (B, L, D), weight and bias from that of the result."""
+    """Computes the gradients of the sum of rows, (B, L, D), weight and bias from the result's gradient."""
     compute, device = torch.promote_types(request.dtype, torch.float32), grad.device
     weight, bias = (
         None if vector is None else torch.zeros_like(vector, dtype=compute) for vector in (request.weight, request.bias)
@@ -259,7 +259,7 @@ def _of_positions(dx: Tensor, table: Tensor, ids: Tensor | None, padding_idx: in
 def _sums_by_id(
     values: Tensor, ids: Tensor, table: Tensor, padding_idx: int | None = None, scale: float = 1.0
 ) -> Tensor:
-    """Sums the gradients of the rows that were read, (..., D), by id (...) into that of the table, (rows, D)."""
+    """Sums the gradients of the rows that were read, (..., D), by id (...) into the table's gradient, (rows, D)."""
     sums = torch.zeros_like(table, memory_format=torch.contiguous_format)
     if values.numel() == 0:
         return sums

@@ -1,7 +1,7 @@
 """The quality of a trained model at each length, on held-out text.
 
 Perplexity in non-overlapping windows (Press et al. 2021, arXiv:2108.12409) is not enough: longer windows flatter every
-model, since fewer of their tokens have a short context, and a low perplexity does not prove that far tokens are used.
+model, since fewer of their tokens have a short context, and a low perplexity does not prove use of distant tokens.
 So there are three more measures: the loss of the same tokens under every context, the loss of the same text in chunks
 of the training length, and a probe of whether the model recognises a passage that it has seen before.
 """

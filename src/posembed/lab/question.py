@@ -36,18 +36,18 @@ class Conduct:
     """How the runs are made, whatever the question. None of it changes a number."""
 
     out: Path | None = option("The run folder. The same command continues where it stopped.", default=None)
-    seeds: int = option("Runs of each, with different seeds.", default=1)
+    seeds: int = option("Runs per encoding, each with a different seed.", default=1)
     on: str = option(
         "Where to run: here, ray (RAY_ADDRESS's cluster, or one on this machine) or ray://HOST:PORT.", default="here"
     )
     cpus_per_run: int = option("Cores per run, on Ray.", default=1)
     track: str | None = option("Log the runs to tensorboard or wandb (Weights & Biases).", default=None)
-    device: str | None = option("cpu, cuda or mps. Default: the fastest there is.", default=None)
+    device: str | None = option("cpu, cuda or mps. Default: the fastest available.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the runs are summarised. It is kept in the run folder, so that the page says what the command said."""
+    """How the runs are summarised. It is kept in the run folder, so that the page repeats the command's answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What the runs of a folder say together: one row per name, in the order of the results."""
+    """The combined results of a folder's runs: one row per name, in the order of the results."""
 
     rows: tuple[Any, ...]
     reference: str | None = None
@@ -108,9 +108,9 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     usual: tuple[str, ...]
     """The names that are compared if none are given."""
     usual_reference: str | None = None
-    names_help: str = "Encodings to compare, joined by commas."
+    names_help: str = "Encodings to compare, separated by commas."
     presets: Mapping[str, Mapping[str, Any]]
-    """Settings that go together, by name; the one called ``preset`` is the default."""
+    """Settings that belong together, by name; the one called ``preset`` is the default."""
     preset: str = "default"
     presets_help: str | None = None
     counts: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ class Fire(ScoreBias):
         return bias
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Returns the dense bias. One matrix product over the hidden units takes a third of the time of a sum."""
+        """Returns the dense bias. One matrix product over the hidden units takes a third as long as a sum over them."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
         device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"

@@ -58,7 +58,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         near_heads = (heads + 1) // 2 if near_heads is None else near_heads
         if not 1 <= near_heads < heads:
             raise ArgumentError(
-                f"near_heads must leave some of the {heads} heads to look far, and be at least 1; got {near_heads}"
+                f"near_heads must be 1 to {heads - 1}, so that at least one head looks far; got {near_heads}"
             )
         self._make_ring(ring, near_window, dim)
         self.near_window, self.dim, self.near_heads, self.std = near_window, dim, near_heads, std

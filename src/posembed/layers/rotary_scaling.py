@@ -36,7 +36,7 @@ class RotaryScaling:
 
     def __post_init__(self) -> None:
         if self.factor is not None and self.factor < 1:
-            raise ArgumentError(f"factor is how many times longer texts become, at least 1; got {self.factor:g}")
+            raise ArgumentError(f"factor must be at least 1 (how many times longer texts become); got {self.factor:g}")
         original = 2 if self.original_length is None else self.original_length
         require_whole(original, "original_length, which comes before the factor,")
         if original < 2:
@@ -184,8 +184,8 @@ class LongRopeScaling(RotaryScaling):
         super().__post_init__()
         if len(self.short_factors) != len(self.long_factors) or min(self.short_factors + self.long_factors) <= 0:
             raise ArgumentError(
-                "short_factors and long_factors must be as many, one for each pair of a head, and positive; got "
-                f"{self.short_factors} and {self.long_factors}"
+                "short_factors and long_factors must have the same length, one positive number per pair of "
+                f"components of a head; got {self.short_factors} and {self.long_factors}"
             )
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:

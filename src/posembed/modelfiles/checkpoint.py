@@ -90,8 +90,8 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
     """Opens the checkpoint at a path or under a hub name (owner/model).
 
     With ``wanted`` it opens only the shards that hold these tensors, and fetches no others from the Hub. Raises
-    CheckpointError for nothing there, no weights, or files that cannot be read, contradict each other, or want to run
-    code.
+    CheckpointError if the path or its weights are missing, or if files cannot be read, contradict each other or would
+    run code.
     """
     path = path_here(source)
     path = download(str(source), wanted=wanted) if path is None else path
@@ -142,7 +142,7 @@ def open_weights(path: Path) -> WeightFile:
 
 
 def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
-    """Opens the shards that an index names. Each must hold all keys, and only keys, that the index says."""
+    """Opens the shards that an index names. Each must hold exactly the keys that the index lists for it."""
     weight_map = read_weight_map(index)
     needed = {weight_map[key] for key in (weight_map if wanted is None else wanted(weight_map))}
     shards = []

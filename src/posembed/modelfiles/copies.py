@@ -124,9 +124,9 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
     try:
         root, target = checkpoint.root.resolve(), out.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a zero byte
-        raise CheckpointError(f"{out}: not a place to write to ({error}); choose another name") from error
+        raise CheckpointError(f"{out}: not a path to write to ({error}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
-        raise CheckpointError(f"{out}: expected a place outside of {checkpoint.root}, which is never written to")
+        raise CheckpointError(f"{out}: must lie outside {checkpoint.root} and not contain it; choose another path")
     if checkpoint.folder is None and out.suffix != ".safetensors":
         raise CheckpointError(f"{out}: one file of weights is written as safetensors; name it NAME.safetensors")
     if not out.parent.is_dir():

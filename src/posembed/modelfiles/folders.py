@@ -80,7 +80,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
         raise CheckpointError(f"{index}: expected a weight_map from tensor names to file names")
     for name in weight_map.values():
         if set(name) & {"/", "\\", "\0"} or Path(name).suffix not in (".safetensors", *PICKLES):
-            raise CheckpointError(f"{index}: names {name!r} as a shard; expected a weights file in its own folder")
+            raise CheckpointError(f"{index}: the shard {name!r} must be a weights file in the same folder as the index")
     return weight_map
 
 

@@ -24,7 +24,7 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
     """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
 
     The values stay in the file, mapped into memory, until they are used; files from before torch 1.6 are read whole.
-    Raises CheckpointError for what is no file of torch.save, wants to run code, or holds no state dict.
+    Raises CheckpointError for a file that torch.save did not write, that would run code, or without a state dict.
     """
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
@@ -66,7 +66,7 @@ def load_without_running(path: Path) -> Any:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error
-        why = f"this pickle wants more than tensors ({refused[1]}) and could run code, so it was not loaded"
+        why = f"this pickle needs more than tensors ({refused[1]}) and could run code, so it was not loaded"
         raise CheckpointError(f"{path}: {why}; save its state_dict alone, best as safetensors") from error
 
 

@@ -77,7 +77,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_mode(source: Path, target: Path) -> None:
-    """Gives ``target`` the permissions of ``source``, and its owner the right to read it (to change a folder)."""
+    """Gives ``target`` the permissions of ``source``. The owner can always read a file, and change a folder."""
     if os.name == "posix":
         with reading(source):
             mode = source.stat().st_mode & 0o777 | (0o700 if source.is_dir() else 0o400)

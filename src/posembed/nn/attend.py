@@ -1,4 +1,4 @@
-"""Attention to the tokens that each token sees, at a cost that follows the window: (B, H, L, d) in and out."""
+"""Attention restricted to the tokens that each token sees, at a cost proportional to the window: (B, H, L, d)."""
 
 from __future__ import annotations
 

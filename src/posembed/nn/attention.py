@@ -137,7 +137,7 @@ class Positioned(ChecksCalls, nn.Module):
         """
         if not self.causal:
             raise ArgumentError(
-                f"a cache is for causal attention, and this {type(self).__name__} sees all tokens both ways; call it "
+                f"a cache needs causal attention, but this {type(self).__name__} attends in both directions; call it "
                 "on the whole text"
             )
         require_at_least_one(batch=batch, max_len=max_len)
@@ -256,8 +256,8 @@ def require_fitting(
         )
     if not causal and encoding.window is not None:
         raise ArgumentError(
-            f"{kind} is used under a causal window of {encoding.window} tokens, and an encoder sees all tokens both "
-            "ways; choose an encoding without a window"
+            f"{kind} needs a causal window of {encoding.window} tokens, but an encoder attends in both directions; "
+            "choose an encoding without a window"
         )
 
 

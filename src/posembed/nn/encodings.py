@@ -34,7 +34,7 @@ TOKEN_STD = 0.02
 """The scale of a model's token rows (``gpt2_init_``): what is added to them should not drown them."""
 
 Use = Literal["decoder", "encoder", "images"]
-"""A causal model of a sequence, a model of a sequence that sees both ways, and one of an image's patches."""
+"""A causal model of a sequence, a bidirectional model of a sequence, and a model of an image's patches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Sizes:
         heads: H. None for a model without attention heads.
         kv_heads: the number of key/value heads, a divisor of heads. None means heads.
         max_len: the training length in tokens.
-        longest: the longest text at test. None means max_len.
+        longest: the longest text at test time. None means max_len.
         window: the causal window of the encodings that need one, and of names with "+window".
         ring: the rows of the rolling table. None means the window.
         rope_factors: those of rope-longrope, one for each pair of a head's components.
@@ -173,19 +173,19 @@ ENCODINGS: dict[str, Entry] = {
     # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
     # to it, or by given factors.
     "rope-linear": Entry(rope(lambda s: LinearScaling(original_length=s.length)),
-        "RoPE; at test, positions are divided by how many times longer the text is",
+        "RoPE; at test time, positions are divided by how many times longer the text is",
         "Chen et al. 2023, arXiv:2306.15595"),
     "rope-ntk": Entry(rope(lambda s: NTKScaling(original_length=s.length)),
-        "RoPE; at test its base grows with the text, so that fast turns stay and slow ones are interpolated",
+        "RoPE; at test time its base grows with the text, so that fast turns stay and slow ones are interpolated",
         "Peng et al. 2024, arXiv:2309.00071"),
     "rope-yarn": Entry(rope(lambda s: YarnScaling(s.length)),
-        "RoPE; at test slow turns are interpolated, fast ones stay, and attention is sharpened",
+        "RoPE; at test time slow turns are interpolated, fast ones stay, and attention is sharpened",
         "Peng et al. 2024, arXiv:2309.00071"),
     "rope-llama3": Entry(rope(lambda s: Llama3Scaling(s.length)),
-        "RoPE; at test slow turns are interpolated and fast ones stay, with Llama 3's bounds",
+        "RoPE; at test time slow turns are interpolated and fast ones stay, with Llama 3's bounds",
         "Llama team 2024, arXiv:2407.21783"),
     "rope-longrope": Entry(rope(longrope),
-        "RoPE; at test each turn is divided by a factor of its own, which a search has found (--rope-factors)",
+        "RoPE; at test time each turn is divided by its own factor, found by a search (--rope-factors)",
         "Ding et al. 2024, arXiv:2402.13753"),
     "none": Entry(lambda s: NoPosition(),
         "no position; a causal mask alone shows each token how many came before it",
@@ -227,7 +227,7 @@ ENCODINGS: dict[str, Entry] = {
         lambda s: LearnedGridEmbedding(grid=s.given("grid"), dim=s.dim, factorized=True, dropout=s.dropout),
         "a trained row for the height plus one for the width",
         "Dehghani et al. 2023, arXiv:2307.06304", IMAGES,
-        "each of its two tables is resized along its side, like learned-2d"),
+        "each of its two tables is resized along its own axis, like learned-2d"),
     "sinusoidal-2d": Entry(lambda s: SinusoidalGridEmbedding(grid=s.given("grid"), dim=s.dim, dropout=s.dropout),
         "fixed sines and cosines, half of the width for the column, half for the row",
         "He et al. 2022, arXiv:2111.06377", IMAGES, "it is evaluated between the old positions"),
@@ -265,7 +265,7 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
     elif ENCODINGS[base].uses == IMAGES:
         reason = "places the patches of an image in a grid, and a text is a sequence"
     elif base == "rolling" or "+window" in suffixes:
-        reason = "needs a causal window, and an encoder sees all tokens both ways"
+        reason = "needs a causal window, and an encoder attends in both directions"
     else:
         reason = "is for a decoder, or for texts longer than the training texts"
     raise ArgumentError(f"{name!r} {reason}; choose among {names}")

@@ -54,7 +54,7 @@ class Positions(ChecksCalls):
         earlier = 0
         if cache is not None:
             if not causal or isinstance(offset, Tensor) or offset:
-                raise ArgumentError("a cache is for causal attention, and counts the earlier tokens: leave offset out")
+                raise ArgumentError("a cache needs a causal model and counts earlier tokens itself; omit offset")
             cache.require_room(batch, length)
             earlier = cache.length
         self.encoding, self.causal, self.cache = encoding, causal, cache
@@ -126,7 +126,7 @@ class Positions(ChecksCalls):
         return q, *self.cache.write(self._layer - 1, k, v)
 
     def scale(self, q: Tensor) -> Tensor:
-        """Multiplies the queries of long texts, if the encoding asks for it by ``log_length``."""
+        """Scales the queries that see more than ``log_length`` tokens, if the encoding sets it."""
         trained = self.encoding.log_length
         if trained is None:
             return q
@@ -220,9 +220,9 @@ class Positions(ChecksCalls):
         return consecutive(self._length, device=device)
 
     def _seen(self, length: int) -> Tensor | None:
-        """Returns which keys the last ``length`` tokens see, boolean: (Lq, Lk), (B, 1, Lq, Lk) or (B, 1, 1, Lk).
+        """Returns a boolean mask of the keys that the last ``length`` tokens see: (Lq, Lk), (B, 1, Lq or 1, Lk).
 
-        Padding is seen by no token but itself, so that no softmax is empty. None means that all see all.
+        Padding is masked out, but a causal padding token sees itself: no softmax is empty. None means no mask.
         """
         present, window = self.present, self.encoding.window
         same = None if self.texts is None else self.texts.unsqueeze(-1) == self.texts.unsqueeze(-2)

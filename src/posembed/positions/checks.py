@@ -1,9 +1,9 @@
 """Checks of positions, offsets, masks and packed sequences, made before any row is read.
 
-A check has to look at values, so it is an opaque op under torch.compile and torch.func: it stays in the graph, or
-sees all mapped values, and raises the same error as in eager mode, with the position in the message. On CUDA it
-waits for the values and raises on the host, so that the context survives; an out-of-bounds lookup would end it.
-An exported program has no Python to call and keeps an assertion instead.
+A check reads values, so it is an opaque op. Under torch.compile it stays in the graph; under torch.func it sees all
+mapped values. It raises the same error as in eager mode, with the position in the message. On CUDA it waits for the
+values and raises on the host. An out-of-bounds lookup would destroy the CUDA context. An exported program has no
+Python to call and keeps an assertion instead.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def keep_first(tokens: Tensor, max_len: int) -> Tensor:
 
 
 def keep_last(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...), to be numbered from 0."""
+    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Number them from 0."""
     require_at_least_one(max_len=max_len)
     return tokens[:, -max_len:]
 

@@ -141,7 +141,7 @@ def _note(axes: Axes, place: tuple[float, float], text: str, *, offset: tuple[fl
 
 
 def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, text: str) -> None:
-    """Writes which encodings end where, as low as the lines leave room."""
+    """Writes which encodings end where, as low as the lines allow."""
     taken: list[float] = []
     for end in dict.fromkeys(line.end for line in lines):
         if end is None:

@@ -17,8 +17,7 @@ KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
 WORDS = {
     "spectrum": (
         "How much of its width it uses",
-        "A random table uses all directions equally. The steeper the right curve, the fewer numbers would hold what "
-        "the rows hold.",
+        "A random table uses all directions equally. The steeper the right curve, the fewer numbers describe the rows.",
     ),
     "grid-similarity": (
         "Which cells are similar",
@@ -27,8 +26,8 @@ WORDS = {
     ),
     "grid-components": (
         "Its strongest directions, on the grid",
-        "What each cell holds of the strongest directions, with their share of the variance. A direction that changes "
-        "along only one side encodes the place along that side; speckle is noise.",
+        "Each cell's coordinate along the strongest directions, with their share of the variance. A direction that "
+        "changes along only one side encodes the position along that side; speckle is noise.",
     ),
     "along": (
         "The table from its first row to its last",
@@ -42,7 +41,7 @@ WORDS = {
     ),
     "components": (
         "Its strongest directions",
-        "What each row holds of the strongest directions. A slope separates far from near; waves separate "
+        "Each row's coordinate along the strongest directions. A slope separates far from near; waves separate "
         "neighbours; a spike is a row with a direction of its own.",
     ),
     "fourier": (
@@ -100,7 +99,7 @@ def render(report: CheckpointReport) -> str:
     name = shown_name(report.source)
     kind = f", {report.model_type}" if report.model_type else ""
     return render_page(
-        title=f"What do the positions of {name} hold?",
+        title=f"What did the positions of {name} learn?",
         about=f"{name}{kind}: {report.parameters:,} parameters; position tables: {len(report.tables)}.",
         answer=answer(report),
         sections=[section_of(table, f"t{index}") for index, table in enumerate(report.tables)],
@@ -133,7 +132,7 @@ def sentences(report: TableReport) -> Iterator[str]:
     yield f"{learned.directions_90:,} of {min(learned.rows, table.width):,} directions hold 90% of the rows' variance."
     if learned.cosine_by_distance:
         near, far = learned.cosine_by_distance[0], learned.cosine_by_distance[-1]
-        yield f"Neighbours have a mean cosine of {near[1]:.2f}, rows {far[0]:,} apart one of {far[1]:.2f}."
+        yield f"Neighbouring rows have a mean cosine of {near[1]:.2f}; rows {far[0]:,} apart, {far[1]:.2f}."
     if learned.position_error is not None and learned.order_error is not None:
         yield (
             f"A linear probe finds the position of a row with a mean error of {learned.position_error:.0f} positions "

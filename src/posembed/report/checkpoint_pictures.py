@@ -1,6 +1,6 @@
 """Figures of one position table: its values, similarities and spectrum; rows in a line, or cells of a grid.
 
-Large tables are drawn thinned, every k-th row of them; all numbers are computed on all rows.
+Figures of large tables show every k-th row; all numbers are computed on all rows.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def spectrum_figure(spectrum: Spectrum) -> Figure:
 
 
 def components_figure(spectrum: Spectrum, *, first: int) -> Figure:
-    """Draws what each row holds of the strongest directions, one line per direction."""
+    """Draws each row's coordinates along the strongest directions, one line per direction."""
     number = min(COMPONENTS, spectrum.left_vectors.size(1))
     each, gap = 46, 24
     figure = new_figure(20 + number * (each + gap) + 24)

@@ -173,7 +173,7 @@ def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
 
 
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Returns the places nearest to those wanted (least squares) that keep their order and a gap between neighbours.
+    """Returns the positions nearest to the wanted (least squares) that keep their order and a gap between neighbours.
     They lie within low .. high if there is space for all."""
     from scipy.optimize import isotonic_regression  # takes half a second
 

@@ -12,7 +12,7 @@ from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import PAPER, label_line_ends, room_for, sheet, styles, tick_heights
 from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
 
-HOW_TO_READ = "One line per run; each name is at the mean of its last losses. A cross marks a run that failed."
+HOW_TO_READ = "One line per run. Each name stands at the mean final loss of its runs. A cross marks a run that failed."
 
 
 def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str) -> Section:

@@ -84,7 +84,7 @@ def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> d
 
 
 def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
-    """Yields each table before and after training, and along it; then all of them in numbers."""
+    """Yields each table before, during and after training; then numbers about all of them."""
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
         first, *_, last = tables.values()
@@ -112,8 +112,8 @@ def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
         name="tables-along",
         described="Norms, neighbour cosine and effective rank of the tables against the training step.",
         title="The tables in numbers, during training",
-        caption="The mean norm of a row; how alike neighbouring rows are; how many directions the rows use; how many "
-        "rows still have their initial values.",
+        caption="By training step: the mean norm of the rows, the similarity of neighbouring rows, the number of "
+        "directions that the rows use, and the number of rows that still have their initial values.",
     )
 
 
@@ -149,7 +149,7 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
 
 
 def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
-    """Chooses the first step, and others evenly from 40% of the steps on: little happens before."""
+    """Chooses the first step, and steps spread evenly over the last 60% of those given: little happens before."""
     last = len(steps) - 1
     middle = last * 0.4
     chosen = {round(middle + index * (last - middle) / (count - 2)) for index in range(count - 1)}
@@ -157,7 +157,7 @@ def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
 
 
 def table_along_figure(tables: Tables) -> Figure:
-    """Draws one table at several steps: the cosine of every two rows; below, row norms and spectrum."""
+    """Draws one table at several steps: the cosine of each pair of rows; below, row norms and spectrum."""
     side, between, above = 132, 22, 26
     chosen = frames(list(tables))
     below = -(-len(chosen) // 3) * (side + above) + 34
@@ -217,7 +217,7 @@ def measures_along_figure(by_name: Mapping[str, Tables]) -> Figure:
 
 
 def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
-    """Draws the cosine of every two rows before and after training, two tables per line."""
+    """Draws the cosine of each pair of rows before and after training, two tables per line."""
     side, above, between = 98, 40, 10
     figure = new_figure(-(-len(by_name) // 2) * (side + above) + 6)
     for index, (name, tables) in enumerate(by_name.items()):

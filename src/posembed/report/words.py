@@ -100,7 +100,7 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def model_size(spec: TrainingSpec) -> str:
-    return f"layers {spec.layers:,}, width {spec.width:,}, heads {spec.heads:,}"
+    return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
 
 
 def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:

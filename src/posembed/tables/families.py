@@ -1,4 +1,4 @@
-"""What is known of model families: the layouts of their position tables, and what in their configs says the length.
+"""What is known of model families: the layouts of their position tables, and which config field gives the length.
 
 A family that transformers can build needs no row: its layout is read from the built model. A row adds what the
 model's modules do not show, and what is needed if the model cannot be built.
@@ -19,7 +19,7 @@ FieldPath = tuple[str, ...]  # the place of a field in a config: ("text_config",
 class KnownTable:
     """One table of a family, under its key in the files.
 
-    fields: where the config may say its length or, for a grid, the image size; the first is the one to change.
+    fields: where the config may give its length or, for a grid, the image size; the first is the one to change.
     default: the value if the config says none.
     patch: where the config says the size of a patch (grids), or else kernel: the key of a convolution of that size.
     layout: how its rows are read, a grid without its sides. None means that the grid leaves up to two rows before it.
@@ -92,7 +92,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Returns what is known of the model of this config.json: that of its ``model_type``, or open_clip's or timm's."""
+    """Returns what is known of the model of a config.json: by its ``model_type``, or as open_clip's or timm's."""
     if isinstance(config.get("model_cfg"), dict):
         name = "open_clip"
     elif isinstance(config.get("architecture"), str):

@@ -75,7 +75,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
         case "zero":
             return table.zero_()
         case "given":  # what a layer calls the initial values that its caller gave
-            raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
+            raise ArgumentError("this table was given and cannot be drawn again; load it with load_state_dict")
     raise unknown("init", init, (*SCALED, "xavier", "zero"), also=", or a tensor")
 
 

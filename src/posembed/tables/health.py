@@ -29,7 +29,7 @@ SIGMAS = 6
 """Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""
 
 DEAD = 2.0**-8
-"""bfloat16's eight bits round a row this small relative to the others away when it is added to a token."""
+"""A row this small relative to the others is rounded away in bfloat16 (8 bits) when it is added to a token."""
 
 NORM_CHANGE = 0.25
 """MiniLM's norms lie within 14% of the median around them, those of the marked rows are at least 47% above it."""
@@ -261,7 +261,7 @@ def fresh_rows(rows: Tensor) -> Tensor:
 
 
 def first_equal_row(rows: Tensor) -> Tensor:
-    """Returns for each row i the first row equal to it: i itself if no earlier row is."""
+    """Returns, for each row i, the index of the first row equal to it (i itself if no earlier row is equal)."""
     _, group = torch.unique(rows, dim=0, return_inverse=True)
     places = torch.arange(len(rows))
     return torch.full_like(places, len(rows)).scatter_reduce(0, group, places, "amin")[group]

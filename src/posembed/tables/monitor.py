@@ -1,4 +1,4 @@
-"""What a table is learning while it trains, in a few numbers that are cheap to compute."""
+"""A few numbers, cheap to compute, on what a table is learning while it trains."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class TableMonitor:
         return table_rows(table).detach().to("cpu", torch.float64, copy=True)
 
     def unchanged(self) -> Tensor:
-        """Returns which rows no step has changed, boolean (N,). Weight decay alone, which shrinks a row, is none."""
+        """Returns which rows no step has changed, boolean (N,). Weight decay alone does not count as a change."""
         rows = self.rows()
         if rows.shape != self.initial.shape:
             raise ArgumentError(
-                f"the table was {tuple(self.initial.shape)} and is now {tuple(rows.shape)}: watch it anew"
+                f"the table was {tuple(self.initial.shape)} and is now {tuple(rows.shape)}; create a new TableMonitor"
             )
         now, then = (F.normalize(x, dim=1, eps=torch.finfo(x.dtype).tiny) for x in (rows, self.initial))
         return (rows == self.initial).all(dim=1) | (1 - (now * then).sum(dim=1) <= SAME_DIRECTION)

@@ -13,7 +13,7 @@ from posembed.tables.layout import TableLayout, as_table, table_rows
 from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
 
 DEFAULT_TEXT_METHOD = "tile"
-WHY_TEXT_METHOD = "it keeps every old row, and in a sentence encoder linear interpolation was worse at all lengths"
+WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
 """Measured by benchmarks/resize_quality.py, where random rows did as well. In Longformer, lengthened by tiling and
 then fine-tuned, random rows were far worse (arXiv:2004.05150)."""
 DEFAULT_GRID_METHOD = "bicubic-antialias"

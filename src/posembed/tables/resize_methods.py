@@ -25,8 +25,8 @@ def truncate(rows: Tensor, length: int) -> Tensor:
     """Returns the first ``length`` rows. It never makes a table longer."""
     if length > len(rows):
         raise ArgumentError(
-            f"truncate keeps some of the {len(rows)} rows there are; got a length of {length}. "
-            "Pass a method that makes new rows: tile, hierarchical, linear ..."
+            f"truncate keeps at most the existing {len(rows)} rows; got a length of {length}. "
+            "Use a method that makes new rows: tile, hierarchical, linear ..."
         )
     return rows[:length].clone()
 
@@ -34,7 +34,7 @@ def truncate(rows: Tensor, length: int) -> Tensor:
 def tile(rows: Tensor, length: int) -> Tensor:
     """Repeats the table: new[k] = old[k mod N] (Longformer, arXiv:2004.05150, section 5).
 
-    Between two seams everything looks as in training.
+    Between two seams the rows have the same neighbours as in training.
     """
     return rows[torch.arange(length, device=rows.device) % len(rows)]
 

@@ -54,7 +54,7 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
 def test_no_name_is_not_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
     (tmp_path / "a.txt").write_text("some text\n" * 30)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="expected files or folders joined by commas"):
+    with pytest.raises(DataError, match="expected files or folders separated by commas"):
         load_corpus(data)
     assert load_corpus("a.txt, a.txt").sha256 == load_corpus("a.txt").sha256
 

@@ -168,7 +168,7 @@ def test_pieces_are_whole_lines() -> None:
             r"has 40 different values in 40 texts, such as 'title 0': these identify texts, not classes",
         ),
         (csv_of([(t, "ham") for t, _ in ROWS]), "all texts of a.csv have the column 'label' 'ham'; expected two"),
-        (csv_of([("", "ham"), ("  ", "spam")]), "has no example with a text"),
+        (csv_of([("", "ham"), ("  ", "spam")]), "has no example with text"),
         ('text,label\n"a,x\n', "line 2 of .*a.csv cannot be read: unexpected end of data"),
         ("text,label\na,x\nb\n", "line 3 of .*a.csv does not have the 2 columns"),
         ("text,label\na,x\nb,y,z\n", "line 3 of .*a.csv does not have the 2 columns"),
@@ -184,7 +184,7 @@ def test_bad_files(tmp_path: Path) -> None:
         load_labelled(written(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n{"text": \n'))
     with pytest.raises(DataError, match=r"row 1 of a\.jsonl is not text: it holds half of a UTF-16 pair"):
         load_labelled(written(tmp_path, "a.jsonl", '{"text": "a \\ud83d", "label": 1}\n'))
-    with pytest.raises(DataError, match=r"line 1 of .*a\.jsonl is not an object"):
+    with pytest.raises(DataError, match=r"line 1 of .*a\.jsonl is not a JSON object"):
         load_labelled(written(tmp_path, "a.jsonl", "[1, 2]\n"))
     with pytest.raises(DataError, match=r"row 1 of a\.jsonl has no label: column 'label' holds \['x'\]"):
         load_labelled(written(tmp_path, "a.jsonl", '{"text": "a", "label": ["x"]}\n'))

@@ -66,7 +66,7 @@ def test_what_an_encoder_cannot_use() -> None:
         settings = {"layers": 1, "heads": 2} | others
         return Classifier(torch.nn.Linear(4, 8), 8, 3, encoding=encoding, **settings)  # type: ignore[arg-type]
 
-    with pytest.raises(ArgumentError, match="RollingPositionalEmbedding is used under a causal window of 4 tokens"):
+    with pytest.raises(ArgumentError, match="RollingPositionalEmbedding needs a causal window of 4 tokens"):
         build(RollingPositionalEmbedding(window=4, dim=8))
     with pytest.raises(ArgumentError, match="width 8 is not divisible by 3 heads"):
         build(NoPosition(), heads=3)
@@ -79,7 +79,7 @@ def test_what_an_encoder_cannot_use() -> None:
     [
         (
             "rolling",
-            "'rolling' needs a causal window, and an encoder sees all tokens both ways; choose among learned",
+            "'rolling' needs a causal window, and an encoder attends in both directions; choose among learned",
         ),
         ("rope+window", r"'rope\+window' needs a causal window"),
         ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),

@@ -85,7 +85,7 @@ class Choice:
         return notes
 
     def is_relevant(self, needs: Needs) -> bool:
-        """Returns whether it is worth a line for a grid or a sequence, with or without a checkpoint."""
+        """Returns whether it is listed for a grid or a sequence, with or without a checkpoint."""
         if self.of == "checkpoint":
             return needs.checkpoint is not None
         return (self.of == "grid") == (needs.grid is not None)
@@ -160,7 +160,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
     """Recommends one encoding, as ``posembed advise`` does.
 
     Args:
-        runs: a run folder of ``posembed compare lengths`` to rest on, besides the published measurements.
+        runs: a run folder of ``posembed compare lengths``, used as evidence besides the published measurements.
         chosen: the fields of ``Needs``: ``length`` or ``grid``, ``longest`` ("none" for no limit), ``longest_grid``,
             ``width``, ``heads``, ``vocabulary``, ``far``, ``checkpoint``.
 
@@ -175,7 +175,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
 
 
 def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
-    """Recommends one option that can do what is needed. studies: the measurements to rest on, in order of trust."""
+    """Recommends one option that can do what is needed. studies: the evidence, in order of trust."""
     chosen = next(choice for choice in ranked(needs) if choice.cannot(needs) is None)
     reasons, notes = [chosen.reason.format(n=needs)], []
     study = next((study for study in studies if study.row(chosen.encoding)), None)

@@ -1,4 +1,4 @@
-"""Measurements that advice rests on: the published ones of the documentation, or those of a user's run folder."""
+"""The evidence for advice: the measurements published in the documentation, or a user's run folder."""
 
 from __future__ import annotations
 

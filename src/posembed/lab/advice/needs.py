@@ -46,8 +46,8 @@ class Needs:
     width: int = option("Width of the model.", default=768)
     vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
     heads: int = option("Attention heads.", default=12)
-    grid: Grid | None = option("Images: the patches in training, HEIGHTxWIDTH.", default=None)
-    longest_grid: Grid | None = option("Images: the most patches you will ever need. Default: the grid.", default=None)
+    grid: Grid | None = option("Images: the grid of patches in training, HEIGHTxWIDTH.", default=None)
+    longest_grid: Grid | None = option("Images: the largest grid you will ever need. Default: the grid.", default=None)
     far: bool = option("Whether the model must retrieve tokens from far back.", default=False)
     checkpoint: Existing | None = option("An existing checkpoint: a folder, a file or a hub name.", default=None)
 

@@ -36,7 +36,7 @@ class Places:
         generator = torch.Generator().manual_seed(0)
 
         def random(*sizes: int) -> Tensor:
-            """Draws values at the scale of token rows. They require gradients, like what a layer reads."""
+            """Draws values at the scale of token rows. They require gradients, like the input of a layer."""
             return torch.randn(*sizes, generator=generator).mul_(0.02).to(device).requires_grad_()
 
         self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
@@ -46,7 +46,7 @@ class Places:
             ids = encoding.training_positions(shape.batch, shape.length, generator)
         self.position_ids = ids.to(device)
         self.qkv = random(shape.batch, shape.length, 3 * shape.width)
-        # Stands for W_q and W_k, which project a ring's rows.
+        # Stands in for W_q and W_k, which project a ring's rows.
         self.projection = random(shape.width, 2 * shape.width)
         self.leaves = [self.x, self.qkv, self.projection]
 

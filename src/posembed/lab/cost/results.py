@@ -33,7 +33,7 @@ class CostSettings:
     """The sizes that all encodings are measured at. ``measure.checked`` refuses those that cannot be measured."""
 
     encodings: tuple[str, ...] = option(
-        "Encodings joined by commas; NAME+window applies a causal window. Default: all.", default_factory=every_encoding
+        "Encodings, separated by commas. NAME+window adds a window. Default: all.", default_factory=every_encoding
     )
     batch: int = option("Sequences per batch.", default=1)
     length: int = option("Tokens per sequence.", default=512)

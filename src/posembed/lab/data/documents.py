@@ -37,8 +37,8 @@ class Document:
 
 
 def read_documents(data: str) -> tuple[list[Document], list[Document] | None, str]:
-    """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]". Returns the documents, the data's
-    own held-out part (None if it has none), and a description.
+    """Reads "stdlib", text files or folders separated by commas, or "hf:NAME[:CONFIG]". Returns the documents, the
+    data's own held-out part (None if it has none), and a description.
 
     Raises DataError for a path that does not exist, and for data without text.
     """
@@ -56,7 +56,7 @@ def read_documents(data: str) -> tuple[list[Document], list[Document] | None, st
     # a path may contain a comma
     names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
     if "" in names:  # the path "" would mean this folder
-        raise DataError(f"expected files or folders joined by commas, got {data!r}")
+        raise DataError(f"expected files or folders separated by commas, got {data!r}")
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
         if os.path.isdir(path):

@@ -25,9 +25,9 @@ COLUMNS = {
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
-"""More different labels than this per document identify documents instead of sorting them into classes."""
-PART_FILES = 10  # the fewest source files of a standard library package that becomes a class
-PIECE = 400  # the most characters, in whole lines, of a piece of source
+"""If there are more different labels than this per document, they identify documents and are not classes."""
+PART_FILES = 10  # a standard library package becomes a class if it has at least this many source files
+PIECE = 400  # the maximum number of characters, in whole lines, of a piece of source
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -58,7 +58,7 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
     Args:
         data: "stdlib" (from which package of Python's standard library is this piece of source?), a .csv, .tsv or
             .jsonl file, or "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one).
-        text_column: the column of the text, or several joined by commas, such as pairs of sentences, which become
+        text_column: the column of the text, or several separated by commas, such as pairs of sentences, which become
             lines of one text. None: the only column with an obvious name (``COLUMNS``).
         label_column: the column of the label. None: the only column with an obvious name.
 
@@ -114,8 +114,8 @@ def _packages() -> list[Example]:
 
 
 def pieces(text: str, size: int) -> list[str]:
-    """Cuts a text into whole lines, as many per piece as fit the size; a longer line stands alone. Drops blank
-    pieces."""
+    """Splits a text into pieces of as many whole lines as fit the size; a longer line is a piece of its own. Drops
+    blank pieces."""
     cut = [""]
     for line in text.splitlines(keepends=True):
         if cut[-1] and len(cut[-1]) + len(line) > size:
@@ -169,12 +169,12 @@ def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]
         except (ValueError, RecursionError) as error:
             raise DataError(f"line {number} of {path} is not JSON: {error}; correct it") from error
         if not isinstance(row, dict):
-            raise DataError(f'line {number} of {path} is not an object with names, such as {{"text": ...}}')
+            raise DataError(f'line {number} of {path} is not a JSON object; write each as one, such as {{"text": ...}}')
         yield number, row
 
 
 def _columns(columns: Sequence[str], what: str, wanted: str | None, name: str) -> list[str]:
-    """Returns the wanted columns of the text, or of the label, or else the only one with an obvious name."""
+    """Returns the requested text or label columns. If none is requested, returns the only one with an obvious name."""
     listed = f"it has {', '.join(columns)}"
     if wanted is None:
         found = [column for column in columns if column.strip().lower() in COLUMNS[what]]
@@ -296,7 +296,7 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
         by_label[example.label].add(example.document)
     total = len({example.document for example in examples})
     if not by_label:
-        raise DataError(f"{name} has no example with a text; expected at least two of each of two classes")
+        raise DataError(f"{name} has no example with text; give at least two classes with at least two examples each")
     if fractions := [label for label in by_label if _is_fraction(label)]:
         raise DataError(
             f"the {column} of {name} holds numbers such as {fractions[0]}; expected names or whole numbers. Choose "

@@ -40,8 +40,8 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
     """Reads text and holds out a tenth, the same tenth every time. A document whose text is held out is not trained
     on, whatever its name.
 
-    data: "stdlib" (the source of Python's standard library), a text file or several joined by commas, a folder (every
-    text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``.
+    data: "stdlib" (the source of Python's standard library), a text file or several separated by commas, a folder
+    (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``.
 
     Raises DataError for data without text, and for a tokenizer that finds no token; and what both readers raise.
     """

@@ -18,7 +18,7 @@ class Cost(Question):
     """Measured on this machine, without training. Its result is one CostResult, in cost.json."""
 
     name = page = "cost"
-    asks = "What does each encoding cost in parameters, time, memory, and growth with length?"
+    asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"
     Settings = CostSettings
 
 

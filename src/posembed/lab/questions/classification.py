@@ -37,7 +37,7 @@ class TextSpec(TrainingSpec):
     data_sha256: str
     """Hash of the examples, their split, and the tokenizer."""
     text_column: str | None = option(
-        "Column of the text; several, joined by commas, are concatenated. Default: a column with an obvious name.",
+        "Column of the text; several, separated by commas, are concatenated. Default: a column with an obvious name.",
         default=None,
         compare=False,
     )
@@ -120,7 +120,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
 
 @dataclass(frozen=True)
 class Recognised:
-    """Measurements on the held-out images, by the side to which they were resized."""
+    """Measurements on the held-out images, for each side length (in pixels) that the images are resized to."""
 
     right: dict[int, str]
     """"1" for each correctly classified image, "0" for the others, in the order of the images."""
@@ -145,7 +145,7 @@ class ImageSpec(TrainingSpec):
     train_size: int
     """The side of the training images, in pixels."""
     test_sizes: tuple[int, ...] = option(
-        "Sides to which held-out images are resized, in pixels, joined by commas.", MODEL
+        "Side lengths in pixels that the held-out images are resized to, separated by commas.", MODEL
     )
     """Ascending."""
     pooling: str = option("cls (a token in front) or mean.", MODEL)

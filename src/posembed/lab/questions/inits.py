@@ -110,7 +110,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
     usual = ("normal-0.02", "normal-0.01", "normal-0.05", "xavier", "sinusoidal", "sinusoidal-0.02", "zero")
     usual_reference = "normal-0.02"
     names_help = (
-        "Initial values to compare, joined by commas: normal-STD, xavier, zero, sinusoidal (amplitude 1), "
+        "Initial values to compare, separated by commas: normal-STD, xavier, zero, sinusoidal (amplitude 1), "
         "sinusoidal-STD (scaled to that standard deviation)."
     )
     presets = Lengths.presets

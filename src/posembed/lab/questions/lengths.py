@@ -56,12 +56,12 @@ class LanguageSpec(TrainingSpec):
 class LengthSpec(LanguageSpec):
     Measured = Measurements
 
-    test_lengths: tuple[int, ...] = option("Context lengths to measure at, joined by commas.", MODEL)
+    test_lengths: tuple[int, ...] = option("Context lengths to measure at, separated by commas.", MODEL)
     """Ascending."""
     window: int = option("Causal window of the encodings that use one.", MODEL)
     ring: int = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
-        "Factors of rope-longrope, one per pair of components of a head, joined by commas.", MODEL, default=()
+        "Factors of rope-longrope, one per pair of components of a head, separated by commas.", MODEL, default=()
     )
 
     @property
@@ -103,7 +103,7 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     Spec = LengthSpec
     usual = ("learned", "rolling", "sinusoidal", "rope", "alibi")
     usual_reference = "alibi"
-    names_help = "Encodings to compare, joined by commas. NAME+window applies a causal window."
+    names_help = "Encodings to compare, separated by commas. NAME+window applies a causal window."
     presets = presets_of("lengths")
     preset = "small"
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."

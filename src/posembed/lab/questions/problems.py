@@ -35,7 +35,7 @@ class ProblemSpec(TrainingSpec):
 
     problem: str
     train_size: int = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
-    test_sizes: tuple[int, ...] = option("Sizes to measure at, joined by commas.", MODEL)
+    test_sizes: tuple[int, ...] = option("Sizes to measure at, separated by commas.", MODEL)
     """Ascending."""
     test_problems: int = option("Problems per size to measure on.", TRAINING)
     window: int = option("Causal window of the encodings that use one.", MODEL)
@@ -80,7 +80,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.asks = f"Which encoding can {PROBLEMS[name].line}, past the sizes it was trained on?"
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
-        self.names_help = f"Encodings to compare, joined by commas{f'; {ids} ids apply too' if ids else ''}."
+        self.names_help = f"Encodings to compare, separated by commas{f'; {ids} ids apply too' if ids else ''}."
         # To look up what followed the same characters, tokens must know their neighbour: that takes a second layer. A
         # head must distinguish all rows of the table: with half of GPT-2's heads, half of the steps suffice.
         self.presets = presets_of("problems", name)

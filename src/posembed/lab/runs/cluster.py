@@ -40,7 +40,7 @@ def sweep_on_ray(
     cpus_per_run: int = 1,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Does the same as ``sweep``, into the same folder, with the runs side by side on a Ray cluster.
+    """Does the same as ``sweep``, into the same folder, with the runs in parallel on a Ray cluster.
 
     Args:
         address: "ray" for the cluster of the variable RAY_ADDRESS, or else a new one on this machine;
@@ -95,8 +95,8 @@ def sweep_on_ray(
             if lost:
                 names = "; ".join(f"{spec.name} ({why})" for spec, why in lost.items())
                 raise RunFolderError(
-                    f"lost with their machines, tried up to {RETRIES + 1} times: {names}; the other runs are kept in "
-                    f"{folder.path}, and the same command tries these again"
+                    f"these runs were lost with their machines in up to {RETRIES + 1} attempts: {names}; finished "
+                    f"runs are kept in {folder.path}; run the same command to retry"
                 )
 
         return completed(specs, folder, observer, train)
@@ -202,7 +202,7 @@ if not sys.stdin.read():
 
 @contextmanager
 def last_words(words: str) -> Iterator[None]:
-    """Prints the words on stderr if this process ends inside the block.
+    """Prints a message on stderr if this process ends inside the block.
 
     A second process waits for that, because some libraries end the whole process from their own thread, where Python
     runs no handler and raises no exception.

@@ -112,7 +112,7 @@ class RunFolder(Generic[SpecT]):
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
     def prepare(self, spec: SpecT) -> None:
-        """Creates the folder, or checks that it holds runs like this one. Errors as for ``claim``."""
+        """Creates the folder, or checks that its runs have the settings of ``spec``. Errors as for ``claim``."""
         claim(self.path, spec.shared_settings(), ignore=spec.labels(), folders=FILES)
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):

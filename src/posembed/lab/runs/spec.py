@@ -107,11 +107,11 @@ class TrainingSpec:
     """The factors of rope-longrope past the training length, one per pair of components of a head."""
     steps: int = option("Training steps.", TRAINING)
     batch: int = option("Sequences per step, over all processes.", TRAINING)
-    learning_rate: float = option("Peak of the learning rate's cosine.", TRAINING)
+    learning_rate: float = option("Peak learning rate; it then decays as a cosine.", TRAINING)
     warmup: int = option("Steps of linear warm-up.", TRAINING)
     weight_decay: float = option("Weight decay of the matrices.", TRAINING)
     dropout: float = option("Dropout after each sublayer and each position sum.", TRAINING)
-    clip: float = option("Largest norm of the gradient.", TRAINING)
+    clip: float = option("Maximum gradient norm; larger gradients are scaled down.", TRAINING)
     precision: str = option("no (float32), bf16 or fp16.", TRAINING)
 
     @property

@@ -95,7 +95,7 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
 
 
 class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
-    """Next-token prediction with a learned table at the input; measures what becomes of its initial values."""
+    """Next-token prediction with a learned table at the input; measures how its initial values change."""
 
     def check(self, spec: InitSpec) -> None:
         self.check_lengths(spec, (spec.train_length,))
@@ -118,14 +118,14 @@ class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
 
 
 def initial_table(init: str, length: int, dim: int) -> Tensor:
-    """Returns the table (length, dim) of this name: "normal-STD" or "sinusoidal-STD" with any root mean square STD,
-    "xavier", "zero", or "sinusoidal", with its amplitude of 1. Raises ArgumentError for other names."""
+    """Returns the table (length, dim) that ``init`` names: "normal-STD" or "sinusoidal-STD", where STD is the root mean
+    square; "xavier"; "zero"; or "sinusoidal" as published (amplitude 1). Raises ArgumentError for other names."""
     if init in PLAIN:
         return fill.initial_table(init, length, dim)
     kind, _, scale = init.partition("-")
     if kind not in SCALED or not re.fullmatch(r"\d+(\.\d+)?|\.\d+", scale):
         scaled = " and ".join(f"{name}-STD" for name in SCALED)
-        raise unknown("initial values", init, PLAIN, also=f", and {scaled} with a number, as normal-0.02")
+        raise unknown("initial values", init, PLAIN, also=f", and {scaled} with a number, such as normal-0.02")
     return fill.initial_table(kind, length, dim, std=float(scale))
 
 

@@ -5,7 +5,7 @@ Some encodings compute position ids from the tokens: matching digits of the ques
 arXiv:2405.20671) numbers the digits of the question from the last. Both are rows of a learned table. Training starts at
 a random row, so that rows past the longest training problem are trained too.
 
-That alone is not enough at our size: rows farther apart than the training problems are long never occur in one text,
+That alone is not enough at our size: rows farther apart than the length of a training problem never occur in one text,
 and nothing stops a digit from attending to them. So the higher digits are shifted farther than the lower ones, as PoSE
 (arXiv:2309.10400) shifts the chunks of a text, and the token at the gap has weight 0 in the loss.
 """

@@ -170,7 +170,7 @@ def by_size(
 ) -> Iterator[Column]:
     """Yields a column per size: the estimate of each row in ``values``, with ``missing`` for None.
 
-    trained: the size that the head marks as that of training. note: what the head has below a size. failed: the cell of
+    trained: the training size, which the head marks. note: what the head has below a size. failed: the cell of
     rows without runs.
     """
     for size in sizes:
@@ -191,7 +191,7 @@ def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
     return table_of(
         rows,
         "What was trained",
-        "The models differ only in their positions.",
+        "The models differ only in their position encoding.",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("position parameters", lambda row: f"{row.position_parameters:,}"),
         ("runs", runs),

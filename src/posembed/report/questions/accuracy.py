@@ -26,14 +26,14 @@ def points(share: float) -> str:
 
 
 def accuracies(documents: str, found: Sequence[tuple[str, Estimate]]) -> str:
-    """Returns a sentence without its capital on the accuracies, best first; empty without any."""
+    """Returns a sentence on the accuracies, best first, without its capital letter; empty if there are none."""
     best_first = sorted(found, key=lambda pair: -pair[1].value)
     shares = listed([f"{percent(share.value)}% with {called(name)}" for name, share in best_first])
-    return f"the model classifies these shares of {documents} correctly: {shares}." if shares else ""
+    return f"the accuracy on {documents} is {shares}." if shares else ""
 
 
 def outcome(difference: Difference) -> str:
-    """Returns "better", "worse", "not significant", or "unknown" if one of the intervals is."""
+    """Returns "better", "worse" or "not significant", or "unknown" if an interval is unknown."""
     if None in (difference.over_seeds.low, difference.over_documents.low):
         return "unknown"
     if not difference.significant:
@@ -42,7 +42,7 @@ def outcome(difference: Difference) -> str:
 
 
 def compared(differences: Mapping[str, Difference], reference: str, documents: str) -> list[str]:
-    """Returns a sentence per outcome, with both intervals. ``documents``: what was held out."""
+    """Returns one sentence per outcome, with both intervals. ``documents``: the name of the held-out items."""
 
     def text(name: str, difference: Difference) -> str:
         over_seeds, over_documents = (

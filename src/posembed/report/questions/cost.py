@@ -156,8 +156,8 @@ def _growth(result: CostResult) -> str:
     stopped = sorted((row for row in rows if row.growth.stopped), key=lambda row: max(row.growth.lengths))
     ends = _with_numbers(stopped, lambda row: f"{max(row.growth.lengths):,}")
     sentences = [
-        f"The time of the encoding grows as length to the power {powers}." if rows else "",
-        f"For memory or time, nothing was tried past this many tokens: {ends}." if stopped else "",
+        f"The time of the encoding grows with the length to the power {powers}." if rows else "",
+        f"To save memory or time, longer sequences than these (in tokens) were not tried: {ends}." if stopped else "",
     ]
     return " ".join(sentences).strip()
 
@@ -373,8 +373,8 @@ def _size_table(result: CostResult) -> Table:
     return table_of(
         [yours(result), *KNOWN],
         "Position tables of known models",
-        "Rows times width. Of the embeddings: of position and token rows together. Of the model: of all parameters "
-        "of the Transformer, without heads, poolers and patch projections.",
+        "Rows times width. Of the embeddings: share of the position and token rows. Of the model: share of all "
+        "Transformer parameters, without heads, poolers and patch projections.",
         ("rows", lambda size: f"{size.rows:,}"),
         ("width", lambda size: f"{size.width:,}"),
         ("parameters", lambda size: f"{size.table:,}"),

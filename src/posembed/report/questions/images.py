@@ -25,10 +25,10 @@ class ImagesPage(QuestionPage[ImageSummary]):
 
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
         return (
-            f"A small ViT ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} images of "
+            f"Each run trains a small ViT ({model_size(spec)}) for {spec.steps:,} steps of {spec.batch} images of "
             f"{spec.data}, {spec.train_size} pixels wide and high, in {grid_of(summary, spec.train_size)} patches. "
-            f"Only the positions differ. Tested on {summary.examples:,} held-out images, at that size and resized to "
-            "others (bilinearly): patches keep their size in pixels, so there are more or fewer of them."
+            f"Only the position encoding differs. Tested on {summary.examples:,} held-out images, at that size and "
+            "resized (bilinearly) to others: patches keep their size in pixels, so their number changes."
         )
 
     def paragraphs(self, summary: ImageSummary) -> list[str]:
@@ -36,8 +36,8 @@ class ImagesPage(QuestionPage[ImageSummary]):
         places = {summary.train_size: f"On the training grid of {grid_of(summary, summary.train_size)} patches"}
         if far != summary.train_size:
             places[far] = (
-                f"With the images resized to {far} x {far} pixels and the tables to {grid_of(summary, far)} patches, "
-                "and nothing trained again"
+                f"With the images resized to {far} x {far} pixels, the tables resized to {grid_of(summary, far)} "
+                "patches and no further training"
             )
         paragraphs = []
         for size, where in places.items():
@@ -84,7 +84,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 [row for row in rows if row.difference],
                 f"Minus {summary.reference}, in percentage points",
                 f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
-                "over images; a difference is green or red if it is significant: if neither contains 0.",
+                "over images; a difference is green or red if it is significant, that is, if neither contains 0.",
                 *map(minus_reference, summary.test_sizes),
             ),
             trained_table(
@@ -96,8 +96,8 @@ class ImagesPage(QuestionPage[ImageSummary]):
 
     def figures(self, summary: ImageSummary) -> Iterable[Picture]:
         caption = (
-            "The dotted line: the training size. At other sizes, tables are resized to the new grid, and nothing is "
-            f"trained again. Shaded, if there are several runs: {INTERVAL}s."
+            "The dotted line marks the training size. At other sizes, tables are resized to the new grid without "
+            f"further training. Shaded, if there are several runs: {INTERVAL}s."
         )
         yield picture(
             line_chart(
@@ -128,7 +128,7 @@ def grid_of(summary: ImageSummary, size: int) -> str:
 
 
 def best_first(summary: ImageSummary) -> list[ImageRow]:
-    """Sorts by accuracy at the training size, then at the farthest; failed rows come last."""
+    """Sorts by accuracy at the training size, then at the test size farthest from it. Failed rows come last."""
     sizes = (summary.train_size, summary.farthest)
     return sorted(summary.rows, key=lambda row: [-row.accuracy[n].value if row.accuracy else 1.0 for n in sizes])
 

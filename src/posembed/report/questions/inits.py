@@ -54,7 +54,7 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("neighbours", "neighbour_cosine_before", cosine, 9),
     ("neighbours after", "neighbour_cosine_after", cosine, 4),
 )
-"""What became of the rows: head, field of the row, format, rank of the column."""
+"""How the rows changed: head, field of the row, format, rank of the column."""
 FIRST = "initial values"
 UNCONFIRMED = ("not significant", "unknown")
 
@@ -64,9 +64,9 @@ class InitsPage(QuestionPage[InitSummary]):
 
     def about(self, spec: InitSpec, summary: InitSummary) -> str:
         return (
-            f"The same small Transformer ({model_size(spec)}) with a learned table of {spec.train_length:,} rows at "
-            f"its input, trained on {spec.data} for {spec.steps:,} steps on {spec.train_length:,} tokens at a time "
-            f"(tokenizer: {spec.tokenizer}). Only the table's initial values differ."
+            f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
+            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). A learned table of "
+            f"{spec.train_length:,} rows is at its input. Only the table's initial values differ."
         )
 
     def paragraphs(self, summary: InitSummary) -> list[str]:
@@ -98,7 +98,7 @@ class InitsPage(QuestionPage[InitSummary]):
         return table_of(
             best_first(summary),
             f"Held-out loss after {summary.steps:,} steps, nats per token: lower is better",
-            f"In windows of the training length of {summary.train_length:,}; differences are paired by seed.",
+            f"In windows of {summary.train_length:,} tokens (the training length). Differences are paired by seed.",
             *columns,
             first=FIRST,
         )
@@ -116,7 +116,7 @@ class InitsPage(QuestionPage[InitSummary]):
 
         return table_of(
             trained(summary),
-            "What became of the rows",
+            "How the rows changed",
             "Scale: the root mean square. Moved: how far, absolutely and relative to the initial scale. Cosine: of "
             "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
             "of consecutive rows.",
@@ -173,9 +173,9 @@ class InitsPage(QuestionPage[InitSummary]):
             yield picture(
                 starts_figure({name: (rows[0], rows[max(rows)]) for name, rows in tables.items()}),
                 name="starts",
-                described="The cosine of every two rows before and after training, by initial values.",
-                title="How alike the rows are",
-                caption="The cosine of every two rows, in the first run of each table. Red: alike; blue: opposite.",
+                described="The cosine of each pair of rows before and after training, by initial values.",
+                title="How similar the rows are",
+                caption="The cosine of each pair of rows, in each table's first run. Red: similar; blue: opposite.",
             )
             yield measures_picture(tables)
 
@@ -205,11 +205,10 @@ def _losses(summary: InitSummary) -> list[str]:
         return []
     best, lowest = rows[0]
     first = (
-        f"The lowest held-out loss after {summary.steps:,} steps is that of {best.name}, "
-        f"{loss_number(lowest.value)} nats."
+        f"After {summary.steps:,} steps, {best.name} has the lowest held-out loss, {loss_number(lowest.value)} nats."
     )
     compared = [
-        (outcome(row.versus_reference), f"{row.name} by {measured(row.versus_reference, signed)}")
+        (outcome(row.versus_reference), f"{row.name} {measured(row.versus_reference, signed)}")
         for row, _ in rows
         if row.versus_reference is not None
     ]
@@ -224,8 +223,8 @@ def _steps(summary: InitSummary) -> str:
     extremes = [f"{measured(ratio, unit=' times')} with {name}" for name, ratio in dict.fromkeys((found[0], found[-1]))]
     late = listed([row.name for row in summary.rows if row.steps_reached < len(row.seeds)])
     return (
-        f"Relative to the steps of {summary.reference}, a training loss of {loss_number(summary.loss)} takes "
-        f"{listed(extremes)}.{f' Not every run reached it from {late}.' if late else ''}"
+        f"Relative to the steps of {summary.reference}, reaching a training loss of {loss_number(summary.loss)} takes "
+        f"{listed(extremes)}.{f' Not every run from {late} reached it.' if late else ''}"
     )
 
 
@@ -241,8 +240,9 @@ def _rows_after(summary: InitSummary) -> str:
     ranks = sorted(row.effective_rank_after.value for row in summary.rows if row.effective_rank_after is not None)
     return (
         f"Training changed {least} most: its rows moved {number(moved_most)} times their initial scale, and the "
-        f"cosine between before and after is {low:.2f}. It changed {most} least: {number(moved_least)} times, and "
-        f"{high:.2f}. The effective rank of the trained tables is {from_to([f'{rank:.1f}' for rank in ranks])}."
+        f"cosine between before and after is {low:.2f}. It changed {most} least: its rows moved "
+        f"{number(moved_least)} times their initial scale, and the cosine is {high:.2f}. The effective rank of the "
+        f"trained tables is {from_to([f'{rank:.1f}' for rank in ranks])}."
     )
 
 
@@ -265,17 +265,17 @@ def disagreements(summary: InitSummary) -> str:
             unconfirmed.append(row.name)
         elif on_the_loss(row) == "disagrees":
             against.append(
-                f"the loss of {row.name} minus that of {REFERENCE} is {signed(loss.value)} here and "
-                f"{their_difference(theirs)} there"
+                f"in these runs the loss of {row.name} minus that of {REFERENCE} is {signed(loss.value)}, in that "
+                f"table {their_difference(theirs)}"
             )
         if steps is not None and outcome(steps, same=1.0) == ("worse" if theirs.epoch < BASE.epoch else "better"):
             against.append(
-                f"{row.name} takes {number(steps.value)} times the steps here and {theirs.epoch / BASE.epoch:.2f} "
-                "times the epochs there"
+                f"in these runs {row.name} takes {number(steps.value)} times the steps, in that table "
+                f"{theirs.epoch / BASE.epoch:.2f} times the epochs"
             )
-    contradicted = "; ".join(against) or "nowhere"
-    sentence = f"Where these runs contradict the table that guides copy from each other: {contradicted}."
-    return sentence + (f" They cannot confirm its differences for {listed(unconfirmed)}." if unconfirmed else "")
+    contradicted = "; ".join(against) or "none"
+    sentence = f"Contradictions with the table that guides copy from each other: {contradicted}."
+    return sentence + (f" The runs cannot confirm its differences for {listed(unconfirmed)}." if unconfirmed else "")
 
 
 def published_table(summary: InitSummary) -> Table:

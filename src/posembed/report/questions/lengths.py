@@ -41,8 +41,8 @@ CUT = 4
 class LengthsPage(QuestionPage[LengthSummary]):
     def about(self, spec: LengthSpec, summary: LengthSummary) -> str:
         return (
-            f"The same small Transformer ({model_size(spec)}), trained on {spec.data} for {spec.steps:,} steps on "
-            f"{spec.train_length:,} tokens at a time (tokenizer: {spec.tokenizer}), then tested with up to "
+            f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
+            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}), and tests it with up to "
             f"{max(spec.test_lengths):,}. Only the position encoding differs."
         )
 
@@ -118,7 +118,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
             ),
             table_of(
                 rows if summary.gaps else [],
-                "Repeat probe: how far back text is used",
+                "Repeat probe: how far back the model uses text",
                 "A passage, other text, the passage again: how much lower its loss is the second time, in nats per "
                 f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, the first is out of reach.",
                 reaches_back(summary),
@@ -135,7 +135,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
         low, high = heights(lines)
         caption = (
             f"A flat line holds past the training length; a rising one gets worse. The axis ends at {high:.3g}; if a "
-            "line leaves it, its last value is next to its name. A low perplexity does not mean that far text is used: "
+            "line leaves it, its last value is next to its name. A low perplexity does not mean use of distant text: "
             f"see the repeat probe. Shaded, if there are several runs: {INTERVAL}s."
         )
         figure = line_chart(
@@ -164,7 +164,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
 
 def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
-    """Returns what became of an encoding past its training length, of kind "holds", "worse", "ends", "failed" or
+    """Returns how an encoding did past its training length, of kind "holds", "worse", "ends", "failed" or
     "untested"."""
     if not row.seeds:
         steps = re.findall(r"at step (\d+)", " ".join(row.failures))
@@ -267,8 +267,8 @@ def _past_training(summary: LengthSummary) -> list[str]:
             f"{listed(ratios)}."
         )
     if ending:
-        ends = listed([f"{last_position(row, summary):,} with {called(row.name)}" for row in ending])
-        sentences.append(f"The model has no position past {ends}, and stops there.")
+        ends = listed([f"{called(row.name)} ({last_position(row, summary):,} tokens)" for row in ending])
+        sentences.append(f"The model stops after the last position of {ends}.")
     return sentences
 
 
@@ -287,15 +287,15 @@ def _longest(summary: LengthSummary) -> list[str]:
         row = rival if best.name == summary.reference else best
         ratio = row.versus_reference.get(longest)
         if ratio is not None:
-            side = {None: "of unknown significance", "both": "not significant"}.get(ratio.side_of(1), "significant")
-            pair = f"{called(row.name)} to {called(summary.reference or '')}"
-            sentences.append(f"The ratio of {pair} is {measured(ratio)}, which is {side}.")
+            sides = {None: "its significance is unknown", "both": "it is not significant"}
+            pair, side = f"{called(row.name)} to {called(summary.reference or '')}", sides.get(ratio.side_of(1))
+            sentences.append(f"The ratio of {pair} is {measured(ratio)}; {side or 'it is significant'}.")
     rows = _rows(summary, "holds") or _rows(summary, "worse")
     if rows and summary.gaps:
         reached = listed([f"{reach_in_words(row, summary)} with {called(row.name)}" for row in rows])
         sentences.append(
-            "A low perplexity does not mean that far text is used. In the repeat probe, the model used a passage this "
-            f"many tokens back: {reached}."
+            "A low perplexity does not mean that the model uses distant text. In the repeat probe, the farthest "
+            f"passage used (in tokens back) was {reached}."
         )
     return sentences
 

@@ -20,9 +20,9 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
 
     def about(self, spec: ProblemSpec, summary: ProblemSummary) -> str:
         return (
-            f"The same small Transformer decoder ({model_size(spec)}), trained for {spec.steps:,} steps on problems of "
-            f"1 to {spec.train_size:,} {summary.unit}: {PROBLEMS[spec.problem].line}. Then tested with up to "
-            f"{max(spec.test_sizes):,}. Only the positions differ."
+            f"Each run trains the same small Transformer decoder ({model_size(spec)}) for {spec.steps:,} steps on "
+            f"problems of 1 to {spec.train_size:,} {summary.unit} ({PROBLEMS[spec.problem].line}), and tests it with "
+            f"up to {max(spec.test_sizes):,}. Only the position encoding differs."
         )
 
     def paragraphs(self, summary: ProblemSummary) -> list[str]:
@@ -75,8 +75,8 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
             ),
             name="sizes",
             described=" ".join(self.answer(summary)),
-            caption=f"The dotted lines: the largest size of training, and the {SOLVED:.0%} from which on a size is "
-            f"solved. Shaded, if there are several runs: {INTERVAL}s.",
+            caption=f"The dotted lines mark the largest training size and the {SOLVED:.0%} accuracy at which a size "
+            f"counts as solved. Shaded, if there are several runs: {INTERVAL}s.",
         )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:

@@ -20,10 +20,10 @@ class TextPage(QuestionPage[TextSummary]):
 
     def about(self, spec: TextSpec, summary: TextSummary) -> str:
         return (
-            f"A small Transformer encoder ({model_size(spec)}), trained for {spec.steps:,} steps of {spec.batch} texts "
-            f"of {spec.data}, truncated at {spec.train_length:,} tokens, to choose one of {len(summary.classes)} "
-            f"classes; tested on {summary.examples:,} examples of {summary.documents:,} documents that it never saw. "
-            "Only the position encoding differs."
+            f"Each run trains a small Transformer encoder ({model_size(spec)}) for {spec.steps:,} steps of "
+            f"{spec.batch} texts of {spec.data}, truncated at {spec.train_length:,} tokens, to choose one of "
+            f"{len(summary.classes)} classes, and tests it on {summary.examples:,} examples of {summary.documents:,} "
+            "documents that it never saw. Only the position encoding differs."
         )
 
     def paragraphs(self, summary: TextSummary) -> list[str]:
