@@ -40,10 +40,14 @@ CUT = 4
 
 class LengthsPage(QuestionPage[LengthSummary]):
     def about(self, spec: LengthSpec, summary: LengthSummary) -> str:
+        model, more = f"The same small Transformer ({model_size(spec)})", ""
+        if spec.model is not None:
+            model = f"The same model, {spec.model} ({model_size(spec)}), {spec.model_start}"
+            more = " Where its heads look is not shown: only the lab's own model gives its attention weights."
         return (
-            f"The same small Transformer ({model_size(spec)}), trained on {spec.data} for {spec.steps:,} steps on "
-            f"{spec.train_length:,} tokens at a time (tokenizer: {spec.tokenizer}), then tested with up to "
-            f"{max(spec.test_lengths):,}. Only the position encoding differs."
+            f"{model}, trained on {spec.data} for {spec.steps:,} steps on {spec.train_length:,} tokens at a time "
+            f"(tokenizer: {spec.tokenizer}), then tested with up to {max(spec.test_lengths):,}. Only the position "
+            f"encoding differs.{more}"
         )
 
     def paragraphs(self, summary: LengthSummary) -> list[str]:
