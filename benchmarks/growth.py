@@ -22,7 +22,7 @@ from posembed.lab.cost.places import Places, Shape
 from posembed.lab.cost.results import CostSettings, Growth
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import names_for
-from posembed.report.questions.cost_tables import in_bytes, milliseconds
+from posembed.report.questions.cost import in_bytes, milliseconds
 
 LENGTH = 512
 ROUNDS = 7

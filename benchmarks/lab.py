@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 from posembed.lab.cost.instruments import ratio
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.questions.lengths import PRESETS, LengthSpec
+from posembed.lab.questions.lengths import Lengths, LengthSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.environment import make_accelerator, processor_name
 from posembed.lab.runs.spec import merged, with_default_window
@@ -185,7 +185,7 @@ def command_parts(preset: str, steps: int | None) -> dict[str, float]:
 
 
 def spec_of(corpus: Corpus, preset: str, *, encoding: str, **given: Any) -> LengthSpec:
-    settings = with_default_window(merged(PRESETS[preset], given))
+    settings = with_default_window(merged(Lengths.presets[preset], given))
     return LengthSpec(question="lengths", encoding=encoding, seed=0, data_sha256=corpus.sha256, **settings)
 
 
@@ -254,7 +254,7 @@ def main() -> None:
         "",
         f"Compiling takes {compiling:.0f} s, "
         + (f"won back after {steps:,.0f} steps" if steps is not None else "never won back")
-        + f"; the preset trains {PRESETS[arguments.preset]['steps']:,}.",
+        + f"; the preset trains {Lengths.presets[arguments.preset]['steps']:,}.",
     ]
     if arguments.command:
         lines += ["", f"`posembed compare lengths --preset {arguments.preset} --encodings alibi`, in seconds:", ""]

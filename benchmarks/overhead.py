@@ -35,7 +35,7 @@ from posembed.lab.model import Decoder
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 from posembed.nn import Attention
-from posembed.report.questions.cost_tables import milliseconds, percent, quoted_share
+from posembed.report.questions.cost import milliseconds, percent, quoted_share
 from posembed.report.words import measured
 from posembed.statistics import Estimate, estimate_median
 

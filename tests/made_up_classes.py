@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
+from posembed.lab.questions.classification import Images, ImageSpec, Text, TextSpec
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_tables
 from posembed.lab.tasks.classification import Classified, Recognised
@@ -49,7 +49,7 @@ def finished(spec: object, measurements: object, failure: str | None, position_p
 
 
 def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
-    spec = TextSpec(question="text", encoding=encoding, seed=seed, data_sha256="0" * 64, **TEXT_PRESETS["default"])
+    spec = TextSpec(question="text", encoding=encoding, seed=seed, data_sha256="0" * 64, **Text.presets["default"])
     right = drawn(TEXT_ACCURACY.get(encoding, 0.7), DOCUMENTS * PIECES, seed)
     measured = Classified(
         right=tuple(sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)),
@@ -66,7 +66,7 @@ def text_runs(seeds: int = 3, names: tuple[str, ...] = tuple(TEXT_ACCURACY)) -> 
 
 
 def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> RunResult:
-    settings = IMAGE_PRESETS["default"] | {
+    settings = Images.presets["default"] | {
         "test_sizes": SIZES,
         "train_size": 8,
         "train_length": 17,

@@ -53,7 +53,7 @@ def compare(question: str, **chosen: Any) -> Comparison:
 
 @dataclass(frozen=True)
 class PreparedCost:
-    """Checked settings and a folder that can be written; nothing is measured yet."""
+    """Checked settings and a folder; nothing is measured or written yet."""
 
     question: Question
     settings: CostSettings
@@ -61,6 +61,7 @@ class PreparedCost:
 
     def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
         """Measures every encoding and keeps the result. ``progress`` hears of (part, done, total)."""
+        cost_results.prepare(self.path, self.settings)
         result = measure_cost(self.settings, progress)
         cost_results.save(result, self.path)
         return Comparison(self.question, self.path, [], result)
@@ -150,20 +151,14 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     """Checks every setting of a question and loads its data. Arguments and errors are those of ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
-    question = QUESTIONS[name]
-    if isinstance(question, Cost):
-        return prepare_cost(question, dict(chosen))
-    assert isinstance(question, TrainedQuestion)
-    return prepare_training(question, dict(chosen))
-
-
-def prepare_cost(question: Cost, given: dict[str, Any]) -> PreparedCost:
+    question, given = QUESTIONS[name], dict(chosen)
+    if isinstance(question, TrainedQuestion):
+        return prepare_training(question, given)
+    assert isinstance(question, Cost)
     path = take_one("out", given, Path) or Path("runs") / question.name
     settings = question.Settings(**take_options(question.Settings, given))
     refuse_unknown(question, given, ["out"], question.Settings)
-    settings = checked(settings)
-    cost_results.prepare(path, settings)
-    return PreparedCost(question, settings, path)
+    return PreparedCost(question, checked(settings), path)
 
 
 def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, Any]) -> Prepared:

@@ -41,14 +41,9 @@ AT_FDCWD = -100
 def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Path]:
     """Yields a path to write to, which takes the name ``out`` at the end of the block. An error removes it.
 
-    Args:
-        out: the target. A link at ``out`` is never followed.
-        refusal: is asked about an existing target before the block, and again when it is replaced. None replaces
-            nothing.
-
-    Raises:
-        FileExistsError: the existing target must stay. Its ``strerror`` says why.
-        OSError: the target cannot be written. The disk is unchanged.
+    A link at ``out`` is never followed. ``refusal`` is asked about an existing target before the block, and again when
+    it is replaced; None replaces nothing. Raises FileExistsError, whose ``strerror`` says why, if the target must stay,
+    and OSError if it cannot be written. The disk is then unchanged.
     """
     if os.path.lexists(out):
         refuse(out, out, refusal)
@@ -68,7 +63,6 @@ def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Pa
 
 
 def write_whole(path: Path, content: bytes, *, refusal: Refusal | None) -> None:
-    """Writes a file whole or not at all. Arguments and errors as for ``whole_or_absent``."""
     with whole_or_absent(path, refusal=refusal) as staging:
         staging.write_bytes(content)
 
@@ -77,10 +71,8 @@ def write_whole(path: Path, content: bytes, *, refusal: Refusal | None) -> None:
 def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yields a path to write to, which takes the name ``path`` in a run folder at the end of the block.
 
-    replace: False keeps an existing file, and one that another process writes in the meantime.
-
-    Raises:
-        RunFolderError: the file cannot be written, whichever library the block writes it with.
+    With ``replace=False`` an existing file stays, and one that another process writes in the meantime. Raises
+    RunFolderError if the file cannot be written, whichever library the block writes it with.
     """
     staging = staging_of(path)
     try:
@@ -120,7 +112,6 @@ def as_bytes(text: str) -> bytes:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parses a JSON object. Raises ValueError if the text is not one."""
     try:
         values = json.loads(text)
     except RecursionError:
@@ -131,7 +122,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def leftovers(out: Path) -> list[Path]:
-    """Returns unfinished content of ``out``: from killed processes, and from those that still run."""
+    """Returns unfinished content of ``out``, from processes that were killed or still run."""
     pattern = re.compile(re.escape(f".{out.name}") + PARTIAL, re.DOTALL)
     try:
         return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
@@ -175,7 +166,6 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
 
 
 def refuse(place: Path, out: Path, refusal: Refusal | None) -> None:
-    """Raises FileExistsError if what stands at ``place`` must stay."""
     reason = "it exists" if refusal is None else "it is a link" if place.is_symlink() else refusal(place)
     if reason is not None:
         raise FileExistsError(errno.EEXIST, reason, str(out))

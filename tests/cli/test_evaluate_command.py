@@ -28,7 +28,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[4][0] == "gpt"
     assert lines[4][-2:] == ["too", "long"]
     assert lines[6][:6] == ["gpt,", "truncated", "or", "chunked", "at", "64"]
-    assert "gpt has 64 positions" in " ".join(done.out.split())
+    assert "gpt takes at most 64 tokens" in " ".join(done.out.split())
     assert Path("runs/evaluations.jsonl").exists()
     printed = json.loads(posembed("", *words, "--json").out)
     assert printed["rows"][0]["values"]["perplexity"]["128"] is None

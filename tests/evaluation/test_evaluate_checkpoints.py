@@ -52,7 +52,7 @@ def test_causal_models(tmp_path: Path) -> None:
         assert new_values[128] not in (None, new_values[64])
     assert seen[-1][1] == seen[-1][2] == 5 * (2 + 3) * 128
     assert json.loads(json.dumps(evaluation.to_dict()))["rows"][0]["values"]["perplexity"]["128"] is None
-    assert any("has 64 positions" in note for note in evaluation.notes)
+    assert any("at most 64 tokens" in note for note in evaluation.notes)
 
 
 def test_masked_models_and_sentence_encoders(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_sentence_encoder_is_fed_no_more_than_its_settings_say(tmp_path: Path)
     assert (old.length, new.length) == (32, 128)
     assert (truncated.baseline, chunked.baseline) == ("truncated at 32", "chunked at 32")
     assert old.estimate("recall at 1", 64) is None
-    assert any("at most 32 tokens" in note and "64 positions" in note for note in found.notes)
+    assert any("at most 32 tokens" in note and "positions: 64" in note for note in found.notes)
     assert open_runnable(tmp_path / "encoder-128").old_length == 64
 
 
@@ -166,7 +166,7 @@ def test_attention_windows_are_noted(tmp_path: Path) -> None:
     windowed = replace(open_runnable(tmp_path / "gpt"), window=48)
     (note,) = windowed.notes_on((32, 48))
     assert "windows of 48 tokens" in note
-    assert "(32)" in note
+    assert "at 32 it" in note
 
 
 def test_a_second_call_adds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 from accelerate import Accelerator
 
-from posembed.lab.data.images import load_images
 from posembed.lab.data.labelled import Labelled, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
-from posembed.lab.questions.classification import IMAGE_PRESETS, TEXT_PRESETS, ImageSpec, TextSpec
-from posembed.lab.questions.lengths import PRESETS, LengthSpec
+from posembed.lab.questions.classification import Images, ImageSpec, Text, TextSpec
+from posembed.lab.questions.lengths import Lengths, LengthSpec
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.classification import ImageClassification, TextClassification
 from posembed.lab.tasks.language import LanguageModelling
@@ -35,7 +34,7 @@ def accelerator() -> Accelerator:
 def spec(corpus: Corpus) -> LengthSpec:
     small = {"train_length": 16, "test_lengths": (8, 16, 40), "layers": 2, "width": 16, "heads": 2, "steps": 12}
     small |= {"batch": 4, "warmup": 3, "test_tokens": 400, "dropout": 0.1, "data": "text.txt"}
-    settings = with_default_window(PRESETS["quick"] | small)
+    settings = with_default_window(Lengths.presets["quick"] | small)
     return LengthSpec(question="lengths", encoding="", seed=0, data_sha256=corpus.sha256, **settings)
 
 
@@ -59,18 +58,18 @@ def text_task(ordered: Labelled) -> TextClassification:
 @pytest.fixture
 def text_spec(text_task: TextClassification) -> TextSpec:
     small = {"train_length": 16, "layers": 2, "width": 16, "heads": 2, "steps": 12, "batch": 8, "warmup": 3}
-    settings = TEXT_PRESETS["default"] | {"data": "ordered.csv", "tokenizer": "bytes"} | small
+    settings = Text.presets["default"] | {"data": "ordered.csv", "tokenizer": "bytes"} | small
     return TextSpec(question="text", encoding="learned", seed=0, data_sha256=text_task.sha256, **settings)
 
 
 @pytest.fixture(scope="session")
 def image_task() -> ImageClassification:
-    return ImageClassification(load_images())
+    return ImageClassification()
 
 
 @pytest.fixture
 def image_spec(image_task: ImageClassification) -> ImageSpec:
     small = {"test_sizes": (8, 12), "layers": 1, "width": 16, "heads": 2, "steps": 12, "batch": 8, "warmup": 3}
-    settings = IMAGE_PRESETS["default"] | small | {"train_size": 8, "train_length": 17}
-    data_sha256 = image_task.images.sha256
+    settings = Images.presets["default"] | small | {"train_size": 8, "train_length": 17}
+    data_sha256 = image_task.sha256
     return ImageSpec(question="images", encoding="learned-2d", seed=0, data_sha256=data_sha256, **settings)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from made_up_classes import finished
 from posembed.lab.by_seed import FEWEST_ALIKE, BySeed, Correct, accuracy_difference
-from posembed.lab.questions.classification import TEXT_PRESETS, TextSpec
+from posembed.lab.questions.classification import Text, TextSpec
 from posembed.report.questions.accuracy import compared
 from posembed.report.words import interval, percent
 from posembed.statistics import estimate
@@ -15,7 +15,7 @@ from posembed.statistics import estimate
 
 def of(correct: Correct, seeds: int) -> BySeed[Correct]:
     specs = [
-        TextSpec(question="text", encoding="a", seed=seed, data_sha256="", **TEXT_PRESETS["default"])
+        TextSpec(question="text", encoding="a", seed=seed, data_sha256="", **Text.presets["default"])
         for seed in range(seeds)
     ]
     return BySeed([finished(spec, correct, None, 0) for spec in specs])

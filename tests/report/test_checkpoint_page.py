@@ -54,7 +54,7 @@ def test_a_page_is_one_file_with_the_same_words_each_time(tmp_path: Path) -> Non
     assert page.count("<svg") == 5
     assert "<script" not in page
     assert str(tmp_path) not in page
-    with pytest.raises(ArgumentError, match="name another file with --report"):
+    with pytest.raises(ArgumentError, match="name another file"):
         write_checkpoint_page(report, tmp_path)
 
 

@@ -12,10 +12,9 @@ from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.results import CostResult, CostRow, CostSettings, Growth, Passes, Writes, prepare, save
 from posembed.lab.questions.lengths import LengthSpec
-from posembed.lab.runs.results import OF_COST, RunFolder
+from posembed.lab.runs.results import OF_COST, SETTINGS, RunFolder
 from posembed.report.questions import write_report
-from posembed.report.questions.cost import PAGE
-from posembed.report.questions.cost_tables import cost_tables, in_bytes, milliseconds, percent
+from posembed.report.questions.cost import PAGE, in_bytes, milliseconds, percent
 from posembed.report.words import MINUS, interval
 from posembed.statistics import estimate_median
 
@@ -126,7 +125,7 @@ def test_other_words() -> None:
 
 
 def test_the_quoted_figures_stand_beside_ours() -> None:
-    quoted = next(table for table in cost_tables(RESULT) if "published" in table.title)
+    quoted = next(table for table in PAGE.main_tables(RESULT) if "published" in table.title)
     assert [(r.name, r.cells[0].text) for r in quoted.rows] == [
         ("learned", ".65%"),
         ("alibi", "1.5%"),
@@ -136,11 +135,11 @@ def test_the_quoted_figures_stand_beside_ours() -> None:
 
 
 def test_what_was_not_tried_is_said() -> None:
-    (growth,) = (table for table in cost_tables(RESULT) if table.title == "Time and memory by length")
+    (growth,) = (table for table in PAGE.main_tables(RESULT) if table.title == "Time and memory by length")
     assert growth.rows[0].name == "none"
     longer = dataclasses.replace(RESULT.rows[0].growth, lengths=(*LENGTHS, 8192), seconds=(1.0,) * 5, peak=(1,) * 5)
     result = made_up(dataclasses.replace(RESULT.rows[0], growth=longer), RESULT.rows[3])
-    (growth,) = (table for table in cost_tables(result) if table.title == "Time and memory by length")
+    (growth,) = (table for table in PAGE.main_tables(result) if table.title == "Time and memory by length")
     assert growth.rows[-1].cells[-1].text == "not tried"
 
 
@@ -157,7 +156,7 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     assert write_report(tmp_path) == tmp_path / "report.html"
     assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == PAGE.render(RESULT)
-    with pytest.raises(ArgumentError, match="name another file with --out"):
+    with pytest.raises(ArgumentError, match="name another file"):
         write_report(tmp_path, tmp_path)
 
 
@@ -165,7 +164,7 @@ def test_it_is_written_beside_its_numbers(tmp_path: Path) -> None:
 def test_a_cost_json_of_the_users_stays(content: str, tmp_path: Path) -> None:
     (tmp_path / OF_COST).write_text(content)
     for refuse in (lambda folder: prepare(folder, RESULT.settings), lambda folder: save(RESULT, folder)):
-        with pytest.raises(RunFolderError, match="not a result of posembed compare cost; choose another --out"):
+        with pytest.raises(RunFolderError, match="this version did not write its"):
             refuse(tmp_path)
     assert (tmp_path / OF_COST).read_text() == content
 
@@ -174,7 +173,7 @@ def test_an_earlier_cost_json_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         prepare(tmp_path, RESULT.settings)
         save(RESULT, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [OF_COST]
+    assert {path.name for path in tmp_path.iterdir()} == {SETTINGS, OF_COST}
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RESULT.settings)])
@@ -182,17 +181,17 @@ def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     value = getattr(RESULT.settings, name)
     other = {name: (*value, "none") if name == "encodings" else f"{value}1"}
-    with pytest.raises(RunFolderError, match=f"it was measured with other settings \\({name}: .* now\\)"):
+    with pytest.raises(RunFolderError, match=f"results of other settings \\({name}: .* now\\)"):
         prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
 
 
 def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
     save(RESULT, tmp_path / "cost")
-    with pytest.raises(RunFolderError, match="holds a result of posembed compare cost"):
+    with pytest.raises(RunFolderError, match="question: cost there, lengths now"):
         RunFolder(tmp_path / "cost", LengthSpec).prepare(spec("rope"))
-    assert [path.name for path in (tmp_path / "cost").iterdir()] == [OF_COST]
+    assert {path.name for path in (tmp_path / "cost").iterdir()} == {SETTINGS, OF_COST}
     RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
-    with pytest.raises(RunFolderError, match="holds runs of another question"):
+    with pytest.raises(RunFolderError, match="question: lengths there, cost now"):
         prepare(tmp_path / "runs", RESULT.settings)
 
 

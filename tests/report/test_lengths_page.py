@@ -178,7 +178,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_cannot_be_written_or_read(tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(1, ("learned", "alibi")))
-    with pytest.raises(ArgumentError, match="it is a folder; name another file with --out"):
+    with pytest.raises(ArgumentError, match="it is a folder; name another file"):
         write_report(folder.path, tmp_path)
     with pytest.raises(ArgumentError, match="cannot be written: No such file or directory"):
         write_report(folder.path, tmp_path / "nowhere" / "report.html")

@@ -18,7 +18,7 @@ def page(words: str) -> str:
 @pytest.mark.parametrize("words", ["one", "é\udcff", "a\r\nb", "</html>\n<!-- posembed x -->"])
 def test_an_earlier_page_is_replaced(words: str, tmp_path: Path) -> None:
     for text in (words, words, "other words"):
-        write_page(tmp_path / "a.html", page(text), option="--out")
+        write_page(tmp_path / "a.html", page(text))
     assert "other words" in (tmp_path / "a.html").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
 
@@ -36,22 +36,22 @@ OF_THE_USER: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("kind", OF_THE_USER)
 def test_what_posembed_did_not_write_stays(kind: str, tmp_path: Path) -> None:
-    write_page(tmp_path / "page.html", page("one"), option="--out")
+    write_page(tmp_path / "page.html", page("one"))
     path = tmp_path / "a.html"
     OF_THE_USER[kind](path)
     before = None if path.is_dir() else path.read_bytes()
-    with pytest.raises(ArgumentError, match="name another file with --out"):
-        refuse_page(path, option="--out")
-    with pytest.raises(ArgumentError, match="name another file with --out"):
-        write_page(path, page("two"), option="--out")
+    with pytest.raises(ArgumentError, match="name another file"):
+        refuse_page(path)
+    with pytest.raises(ArgumentError, match="name another file"):
+        write_page(path, page("two"))
     assert path.is_dir() if before is None else path.read_bytes() == before
     assert path.is_symlink() == (kind == "link")
     assert sorted(place.name for place in tmp_path.iterdir()) == ["a.html", "page.html"]
 
 
 def test_a_place_for_a_page_is_looked_at_before_the_work(tmp_path: Path) -> None:
-    refuse_page(tmp_path / "a.html", option="--report")
-    write_page(tmp_path / "a.html", page("one"), option="--report")
-    refuse_page(tmp_path / "a.html", option="--report")
-    with pytest.raises(ArgumentError, match="does not exist; name another file with --report"):
-        refuse_page(tmp_path / "nowhere" / "a.html", option="--report")
+    refuse_page(tmp_path / "a.html")
+    write_page(tmp_path / "a.html", page("one"))
+    refuse_page(tmp_path / "a.html")
+    with pytest.raises(ArgumentError, match="does not exist; name another file"):
+        refuse_page(tmp_path / "nowhere" / "a.html")

@@ -66,7 +66,6 @@ class TableReport:
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
         table = self.table
         names = ("key", "kind", "found_by", "doubt", "rows", "length", "width", "dtype")
         own = ("parameters", "share_of_model", "share_of_embeddings")

@@ -45,7 +45,6 @@ class Setting:
 
 
 def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
-    """Returns every setting that an edit changes, those of the config first."""
     target = edit.target
     settings = list(config_settings(checkpoint, target))
     if target.image_size is not None:

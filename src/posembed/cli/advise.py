@@ -51,7 +51,6 @@ with_parameters(
 
 
 def print_advice(advice: Advice) -> None:
-    """Prints the recommendation first, then what it rests on."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -27,12 +27,7 @@ Checkpoint = Annotated[
 PageFile = Annotated[
     Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
 ]
-LEFTOVERS = {
-    ".old": "the earlier OUT, from a resize that was killed; look inside, then rename or delete it",
-    ".partial": "left by a resize to this place that was killed, or used by one that still runs; it holds an "
-    "unfinished copy or the earlier OUT. Look inside, then delete it",
-}
-"""The contents of files that killed processes leave, by their endings."""
+LEFTOVER = "an unfinished copy or the earlier OUT, of a resize that was killed or still runs; look before you delete it"
 
 
 def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
@@ -53,7 +48,7 @@ def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = F
 
 def print_report(console: Console, report: CheckpointReport) -> None:
     """Prints what is wrong with each table before its figures."""
-    from posembed.report.checkpoint import described, figures
+    from posembed.report.checkpoint import facts
 
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
@@ -66,7 +61,7 @@ def print_report(console: Console, report: CheckpointReport) -> None:
             console.print(f"  ! {finding}", style="yellow")
         if each.table.doubt:
             console.print(f"  ? {each.table.doubt}", style="yellow")
-        for name, value in (*described(each), *figures(each.learned)):
+        for name, value in facts(each):
             console.print(f"  {name:<20}{value}")
 
 
@@ -99,7 +94,7 @@ def evaluate(
     if report is not None:
         from posembed.report.page import refuse_page
 
-        refuse_page(report, option="--report")
+        refuse_page(report)
     with Bar() as bar:
         evaluation = evaluate_checkpoints(
             checkpoints,
@@ -122,7 +117,6 @@ def evaluate(
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
-    """Prints the tables of the page, then the answer, the legend and the notes."""
     from posembed.cli.console import table_console
     from posembed.report.evaluation import paragraphs, tables
     from posembed.report.terminal import print_tables
@@ -204,7 +198,7 @@ def resize(
         if method is None and any(change.how == DEFAULT_TEXT_METHOD for change in resized.edit.tables):
             print(f"{DEFAULT_TEXT_METHOD} is the default: {WHY_TEXT_METHOD}")
         for path in left:
-            print(f"{path}: {LEFTOVERS[path.suffix]}")
+            print(f"{path}: {LEFTOVER}")
     evaluation = None
     if check is not None:
         from posembed.cli.console import Bar

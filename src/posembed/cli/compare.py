@@ -24,8 +24,6 @@ tasks = typer.Typer(no_args_is_help=True, help="What is an encoding worth on tas
 
 
 def command_of(question: Question) -> Callable[..., None]:
-    """Returns the command of a question, with options made from its settings."""
-
     def command(*, dry_run: bool = False, as_json: bool, **chosen: Any) -> None:
         from posembed.comparison import Prepared, prepare
 
@@ -67,19 +65,23 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
 
 
 def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
-    """Prints the runs, their sizes and their time."""
-    from rich.table import Column, Table
+    from posembed.cli.console import table_console
+    from posembed.report.page import table_of
+    from posembed.report.terminal import print_tables
 
-    from posembed.cli.console import plain_console
-
-    console = plain_console()
-    console.print(description + "\n")
-    table = Table("run", *(Column(name, justify="right") for name in ("parameters", "of positions", "steps", "time")))
-    for run in runs:
-        numbers = f"{run.parameters:,}", f"{run.position_parameters:,}", f"{run.spec.steps:,}"
-        table.add_row(run.spec.name, *numbers, duration(run.seconds))
-    console.print(table)
-    console.print(f"about {duration(sum(run.seconds for run in runs))} in total on this machine; nothing was trained")
+    table = table_of(
+        runs,
+        description,
+        "",
+        ("parameters", lambda run: f"{run.parameters:,}"),
+        ("of positions", lambda run: f"{run.position_parameters:,}"),
+        ("steps", lambda run: f"{run.spec.steps:,}"),
+        ("time", lambda run: duration(run.seconds)),
+        first="run",
+        name=lambda run: run.spec.name,
+    )
+    total = duration(sum(run.seconds for run in runs))
+    print_tables(table_console(), [table], [f"about {total} in total on this machine; nothing was trained"])
 
 
 def duration(seconds: float) -> str:
@@ -107,7 +109,6 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """Prints the main tables, the answer, and what is needed to read them."""
     from posembed.cli.console import table_console
     from posembed.report.terminal import print_tables
 

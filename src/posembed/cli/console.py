@@ -34,11 +34,8 @@ def table_console() -> Console:
 
 
 class Bar:
-    """Progress on stderr: the current part, the share done, news, the time left. The bar appears with the first step,
-    so that an earlier error is printed alone.
-
-    about: printed above the bar.
-    """
+    """Progress on stderr, below ``about``: the current part, the share done, news, the time left. The bar appears with
+    the first step, so that an earlier error is printed alone."""
 
     def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
         self.about = about

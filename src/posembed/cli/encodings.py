@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from posembed.cli.options import AsJson
-
-NARROWEST = 72
-"""Columns. In fewer, names and addresses would be cut; a terminal that has fewer breaks the lines itself."""
 
 
 def encodings(
@@ -32,7 +28,7 @@ def encodings(
     factors = (1.0,) * (width // max(heads, 1) // 2)
     text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)
     image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, entry in ENCODINGS.items():
         with torch.device("meta"):  # nothing is drawn
             encoding = entry.build(image if entry.uses == ("images",) else text)
@@ -41,29 +37,25 @@ def encodings(
         rows.append(row)
     if as_json:
         print(json.dumps(rows))
-    else:
-        size = f"width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x {grid} patches"
-        print_encodings(rows, size)
+        return
+    from posembed.cli.console import table_console
+    from posembed.report.page import Cell, table_of
+    from posembed.report.terminal import print_tables
 
-
-def print_encodings(rows: Sequence[Mapping[str, Any]], size: str) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Column, Table
-
-    from posembed.cli.console import plain_console, table_console
-
-    numbers = Column("parameters", justify="right", no_wrap=True)
-    columns = Column("encoding", no_wrap=True), numbers, "what it is", "paper"
-    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for row in rows:
-        table.add_row(row["name"], f"{row['parameters']:,}", row["line"], row["paper"])
-    console = table_console()
-    if console.width < NARROWEST:
-        console = plain_console(width=NARROWEST)
-    console.print(table)
-    console.print(f"\nLearned parameters at {size}.")
-    for model, kind in (("decoder", "Decoders"), ("encoder", "Encoders of texts"), ("images", "Images")):
-        names = [row["name"] for row in rows if model in row["models"]]
-        console.print(f"{kind} take {', '.join(names) if model != 'decoder' else f'the first {len(names)} encodings'}.")
-    console.print("In a decoder, NAME+window applies the rolling table's window to any of them, and NAME+logn lets the")
-    console.print("logits of any of them grow with the logarithm of the text's length.")
+    table = table_of(
+        rows,
+        f"Learned parameters at width {width:,}, {heads} heads, {length:,} tokens, {layers} layers, images of {grid} x "
+        f"{grid} patches",
+        "",
+        ("parameters", lambda row: f"{row['parameters']:,}"),
+        (Cell("what it is", kind="words"), lambda row: row["line"]),
+        (Cell("paper", kind="words"), lambda row: row["paper"]),
+        name=lambda row: row["name"],
+    )
+    kinds = {"decoder": "Decoders", "encoder": "Encoders of texts", "images": "Images"}
+    names = {model: ", ".join(row["name"] for row in rows if model in row["models"]) for model in kinds}
+    suffixes = (
+        "In a decoder, NAME+window applies the rolling table's window to any of them, and NAME+logn lets the logits of "
+        "any of them grow with the logarithm of the text's length."
+    )
+    print_tables(table_console(), [table], [*(f"{kinds[model]} take {names[model]}." for model in kinds), suffixes])

@@ -135,11 +135,9 @@ def checked_runnables(sources: Sequence[str | Path]) -> list[Runnable]:
     if len(set(map(str, sources))) < len(sources):
         raise ArgumentError(f"a checkpoint is named twice: {', '.join(map(str, sources))}; name each once")
     runnables = [open_runnable(source) for source in sources]
-    first = runnables[0]
-    for other in runnables[1:]:
-        if other.kind != first.kind:
-            kinds = f"{first.name} is {KINDS[first.kind]}, {other.name} is {KINDS[other.kind]}"
-            raise ArgumentError(f"expected models of one kind; {kinds}; evaluate each kind in its own call")
+    if len({runnable.kind for runnable in runnables}) > 1:
+        kinds = "; ".join(f"{runnable.name} is {KINDS[runnable.kind]}" for runnable in runnables)
+        raise ArgumentError(f"expected models of one kind; {kinds}; evaluate each kind in its own call")
     return runnables
 
 
@@ -228,7 +226,6 @@ def finished_row(planned: PlannedRow, sample: Sample, kept: ResultsFile) -> Row:
 def notes_on(
     runnables: Sequence[Runnable], samples: Mapping[str, Sample], rows: Sequence[Row], lengths: Sequence[int]
 ) -> Iterator[str]:
-    """Yields what a reader must know to read the values, one line each."""
     for runnable in runnables:
         yield from runnable.notes_on(lengths)
     if len({sample.sha256 for sample in samples.values()}) > 1:

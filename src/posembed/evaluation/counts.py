@@ -52,10 +52,8 @@ def causal_counts(
 ) -> dict[str, Tensor]:
     """Returns losses in nats and numbers of predicted tokens, summed over each text and over its last tokens, (N,).
 
-    Args:
-        model: returns logits (B, L, V) for ids (B, L).
-        length: tokens per chunk, including special tokens.
-        last: how many tokens of each text the second sums cover. Their context has nearly ``length`` tokens.
+    model: returns logits (B, L, V) for ids (B, L). length: tokens per chunk, including special tokens. last: how many
+    tokens of each text the second sums cover. Their context has nearly ``length`` tokens.
     """
     losses, predicted = causal_losses(model, sample, length=length, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
@@ -95,14 +93,9 @@ def masked_counts(
 
     A seeded 15% of the tokens are masked, all at once and the same tokens at every length. (Salazar et al.,
     arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
-
-    Raises:
-        CheckpointError: the tokenizer has no mask token.
     """
     if sample.mask is None:
-        raise CheckpointError(
-            "the tokenizer has no mask token; save the masked language model's own tokenizer next to it"
-        )
+        raise CheckpointError("the tokenizer has no mask token; save the masked model's own tokenizer next to it")
     masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
     correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
@@ -118,20 +111,11 @@ def masked_counts(
     return {"masked": masked.sum(dim=1), "correct": correct.sum(dim=1), "loss": losses.sum(dim=1)}
 
 
-def sentence_counts(
-    model: nn.Module, sample: Sample, texts: Tensor, chunks: Sequence[Tensor], *, pooling: str, passage: int, tick: Tick
-) -> dict[str, Tensor]:
-    """Returns the ranks of ``retrieval_ranks`` for a model that pools as ``encoder`` does."""
-    return retrieval_ranks(encoder(model, sample, pooling, tick=tick), texts, chunks, passage=passage)
-
-
 def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
     """Returns the rank of each text's own vector among those of all texts, for a passage from each place, (N,) each.
 
-    Args:
-        texts: (N, W) ids without special tokens; passages are taken from all of a text.
-        chunks: the ids that are embedded, such as ``FITS["chunked"](texts, limit)``.
-        passage: tokens per query.
+    texts: (N, W) ids without special tokens, from all of which passages are taken. chunks: the ids that are embedded,
+    such as ``FITS["chunked"](texts, limit)``. passage: tokens per query.
     """
     answers = embed_texts(encode, chunks)
     return {

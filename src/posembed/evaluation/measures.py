@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 
-from posembed.evaluation.counts import FITS, PASSAGES, Counts, Tick, causal_counts, masked_counts, sentence_counts
+from posembed.evaluation.counts import (
+    FITS,
+    PASSAGES,
+    Counts,
+    Tick,
+    causal_counts,
+    encoder,
+    masked_counts,
+    retrieval_ranks,
+)
 from posembed.evaluation.runnable import Kind, Runnable
 from posembed.evaluation.texts import Sample
 from posembed.statistics import Estimate, estimate, shares
@@ -46,7 +53,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Identifies the counts by a hash of everything that they depend on."""
+        """A hash of everything that the counts depend on."""
         parts = [VERSION, self.runnable.sha256, self.sample.sha256, self.setting, self.length, self.chunk, self.fit]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -62,7 +69,6 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens that the job feeds to the model, without special tokens."""
         queries = len(PASSAGES) * self.setting if self.runnable.kind == "sentences" else 0
         return len(self.ids) * (queries + sum(ids.shape[1] for ids in self.chunks))
 
@@ -136,8 +142,6 @@ def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Cou
     return by_text
 
 
-is_first = partial(operator.eq, 1)
-
 MEASUREMENTS: dict[Kind, Measurement] = {
     "causal": Measurement(
         count=lambda model, job, tick: causal_counts(model, job.sample, length=job.chunk, last=job.setting, tick=tick),
@@ -161,15 +165,18 @@ MEASUREMENTS: dict[Kind, Measurement] = {
         baselines={"chunked": "chunked"},
     ),
     "sentences": Measurement(
-        count=lambda model, job, tick: sentence_counts(
-            model, job.sample, job.ids, job.chunks, pooling=str(job.runnable.pooling), passage=job.setting, tick=tick
+        count=lambda model, job, tick: retrieval_ranks(
+            encoder(model, job.sample, str(job.runnable.pooling), tick=tick), job.ids, job.chunks, passage=job.setting
         ),
         setting=lambda shortest, seed: min(48, shortest // 4),
         note=f"queries: {len(PASSAGES)} passages of {{}} tokens from each text; candidates: all texts",
         measures=(
-            Measure("recall at 1", mean_score(is_first, *PASSAGES)),
+            Measure("recall at 1", mean_score(lambda rank: rank == 1, *PASSAGES)),
             Measure("mean reciprocal rank", mean_score(lambda rank: 1 / rank, *PASSAGES)),
-            *(Measure(f"recall at 1, passages from the {place}", mean_score(is_first, place)) for place in PASSAGES),
+            *(
+                Measure(f"recall at 1, passages from the {place}", mean_score(lambda rank: rank == 1, place))
+                for place in PASSAGES
+            ),
         ),
         baselines={"truncated": "truncated", "chunked": "chunked"},
         fewest_texts=10,  # among fewer texts the correct one is found by chance too often

@@ -51,7 +51,6 @@ class Row:
         return MEASURES[measure].estimate([our - their for our, their in zip(ours, theirs, strict=True)])
 
     def fits(self, length: int) -> bool:
-        """Whether texts of this length can be fed."""
         return bool(self.baseline) or self.length is None or length <= self.length
 
 
@@ -68,7 +67,6 @@ class Evaluation:
 
     @property
     def checkpoints(self) -> tuple[Row, ...]:
-        """The rows that are not baselines."""
         return tuple(row for row in self.rows if not row.baseline)
 
     @property
@@ -77,7 +75,6 @@ class Evaluation:
         return self.rows[-1] if self.rows[-1].baseline else self.rows[0]
 
     def best(self, measure: str, length: int) -> Row | None:
-        """Returns the checkpoint with the best value; baselines do not count."""
         sign = 1 if MEASURES[measure].perplexity else -1
         found = [(row, at.value) for row in self.checkpoints if (at := row.estimate(measure, length))]
         return min(found, key=lambda pair: sign * pair[1], default=(None,))[0]
@@ -104,8 +101,7 @@ class Evaluation:
 class ResultsFile(dict[str, Counts]):
     """Counts by their keys, one JSON line each in a file. Without a path, they live only in memory.
 
-    Raises:
-        DataError: the file cannot be read, or one of its lines is not a result.
+    Raises DataError if the file cannot be read, or if one of its lines is not a result.
     """
 
     def __init__(self, path: str | Path | None) -> None:

@@ -60,18 +60,13 @@ class Runnable:
 
     def notes_on(self, lengths: Sequence[int]) -> Iterator[str]:
         """Yields what a reader must know about this checkpoint at these lengths, one line each."""
-        longest = max(lengths)
-        if self.fed is not None and self.length == self.fed < longest and self.fed != self.rows:
-            more = "" if self.rows is None else f"; its table has {self.rows:,} positions"
-            yield f"{self.name} takes at most {self.fed:,} tokens (its max_seq_length or its tokenizer's){more}."
-        elif self.rows is not None and self.rows < longest:
-            yield f"{self.name} has {self.rows:,} positions and cannot take longer texts."
-        odd = [length for length in lengths if self.window is not None and length % self.window]
+        if self.length is not None and self.length < max(lengths):
+            limits = {"positions": self.rows, "its max_seq_length or its tokenizer's": self.fed}
+            known = ", ".join(f"{what}: {limit:,}" for what, limit in limits.items() if limit is not None)
+            yield f"{self.name} takes at most {self.length:,} tokens ({known})."
+        odd = ", ".join(f"{length}" for length in lengths if self.window is not None and length % self.window)
         if odd:
-            yield (
-                f"{self.name} has attention windows of {self.window:,} tokens; at lengths that are no multiple of that "
-                f"({', '.join(map(str, odd))}) it also processes padding."
-            )
+            yield f"{self.name} attends in windows of {self.window:,} tokens: at {odd} it also processes padding."
 
     @property
     def folder(self) -> Path:
@@ -89,7 +84,6 @@ class Runnable:
         return digest.hexdigest()
 
     def tokenizer(self) -> Any:
-        """Loads the tokenizer. Raises CheckpointError if transformers cannot."""
         from transformers import AutoTokenizer
 
         # Without these files, transformers returns an empty tokenizer of the family.
@@ -104,7 +98,6 @@ class Runnable:
             raise CheckpointError(f"{self.name}: {why}") from error
 
     def model(self, device: str | torch.device) -> nn.Module:
-        """Loads the model in evaluation mode. Raises CheckpointError if weights are missing or cannot be loaded."""
         import transformers
 
         config = self.checkpoint.config
@@ -125,7 +118,7 @@ class Runnable:
 
 
 def open_runnable(source: str | Path) -> Runnable:
-    """Describes a checkpoint from its settings and headers. Raises CheckpointError for a model of no known kind."""
+    """Raises CheckpointError for a model of no known kind."""
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
@@ -172,10 +165,8 @@ def language_model(source: str | Path, config: dict[str, Any]) -> Kind:
             return "masked"
         if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
             return "causal"
-    expected = (
-        f"expected {', '.join(KINDS.values())} (a folder with modules.json), but config.json names {architecture}"
-    )
-    raise CheckpointError(f"{source}: {expected}; evaluate the checkpoint that has the model's head")
+    given = f"{', '.join(KINDS.values())} (a folder with modules.json), but config.json names {architecture}"
+    raise CheckpointError(f"{source}: expected {given}; evaluate the checkpoint that has the model's head")
 
 
 def length_before(checkpoint: Checkpoint) -> int | None:

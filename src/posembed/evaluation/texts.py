@@ -48,10 +48,7 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     """Reads the documents of one path or several, in order.
 
     A file with WikiText titles is split at them, any other file at its blank lines. In a folder, each file at any
-    depth is one document unless it has such titles.
-
-    Raises:
-        DataError: a path cannot be read, is not UTF-8, or has no text.
+    depth is one document unless it has such titles. Raises DataError for what cannot be read, is not UTF-8 or is empty.
     """
     documents: list[str] = []
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
@@ -83,10 +80,8 @@ def draw_sample(
 ) -> Sample:
     """Takes the first texts of ``length`` tokens, including special tokens, that the documents hold.
 
-    one_each: take only the beginning of each document, instead of all its non-overlapping windows.
-
-    Raises:
-        DataError: there are fewer than ``fewest`` texts, or the tokenizer does not know most of the tokens.
+    one_each: take only the beginning of each document, instead of all its non-overlapping windows. Raises DataError if
+    there are fewer than ``fewest`` texts, or if the tokenizer does not know most of the tokens.
     """
     before, after = special_tokens(tokenizer)
     width = length - len(before) - len(after)

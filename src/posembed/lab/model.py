@@ -57,8 +57,7 @@ class Classifier(PositionedModel):
     embedding: an nn.Embedding of token ids, or an nn.Linear of the pixels of patches. dim: the width D. classes: C.
     pooling: what the head reads: "cls", a learned token in front, at position 0, or "mean", over all but padding.
 
-    Raises:
-        ArgumentError: heads that do not divide the width, an unknown pooling, or an encoding that does not fit.
+    Raises ArgumentError for heads that do not divide the width, an unknown pooling, or an encoding that does not fit.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ A question is one object. ``posembed compare``, ``posembed report`` and ``posemb
 from __future__ import annotations
 
 import dataclasses
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 SummaryT = TypeVar("SummaryT", bound="Summary")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
 """A task, and the settings that its data decide."""
-COMMON: dict[str, Any] = {"dropout": 0.0, "batch": 32, "weight_decay": 0.1, "clip": 1.0, "precision": "no"}
-"""The settings that most presets share."""
+PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,16 @@ class Summary:
     rows: tuple[Any, ...]
     reference: str | None = None
     """The name that the others are compared with."""
+
+
+def presets_of(*names: str) -> dict[str, dict[str, Any]]:
+    """Returns the presets of a question from presets.json: the common settings, then those of each name."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        for preset, settings in PRESETS.get(name, {}).items():
+            known = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+            found[preset] = found.get(preset, PRESETS["common"]) | known
+    return found
 
 
 class Question:

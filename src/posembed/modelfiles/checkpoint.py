@@ -48,10 +48,8 @@ class WeightFile:
 class Checkpoint:
     """A model's files.
 
-    root: the given folder or file.
-    folder: the folder of config.json and the weights (inside root for some sentence encoders); None for a file.
-    weights: the files of weights; several if they are sharded.
-    index: the file that says which shard holds which tensor, if there is one.
+    root: the given folder or file. folder: of config.json and the weights (for some sentence encoders inside root);
+    None for a file. weights: several files if they are sharded. index: says which shard holds which tensor.
     """
 
     root: Path
@@ -65,7 +63,6 @@ class Checkpoint:
 
     @cached_property
     def weights_paths(self) -> list[Path]:
-        """The files of weights and their index."""
         return [file.path for file in self.weights] + ([self.index] if self.index else [])
 
     @cached_property
@@ -90,15 +87,11 @@ class Checkpoint:
 
 
 def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
-    """Opens the checkpoint at a path or under a hub name.
+    """Opens the checkpoint at a path or under a hub name (owner/model).
 
-    Args:
-        source: a folder, a file of weights, or a hub name (owner/model).
-        wanted: open only the shards that hold these tensors, and fetch no others from the Hub.
-
-    Raises:
-        CheckpointError: nothing there, no weights, or files that cannot be read, contradict each other, or want
-            to run code.
+    With ``wanted`` it opens only the shards that hold these tensors, and fetches no others from the Hub. Raises
+    CheckpointError for nothing there, no weights, or files that cannot be read, contradict each other, or want to run
+    code.
     """
     path = path_here(source)
     path = download(str(source), wanted=wanted) if path is None else path

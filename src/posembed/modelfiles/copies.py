@@ -56,7 +56,8 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
                 if not path.exists() or file_state(path) != state:
                     raise CheckpointError(f"{path}: changed while it was read; try again when nothing writes it")
             if (record := place / RECORD).is_file():
-                text = json_text({**read_json(record), "files": hashes_of(place)})
+                hashes = {str(path.relative_to(place)): fingerprint(path) for path in files_of(place) if path != record}
+                text = json_text({**read_json(record), "files": hashes})
                 record.unlink()
                 write_text(record, text)
             stamp(place)
@@ -120,7 +121,6 @@ class Copy:
 
 
 def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
-    """Refuses a place inside the checkpoint or around it, and one in a folder that does not exist."""
     try:
         root, target = checkpoint.root.resolve(), out.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a zero byte
@@ -168,10 +168,6 @@ def new_index(checkpoint: Checkpoint, index: Path, tensors: Changes) -> str:
         )
     weight_map = {key: safetensors_name(path.name) for path, file in kept.items() for key in file}
     return json_text({"metadata": metadata, "weight_map": dict(sorted(weight_map.items()))})
-
-
-def hashes_of(place: Path) -> dict[str, str]:
-    return {str(path.relative_to(place)): fingerprint(path) for path in files_of(place) if path != place / RECORD}
 
 
 def stamp(place: Path) -> None:

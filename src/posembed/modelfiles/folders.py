@@ -180,6 +180,5 @@ def refuse_link_outside(root: Path, path: Path) -> None:
     root, target = root.resolve(), path.resolve()
     caches = (snapshots.parent / "blobs" for snapshots in root.parents if snapshots.name == "snapshots")
     if not any(place in target.parents for place in (root, *caches)):
-        raise CheckpointError(
-            f"{path}: a link to {target}, outside of the checkpoint; replace it with a copy of that file"
-        )
+        outside = f"a link to {target}, outside of the checkpoint"
+        raise CheckpointError(f"{path}: {outside}; replace it with a copy of that file")

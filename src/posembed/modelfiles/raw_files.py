@@ -27,7 +27,6 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BufferedReader]:
-    """Opens a file for reading. Errors as for ``reading``."""
     with reading(path):
         if not path.is_file():  # reading a pipe or a device could wait forever
             raise CheckpointError(f"{path}: expected a file; {'this is none' if path.exists() else 'not there'}")
@@ -43,7 +42,6 @@ def file_state(path: Path) -> FileState:
 
 
 def read_bytes(path: Path, *, most: int) -> bytes:
-    """Reads a whole file. Raises CheckpointError for a file of more than ``most`` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:

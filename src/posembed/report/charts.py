@@ -71,13 +71,10 @@ def line_chart(
 ) -> Figure:
     """Draws the lines.
 
-    Args:
-        names: everything that the page compares, so that a name has the same colour in every figure.
-        trained: the x of training, marked by a dotted line.
-        logarithmic: the lowest and highest y of logarithmic axes; None means shares, drawn as percent.
-        target: a share marked by a horizontal line.
-        past_end: what it writes next to lines with an end, before the x.
-        baselines: names to draw grey and dotted.
+    names: everything that the page compares, so that a name has the same colour in every figure. trained: the x of
+    training, marked by a dotted line. logarithmic: the lowest and highest y of logarithmic axes; None means shares, in
+    percent. target: a share marked by a horizontal line. past_end: what it writes next to lines with an end, before the
+    x. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
@@ -138,7 +135,7 @@ def _draw(axes: Axes, line: Line, style: Style, factor: float) -> None:
 
 
 def _note(axes: Axes, place: tuple[float, float], text: str, *, offset: tuple[float, float], **how: Any) -> None:
-    """Writes a text near (x, share of the height). how: see ``Axes.annotate``."""
+    """Writes a text near (x, share of the height)."""
     coordinates: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
     axes.annotate(text, place, xytext=offset, parse_math=False, **coordinates, **how)
 
@@ -198,13 +195,12 @@ def rows_sheet(
 
 
 def draw_interval(axes: Axes, estimate: Estimate, row: float, *, factor: float = 1, **how: Any) -> None:
-    """Draws an interval, if it is known, times ``factor``. how: see ``Axes.plot``."""
+    """Draws an interval, if it is known, times ``factor``."""
     if estimate.low is not None and estimate.high is not None:
         axes.plot((factor * estimate.low, factor * estimate.high), (row, row), **how)
 
 
 def write_right(axes: Axes, row: float, text: str, colour: str) -> None:
-    """Writes a text at the right of a row."""
     how: dict[str, Any] = {"verticalalignment": "center_baseline", "fontsize": TEXT - 1, "color": colour}
     axes.annotate(text, (1, row), xycoords=("axes fraction", "data"), xytext=(10, 0), textcoords="offset points", **how)
 

@@ -6,53 +6,46 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from posembed.checkpoints.found import PositionTable
-from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, Learned, TableReport
+from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableReport
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
 from posembed.tables.spectrum import table_spectrum
 
 KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
-# name: (what a screen reader says, title, caption)
+# name: (title, caption)
 WORDS = {
     "spectrum": (
-        "Singular values of the table, and the share of the variance that the first hold together.",
         "How much of its width it uses",
         "A random table uses all directions equally. The steeper the right curve, the fewer numbers would hold what "
         "the rows hold.",
     ),
     "grid-similarity": (
-        "For nine cells of the grid, the cosine of their rows to all others.",
         "Which cells are similar",
         "Nine cells, each marked in a map of the whole grid: red is similar, blue opposite. A spot around the mark "
         "shows that near cells are similar; a cross, that rows and columns are distinguished.",
     ),
     "grid-components": (
-        "What each cell holds of the strongest directions of the table.",
         "Its strongest directions, on the grid",
         "What each cell holds of the strongest directions, with their share of the variance. A direction that changes "
         "along only one side encodes the place along that side; speckle is noise.",
     ),
     "along": (
-        "Values of the table, norms of its rows, and the cosine of each row to the next.",
         "The table from its first row to its last",
         "Blue is negative, red positive. Smooth bands are slow waves; speckle is noise, as at the start of training. "
         "A row whose norm or similarity differs from the others marks a position, or was never trained.",
     ),
     "similarity": (
-        "The cosine of every two rows.",
         "Which positions are similar",
         "Red is similar, white unrelated, blue opposite. A broad red diagonal shows that near positions are similar; "
         "stripes along it, that similarity depends on distance alone; a line across, that one row resembles no other.",
     ),
     "components": (
-        "What each row holds of the strongest directions.",
         "Its strongest directions",
         "What each row holds of the strongest directions. A slope separates far from near; waves separate "
         "neighbours; a spike is a row with a direction of its own.",
     ),
     "fourier": (
-        "How the power of the strongest directions divides over waves.",
         "Whether they are waves",
         "One dark cell in a line: that direction is one wave, as sinusoids are. A run of cells: waves of nearly one "
         "length. Cells all over the line: no wave.",
@@ -60,9 +53,9 @@ WORDS = {
 }
 
 
-def described(report: TableReport) -> list[tuple[str, str]]:
-    """Returns what a table is, as names and values."""
-    table, kind, length = report.table, "not known", "not known"
+def facts(report: TableReport) -> list[tuple[str, str]]:
+    """Returns what a table is and what it learned, as names and values."""
+    table, learned, kind, length = report.table, report.learned, "not known", "not known"
     rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
     if isinstance(table, PositionTable):
         kind, length, layout = KINDS[table.kind], f"{table.length} positions", table.layout
@@ -81,15 +74,10 @@ def described(report: TableReport) -> list[tuple[str, str]]:
     if report.dependents:
         more = f" and {len(report.dependents) - 3} more" if len(report.dependents) > 3 else ""
         lines.append(("also changes", ", ".join(report.dependents[:3]) + more))
-    return lines
-
-
-def figures(learned: Learned | None) -> list[tuple[str, str]]:
-    """Returns what a table learned, as names and values."""
     if learned is None:
-        return []
+        return lines
     rank = f"{learned.effective_rank:.1f}; {learned.directions_90} directions hold 90% of the variance"
-    lines = [("effective rank", rank)]
+    lines.append(("effective rank", rank))
     if learned.cosine_by_distance:
         cosines = ", ".join(f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
         lines.append(("cosine by distance", cosines))
@@ -104,12 +92,8 @@ def figures(learned: Learned | None) -> list[tuple[str, str]]:
 
 
 def write_checkpoint_page(report: CheckpointReport, path: str | Path) -> Path:
-    """Writes what ``inspect_checkpoint`` found as one self-contained HTML file, whole or not at all.
-
-    Raises:
-        ArgumentError: it cannot be written there.
-    """
-    return write_page(Path(path), render(report), option="--report")
+    """Writes what ``inspect_checkpoint`` found as one self-contained HTML file. Errors as for ``write_page``."""
+    return write_page(Path(path), render(report))
 
 
 def render(report: CheckpointReport) -> str:
@@ -130,7 +114,6 @@ def shown_name(source: str) -> str:
 
 
 def answer(report: CheckpointReport) -> list[str]:
-    """Returns a paragraph per table from its numbers: its size, what stands out, what it learned."""
     if not report.tables:
         return [f"No position table was found: {report.why_none}."]
     return [" ".join(sentences(table)) for table in report.tables]
@@ -160,12 +143,9 @@ def sentences(report: TableReport) -> Iterator[str]:
 
 
 def section_of(report: TableReport, name: str) -> Section:
-    parts: list[Part] = []
-    wrong = [*map(str, report.findings), *([report.table.doubt] if report.table.doubt else [])]
-    if wrong:
-        parts.append(Lines(tuple(map(capitalised, wrong))))
-    parts.append(Pairs((*described(report), *figures(report.learned))))
-    return Section(report.table.key, (*parts, *pictures_of(report, name)))
+    wrong = tuple(capitalised(text) for text in (*map(str, report.findings), report.table.doubt) if text)
+    parts: list[Part] = [Lines(wrong)] if wrong else []
+    return Section(report.table.key, (*parts, Pairs(tuple(facts(report))), *pictures_of(report, name)))
 
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
@@ -193,5 +173,5 @@ def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
             "fourier": draw.fourier_figure(spectrum),
         }
     for kind, figure in drawn.items():
-        spoken, title, caption = WORDS[kind]
-        yield picture(figure, name=f"{name}-{kind}", described=spoken, title=title, caption=caption)
+        title, caption = WORDS[kind]
+        yield picture(figure, name=f"{name}-{kind}", described=f"{title}. {caption}", title=title, caption=caption)

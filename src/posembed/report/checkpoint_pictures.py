@@ -54,8 +54,9 @@ def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure
     norms = rows.double().norm(dim=1)
     lengths = row_line(figure, norms, first=first, top=214, height=72, title="norm of each row")
     lengths.set_ylim(0, 1.25 * norms.max().item() or 1.0)
-    cosines = neighbour_cosine(rows)
-    row_line(figure, cosines, first=first, top=324, height=62, title="cosine of each row to the next", x="row")
+    row_line(
+        figure, neighbour_cosine(rows), first=first, top=324, height=62, title="cosine of each row to the next", x="row"
+    )
     shown = [row for row in marked if first <= row < last]
     for row in shown:
         lengths.plot(row, norms[row - first].item(), "o", color=SERIES[3], markersize=4, clip_on=False)
@@ -78,7 +79,6 @@ def label_marks(axes: Axes, marked: list[int], norms: Tensor, first: int) -> Non
 
 
 def row_line(figure: Figure, values: Tensor, *, first: int, **where: Any) -> Axes:
-    """Draws a value per row. where: see ``axes_at``."""
     axes = axes_at(figure, left=LEFT, width=WIDE, grid="y", **where)
     drawn, step = thinned(values, most=4 * MOST_DRAWN)
     axes.plot(range(first, first + len(values), step), drawn.tolist(), color=SERIES[0], linewidth=1.1)
@@ -89,7 +89,6 @@ def row_line(figure: Figure, values: Tensor, *, first: int, **where: Any) -> Axe
 
 
 def similarity_figure(rows: Tensor, *, first: int) -> Figure:
-    """Draws the cosine of every two rows (N, D)."""
     figure = new_figure(400)
     drawn, step = thinned(rows)
     last = first + len(rows)
@@ -160,12 +159,9 @@ def fourier_figure(spectrum: Spectrum) -> Figure:
     bins = min(power.size(1), int((power.amax(dim=0) > 0.01).nonzero().max()) + 9)
     power = F.adaptive_max_pool1d(power[:, :bins], min(bins, MOST_DRAWN))
     figure = new_figure(90 + 11 * number)
-    where: dict[str, Any] = {"left": LEFT, "top": 26, "width": WIDE, "height": 11 * number}
-    words: dict[str, Any] = {
-        "title": "strength of each wave (root of its share)",
-        "x": "waves in the length of the table",
-    }
-    heat_map(figure, power.sqrt(), 1.0, extent=(-0.5, bins - 0.5, number + 0.5, 0.5), y="direction", **words, **where)
+    where: dict[str, Any] = {"left": LEFT, "top": 26, "width": WIDE, "height": 11 * number, "y": "direction"}
+    where |= {"title": "strength of each wave (root of its share)", "x": "waves in the length of the table"}
+    heat_map(figure, power.sqrt(), 1.0, extent=(-0.5, bins - 0.5, number + 0.5, 0.5), **where)
     return figure
 
 
@@ -181,7 +177,6 @@ def grid_similarity_figure(rows: Tensor, grid: tuple[int, int]) -> Figure:
 
 
 def grid_components_figure(spectrum: Spectrum, grid: tuple[int, int]) -> Figure:
-    """Draws what each cell holds of the strongest directions."""
     shares, parts = spectrum.variance_shares, spectrum.left_vectors * spectrum.singular_values
     maps = [
         (f"direction {index + 1}: {100 * shares[index]:.0f}%", part, part.abs().max().item() or 1.0)

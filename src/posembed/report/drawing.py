@@ -149,7 +149,6 @@ def sheet(
 
 
 def room_for(names: Iterable[str]) -> float:
-    """Returns the width that names at the ends of lines take."""
     return max(map(len, names), default=0) * LETTER + 24
 
 
@@ -175,9 +174,7 @@ def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
 
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
     """Returns the places nearest to those wanted (least squares) that keep their order and a gap between neighbours.
-
-    They lie within low .. high if there is space for all.
-    """
+    They lie within low .. high if there is space for all."""
     from scipy.optimize import isotonic_regression  # takes half a second
 
     if not wanted:
@@ -191,10 +188,8 @@ def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> l
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Writes names beside the plot, each joined to the end of its line: (last value, name, colour).
-
-    The y axis must have its limits and scale. The names of lines that leave it stand at its top.
-    """
+    """Writes names beside the plot, each joined to the end of its line: (last value, name, colour). The y axis must
+    have its limits and scale. The names of lines that leave it stand at its top."""
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)
     assert figure is not None

@@ -20,12 +20,11 @@ LOOKS: dict[Verdict, str] = {"better": "good", "worse": "bad", "not significant"
 
 
 def tables(evaluation: Evaluation) -> list[Table]:
-    """Returns one table per measure: values by length, and the difference from the reference at the longest length."""
     return [table(evaluation, MEASURES[name]) for name in evaluation.measures]
 
 
 def table(evaluation: Evaluation, measure: Measure) -> Table:
-    """Each value has a mark that compares it with the reference at the same length. See ``legend``."""
+    """Returns values by length, and the difference from the reference at the longest length. See ``legend``."""
     reference, longest = evaluation.reference, evaluation.lengths[-1]
 
     def at(length: int) -> Column:
@@ -55,7 +54,6 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
 
 
 def legend(evaluation: Evaluation) -> str:
-    """Returns how to read the tables."""
     if evaluation.texts < 2:
         return "One text: there are no intervals, and any difference may be chance."
     intervals = f"±: half the {INTERVAL} over texts; not shown if all texts have the same value."
@@ -69,7 +67,6 @@ def legend(evaluation: Evaluation) -> str:
 
 
 def paragraphs(evaluation: Evaluation) -> list[str]:
-    """Returns the text below the tables: the answer, the legend and the notes."""
     return [" ".join(answer(evaluation)), legend(evaluation), *evaluation.notes]
 
 
@@ -125,12 +122,8 @@ def span(measure: Measure, found: Estimate) -> str:
 
 
 def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
-    """Writes an evaluation as one self-contained HTML file, whole or not at all.
-
-    Raises:
-        ArgumentError: the file cannot be written there.
-    """
-    return write_page(Path(path), render(evaluation), option="--report")
+    """Writes an evaluation as one self-contained HTML file, whole or not at all. Errors as for ``write_page``."""
+    return write_page(Path(path), render(evaluation))
 
 
 def render(evaluation: Evaluation) -> str:
@@ -156,7 +149,6 @@ def render(evaluation: Evaluation) -> str:
 
 
 def length_figure(evaluation: Evaluation, measure: str) -> Figure:
-    """Draws the measure by length, one line per row."""
     lengths, perplexity = evaluation.lengths, MEASURES[measure].perplexity
     lines = [
         Line.of(

@@ -60,10 +60,7 @@ def run_evidence(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]
         ("last training loss", lambda run: f"{run.losses[-1][1]:.5f}" if run.losses else ""),
         ("seconds", lambda run: f"{run.seconds:,.0f}"),
         ("tokens per second", lambda run: f"{run.tokens_per_second:,.0f}"),
-        (
-            Cell("ended", kind="words"),
-            lambda run: Cell(f"failed: {run.failure}" if run.failure else "finished", kind="words"),
-        ),
+        (Cell("ended", kind="words"), lambda run: f"failed: {run.failure}" if run.failure else "finished"),
         first="run",
         name=lambda run: run.spec.name,
     )
@@ -71,8 +68,6 @@ def run_evidence(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]
 
 
 def evidence_section(settings: Mapping[str, Any], environment: Mapping[str, str], values: Sequence[Table]) -> Section:
-    """Returns the settings, the machine and ``values``, folded."""
-
     def plain(value: Any) -> str:
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 

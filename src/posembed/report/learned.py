@@ -52,18 +52,13 @@ LEAST_SHARE = 1e-4
 """Directions with a smaller share of the variance are not drawn."""
 
 
-def norms(rows: Tensor) -> Tensor:
-    """Returns the norms (N,) of rows (N, D), in float64."""
-    return rows.double().norm(dim=1)
-
-
 def untrained_rows(tables: Tables, step: int) -> list[int]:
     """Returns the rows that still have exactly their initial values after ``step`` steps."""
     return [int(row) for row in (tables[step] == tables[0]).all(dim=1).nonzero()]
 
 
 MEASURES: dict[str, Callable[[Tables, int], float]] = {
-    "norm of a row, mean": lambda tables, step: norms(tables[step]).mean().item(),
+    "norm of a row, mean": lambda tables, step: tables[step].double().norm(dim=1).mean().item(),
     "cosine of neighbouring rows, mean": lambda tables, step: neighbour_cosine(tables[step]).mean().item(),
     "effective rank": lambda tables, step: table_spectrum(tables[step]).effective_rank,
     "rows that no step has changed yet": lambda tables, step: len(untrained_rows(tables, step)),
@@ -123,7 +118,6 @@ def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
 
 
 def which_were_trained(tables: Tables) -> str:
-    """Returns a sentence on how many rows kept their initial values, and which."""
     rows = untrained_rows(tables, max(tables))
     named = ", ".join(f"{row:,}" for row in rows[:5]) + (" and others" if len(rows) > 5 else "")
     which = f" (row {named})" if rows else ""
@@ -131,7 +125,7 @@ def which_were_trained(tables: Tables) -> str:
 
 
 def table_figure(initial: Tensor, final: Tensor) -> Figure:
-    """Draws rows (N, D) at initialisation and after training: values, cosines, norms."""
+    """Draws values, cosines and norms of rows (N, D)."""
     left, side, between = 40, 178, 36
     figure = new_figure(590)
     below = axes_at(figure, left=left, top=460, width=2 * side + between, height=90, title="norms", x="row", grid="y")
@@ -145,7 +139,7 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
         heat_map(figure, rows.T, largest or 1.0, left=at, top=40, width=side, height=150, title=values, y=dimension)
         alike = "cosine of two rows, ± 1"
         heat_map(figure, cosine_matrix(rows), 1.0, left=at, top=236, width=side, height=side, title=alike, y=row)
-        below.plot(norms(rows).numpy(), color=colour, linewidth=1.6, label=stage)
+        below.plot(rows.double().norm(dim=1).numpy(), color=colour, linewidth=1.6, label=stage)
     below.set_xlim(-0.5, len(final) - 0.5)
     below.set_ylim(bottom=0)
     below.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -182,7 +176,7 @@ def table_along_figure(tables: Tables) -> Figure:
         heat_map(figure, cosines, 1.0, left=left, top=top, width=side, height=side, title=f"step {step:,}", ticks=0)
         held = table_spectrum(tables[step]).variance_shares
         drawn = held.where(held >= LEAST_SHARE, float("nan"))
-        for axes, curve in ((row_norms, norms(tables[step])), (shares, drawn)):
+        for axes, curve in ((row_norms, tables[step].double().norm(dim=1)), (shares, drawn)):
             axes.plot(curve.numpy(), color=SERIES[0], alpha=(index + 1) / len(chosen), linewidth=1.4)
     for axes in (row_norms, shares):
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -231,8 +225,7 @@ def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
         heading(figure, name, left=left, top=top - 36)
         for column, (title, rows) in enumerate(zip(("before", "after"), tables, strict=True)):
             at = left + column * (side + between)
-            cosines = cosine_matrix(rows)
-            heat_map(figure, cosines, 1.0, left=at, top=top, width=side, height=side, title=title, ticks=0)
+            heat_map(figure, cosine_matrix(rows), 1.0, left=at, top=top, width=side, height=side, title=title, ticks=0)
     return figure
 
 
@@ -263,7 +256,6 @@ def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
 
 
 def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
-    """Yields one picture per name, of its first successful run."""
     for name, (result, file) in first_kept(runs, results, "attention").items():
         weights = load_attention(file)
         yield picture(

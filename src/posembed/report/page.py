@@ -64,12 +64,13 @@ def table_of(
     first: str = "encoding",
     name: Callable[[Any], str] = lambda row: row.name,
 ) -> Table:
-    """Returns a table with one line per row, written column by column."""
+    """Returns a table with one line per row, written column by column. Texts are of kind "words" if their head is."""
 
-    def cell(written: str | Cell) -> Cell:
-        return written if isinstance(written, Cell) else Cell(written)
+    def cell(written: str | Cell, head: str | Cell = "") -> Cell:
+        words = isinstance(head, Cell) and head.kind == "words"
+        return written if isinstance(written, Cell) else Cell(written, kind="words" if words else "")
 
-    lines = tuple(Row(name(row), tuple(cell(write(row)) for _, write in columns)) for row in rows)
+    lines = tuple(Row(name(row), tuple(cell(write(row), head) for head, write in columns)) for row in rows)
     return Table(title, says, tuple(cell(head) for head, _ in columns), lines, first)
 
 
@@ -84,23 +85,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Names and values, such as settings."""
-
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts that are hidden until the reader opens them."""
-
     title: str
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A list of sentences."""
-
     lines: tuple[str, ...]
 
 
@@ -133,12 +128,9 @@ def render_page(
 ) -> str:
     """Returns the page as text, the same for the same arguments.
 
-    Args:
-        title: the question that the page answers.
-        about: what was measured, in a sentence or two.
-        answer: paragraphs, shown first.
-        sections: shown in this order; those without parts are left out.
-        styles: how figures draw the names of table rows; the page shows that colour beside the name.
+    title: the question that the page answers. about: what was measured, in a sentence or two. answer: paragraphs, shown
+    first. sections: those without parts are left out. styles: how figures draw the names of table rows; the page shows
+    that colour beside the name.
     """
     parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}
     page = _environment().get_template("page.html").render(version=__version__, title=title, about=about, **parts)
@@ -167,23 +159,19 @@ def _environment() -> Environment:
     return environment
 
 
-def write_page(path: Path, page: str, *, option: str) -> Path:
+def write_page(path: Path, page: str) -> Path:
     """Writes a page, whole or not at all, and returns its path. Replaces only an unchanged earlier page.
 
-    Args:
-        option: the option with which the user chose the path, for the error.
-
-    Raises:
-        ArgumentError: the page cannot be written there.
+    Raises ArgumentError if the page cannot be written there.
     """
     try:
         write_whole(path, as_bytes(page), refusal=why_not_replaced)
     except OSError as error:
-        raise unwritten(path, reason(error), option) from error
+        raise unwritten(path, reason(error)) from error
     return path
 
 
-def refuse_page(path: Path, *, option: str) -> None:
+def refuse_page(path: Path) -> None:
     """Raises the ArgumentError of ``write_page`` early, before hours are spent on what the page will show."""
     why = why_not_replaced(path) if path.exists() else None
     if path.is_symlink():
@@ -191,11 +179,11 @@ def refuse_page(path: Path, *, option: str) -> None:
     elif not path.parent.is_dir():
         why = f"the folder {path.parent} does not exist"
     if why is not None:
-        raise unwritten(path, why, option)
+        raise unwritten(path, why)
 
 
-def unwritten(path: Path, why: str, option: str) -> ArgumentError:
-    return ArgumentError(f"the page {path} cannot be written: {why}; name another file with {option}")
+def unwritten(path: Path, why: str) -> ArgumentError:
+    return ArgumentError(f"the page {path} cannot be written: {why}; name another file (--out or --report)")
 
 
 def why_not_replaced(path: Path) -> str | None:

@@ -73,7 +73,6 @@ def fitting_columns(table: Table, width: int) -> list[int]:
 
 
 def as_text(tables: Sequence[Table], paragraphs: Sequence[str], width: int = 100) -> str:
-    """Returns tables and paragraphs as plain text."""
     from rich.console import Console
 
     plain: dict[str, Any] = dict.fromkeys(("highlight", "markup", "emoji", "force_jupyter"), False)

@@ -100,15 +100,12 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def model_size(spec: TrainingSpec) -> str:
-    """Returns "layers 3, width 96, heads 4"."""
     return f"layers {spec.layers:,}, width {spec.width:,}, heads {spec.heads:,}"
 
 
 def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:
     """Returns the last size that an encoding has positions for, if it has none (a value of None) at some tested one.
-
-    A table is at least as long as the training size ``trained``.
-    """
+    A table is at least as long as the training size ``trained``."""
     there = [size for size, value in values.items() if value is not None]
     return max([trained, *there]) if row.seeds and len(there) < len(values) else None
 
@@ -127,7 +124,6 @@ def certainty(rows: Sequence[Row], of_each: str) -> str:
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Returns a sentence on the failed runs, if there are any."""
     failed = [
         f"{called(row.name)} {len(row.failures)} of {len(row.failures) + len(row.seeds)} ({row.failures[0]})"
         for row in rows
@@ -137,6 +133,5 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 def not_drawn(rows: Sequence[Row]) -> list[str]:
-    """Returns a sentence on the names that a figure leaves out, if there are any."""
     failed = [row for row in rows if not row.seeds]
     return [f"Not drawn, since training failed: {names_of(failed)}."] if failed else []

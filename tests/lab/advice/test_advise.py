@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.errors import ArgumentError
-from posembed.lab.advice.advise import Advice, advise, recommend
-from posembed.lab.advice.choices import BY_NAME, CHOICES, CONDITIONS
+from posembed.lab.advice.advise import BY_NAME, CHOICES, CONDITIONS, Advice, advise, recommend
 from posembed.lab.advice.evidence import Measured, Study, published_studies
 from posembed.lab.advice.needs import Existing, Needs, needs_of
 from posembed.statistics import Estimate

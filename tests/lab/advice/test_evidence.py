@@ -71,6 +71,6 @@ def test_a_folder_that_is_none_or_of_another_question(tmp_path: Path) -> None:
         folder.file("results", result.spec).unlink()
     with pytest.raises(ArgumentError, match="no finished run yet"):
         study_of_folder(folder.path)
-    folder.settings_file.write_text(json.dumps({"question": "tasks"}))
+    (folder.path / "settings.json").write_text(json.dumps({"question": "tasks"}))
     with pytest.raises(RunFolderError, match="holds runs of posembed compare tasks"):
         study_of_folder(folder.path)

@@ -14,12 +14,11 @@ from accelerate import Accelerator
 
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError, DataError, LearnedGridEmbedding, PositionEncoding, resize_table
-from posembed.lab.data.images import cut_patches, enlarged, load_images
 from posembed.lab.questions.classification import ImageSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.sweep import sweep
-from posembed.lab.tasks.classification import ImageClassification
+from posembed.lab.tasks.classification import ImageClassification, patches
 from posembed.lab.tasks.task import build_encoding
 from posembed.nn.encodings import names_for, split_name
 from posembed.tables.layout import TableLayout
@@ -38,26 +37,25 @@ def rows_of(encoding: PositionEncoding, tokens: int, width: int = 16) -> torch.T
 
 def test_patches_are_whole_squares_row_by_row() -> None:
     images = torch.arange(2 * 6 * 6.0).view(2, 6, 6)
-    patches = cut_patches(images, 2)
-    assert patches.shape == (2, 9, 4)
-    assert torch.equal(patches[1, 5], images[1, 2:4, 4:6].flatten())
-    assert torch.equal(cut_patches(images, 1).squeeze(-1), images.flatten(1))
+    cut = patches(images, 6, 2)
+    assert cut.shape == (2, 9, 4)
+    assert torch.equal(cut[1, 5], images[1, 2:4, 4:6].flatten())
+    assert torch.equal(patches(images, 6, 1).squeeze(-1), images.flatten(1))
 
 
-def test_digits_are_split_by_their_order() -> None:
-    digits = load_images()
-    assert (len(digits.train), len(digits.held_out), digits.size) == (1348, 449, 8)
-    assert digits.train.mean().item() == pytest.approx(0, abs=1e-5)
-    assert digits.train.std().item() == pytest.approx(1, abs=1e-5)
-    assert len(digits.classes) == 10
+def test_digits_are_split_by_their_order(image_task: ImageClassification) -> None:
+    assert (len(image_task.train), len(image_task.held_out), image_task.size) == (1348, 449, 8)
+    assert image_task.train.mean().item() == pytest.approx(0, abs=1e-5)
+    assert image_task.train.std().item() == pytest.approx(1, abs=1e-5)
+    assert len(image_task.classes) == 10
     with pytest.raises(DataError, match="unknown images 'cats'"):
-        load_images("cats")
+        ImageClassification("cats")
 
 
-def test_enlarged_images_keep_their_brightness() -> None:
-    images = load_images().held_out[:5]
-    assert enlarged(images, 8) is images
-    torch.testing.assert_close(enlarged(images, 16).mean(dim=(1, 2)), images.mean(dim=(1, 2)), atol=1e-5, rtol=0)
+def test_resized_images_keep_their_brightness(image_task: ImageClassification) -> None:
+    images = image_task.held_out[:5]
+    means = images.mean(dim=(1, 2))
+    torch.testing.assert_close(patches(images, 16, 4).mean(dim=(1, 2)), means, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", names_for("images"))

@@ -7,7 +7,7 @@ import pytest
 
 from asked import runs_of, shared, summarise
 from posembed import ArgumentError
-from posembed.lab.questions.lengths import PRESETS, LengthSpec, Measurements
+from posembed.lab.questions.lengths import Lengths, LengthSpec, Measurements
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import default_window
 
@@ -97,7 +97,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", Lengths.presets)
 def test_presets_are_whole_and_can_be_overridden(preset: str, text: str) -> None:
     spec = shared("lengths", preset, data=text, layers=None)
     assert spec.ring == spec.window > 1

@@ -16,13 +16,13 @@ import sys
 import time
 from pathlib import Path
 
-from posembed.lab.questions.lengths import PRESETS, LengthSpec, Measurements
+from posembed.lab.questions.lengths import Lengths, LengthSpec, Measurements
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import with_default_window
 
 KILLS = 25
 SETTINGS = LengthSpec(
-    question="lengths", encoding="rope", seed=0, data_sha256="0", **with_default_window(dict(PRESETS["quick"]))
+    question="lengths", encoding="rope", seed=0, data_sha256="0", **with_default_window(dict(Lengths.presets["quick"]))
 )
 BY_LENGTH = dict.fromkeys(SETTINGS.test_lengths, 1.5)
 MEASURED = Measurements(BY_LENGTH, BY_LENGTH, BY_LENGTH, BY_LENGTH, {8: 0.1}, BY_LENGTH)

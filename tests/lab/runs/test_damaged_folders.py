@@ -89,8 +89,11 @@ def test_any_result_is_read_or_refused(what: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", BROKEN)
 def test_any_cost_is_read_or_refused(what: str, tmp_path: Path) -> None:
     (tmp_path / "cost.json").write_bytes(BROKEN[what])
+    assert "not a run folder of this version" in refused("report", tmp_path)
+    assert "did not write its cost.json" in refused("compare", "cost", "--out", tmp_path, "--encodings", "rope")
+    (tmp_path / "settings.json").write_text('{"question": "cost"}')
     assert "cannot be read" in refused("report", tmp_path)
-    assert "not a result of" in refused("compare", "cost", "--out", tmp_path, "--encodings", "rope")
+    assert (tmp_path / "cost.json").read_bytes() == BROKEN[what]
 
 
 class Meanwhile(Watcher):

@@ -90,7 +90,7 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) 
         RunFolderError, match=r"steps: 12 there, 99 now; test_lengths: \[8, 16, 40\] there, \[8, 16\] now"
     ):
         folder.prepare(other)
-    assert json.loads(folder.settings_file.read_text())["steps"] == 12
+    assert json.loads((folder.path / "settings.json").read_text())["steps"] == 12
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path, spec: LengthSpec) -> None:

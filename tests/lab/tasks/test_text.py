@@ -19,7 +19,7 @@ from posembed import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, accuracy_difference
 from posembed.lab.data.labelled import Labelled
 from posembed.lab.data.tokenizer import encode, read_tokenizer
-from posembed.lab.questions.classification import TEXT_PRESETS, TextSpec
+from posembed.lab.questions.classification import Text, TextSpec
 from posembed.lab.runs import train
 from posembed.lab.runs.results import RunFolder, result_from_json
 from posembed.lab.runs.sweep import sweep
@@ -80,7 +80,7 @@ def test_what_is_measured(
     model = text_task.build(text_spec).eval()
     measured = text_task.measure(text_spec, model, accelerator)
     predicted = []
-    for row in range(len(text_task.held_out)):
+    for row in range(len(ordered.held_out)):
         ids, lengths = text_task.held_out.batch(torch.tensor([row]), 15)
         predicted.append(int(model(ids, lengths).argmax()))
     labels = text_task.held_out_labels.tolist()
@@ -110,7 +110,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def of(correct: dict[int, Correct]) -> BySeed[Correct]:
-    shared = TEXT_PRESETS["default"] | {"question": "text", "encoding": "a", "data_sha256": ""}
+    shared = Text.presets["default"] | {"question": "text", "encoding": "a", "data_sha256": ""}
     return BySeed([finished(TextSpec(**shared, seed=seed), one, None, 0) for seed, one in correct.items()])
 
 

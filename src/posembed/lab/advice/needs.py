@@ -37,8 +37,7 @@ class Existing:
 class Needs:
     """What the encoding must do. For images, both lengths count patches and the vocabulary is 0.
 
-    Raises:
-        ArgumentError: needs that contradict each other.
+    Raises ArgumentError for needs that contradict each other.
     """
 
     length: int = option("Tokens per training sequence.")

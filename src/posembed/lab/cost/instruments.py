@@ -35,13 +35,8 @@ def take_turns(
 ) -> dict[str, Estimate]:
     """Times each step once per round, until ``seconds`` have passed and ``fewest`` rounds are done.
 
-    Every other round runs in reverse order, so that no step always follows the same one.
-
-    Args:
-        on_round: is called after each round with the share that is done, from 0 to 1.
-
-    Returns:
-        The median seconds of each step.
+    Every other round runs in reverse order, so that no step always follows the same one. ``on_round`` hears after each
+    round which share is done, from 0 to 1. Returns the median seconds of each step.
     """
     for step in steps.values():
         step()  # the first call sets things up

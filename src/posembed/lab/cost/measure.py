@@ -47,12 +47,8 @@ LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "wind
 
 
 def checked(settings: CostSettings) -> CostSettings:
-    """Returns the settings with each encoding once.
-
-    Raises:
-        ArgumentError: an unknown encoding or device, a number below its ``LOWEST``, or a width that the heads do not
-            divide.
-    """
+    """Returns the settings with each encoding once. Raises ArgumentError for an unknown encoding or device, a number
+    below its ``LOWEST``, or a width that the heads do not divide."""
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
         raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
@@ -81,11 +77,7 @@ def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -
 
 
 def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
-    """Measures time, memory and growth of every encoding.
-
-    Raises:
-        ArgumentError: settings that ``checked`` refuses.
-    """
+    """Measures time, memory and growth of every encoding. Raises ArgumentError for what ``checked`` refuses."""
     settings = checked(settings)
     started = time.perf_counter()
     shape, device = settings.shape, torch.device(settings.device)

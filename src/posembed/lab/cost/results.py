@@ -1,16 +1,15 @@
-"""The settings and the result of a measurement of cost, and the file that keeps them."""
+"""The settings and the result of a measurement of cost, and the folder that keeps them."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from posembed.errors import RunFolderError
-from posembed.files import json_object, reason, write_whole
-from posembed.lab.runs.results import DAMAGED, OF_COST, differences, restored
+from posembed.files import json_object, write_text
+from posembed.lab.runs.results import DAMAGED, OF_COST, claim, restored
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate
 
@@ -135,67 +134,27 @@ class CostResult:
 
 
 def prepare(folder: Path, settings: CostSettings) -> None:
-    """Creates the folder.
-
-    Raises:
-        RunFolderError: before anything is measured, if ``save`` could not write there, if the folder holds runs
-            (its page would hide them), or a result with other settings (this one would replace it).
-    """
-    file = folder / OF_COST
-    if os.path.lexists(folder / "settings.json"):
-        raise _not_written(folder, "the folder holds runs of another question")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _not_written(folder, reason(error)) from error
-    if not os.access(folder, os.W_OK):
-        raise _not_written(folder, "permission denied")
-    if os.path.lexists(file):
-        if why := why_not_replaced(file):
-            raise _not_written(folder, why)
-        if differ := differences(dataclasses.asdict(load(folder).settings), dataclasses.asdict(settings)):
-            raise _not_written(folder, f"it was measured with other settings ({differ})")
+    """Creates the folder. Raises RunFolderError if it holds results of other settings, or cannot be written."""
+    claim(folder, {"question": "cost", **dataclasses.asdict(settings)})
 
 
 def save(result: CostResult, folder: Path) -> None:
-    """Writes the result to cost.json. Raises RunFolderError if the folder cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        content = json.dumps(dataclasses.asdict(result)) + "\n"
-        write_whole(folder / OF_COST, content.encode(), refusal=why_not_replaced)
-    except OSError as error:
-        raise _not_written(folder, reason(error)) from error
-
-
-def _not_written(folder: Path, why: str) -> RunFolderError:
-    return RunFolderError(f"{folder / OF_COST} cannot be written: {why}; choose another --out")
-
-
-def why_not_replaced(path: Path) -> str | None:
-    """Returns why a result may not be written over this file; None if it is an earlier result."""
-    if path.is_symlink():
-        return "it is a link"
-    try:
-        read(path)
-    except DAMAGED:
-        return "the existing file is not a result of posembed compare cost"
-    return None
+    """Writes the result to cost.json, in place of an earlier one. Arguments and errors as for ``prepare``."""
+    prepare(folder, result.settings)
+    write_text(folder / OF_COST, json.dumps(dataclasses.asdict(result)) + "\n")
 
 
 def load(folder: Path) -> CostResult:
     """Reads cost.json. Raises RunFolderError if there is none, or none that can be read."""
+    file = folder / OF_COST
     try:
-        return read(folder / OF_COST)
+        result: CostResult = restored(CostResult, json_object(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RunFolderError(
             f"{folder} holds no {OF_COST}; create it with: posembed compare cost --out {folder}"
         ) from None
     except DAMAGED as error:
         raise RunFolderError(
-            f"{folder / OF_COST} cannot be read ({error}); measure again with posembed compare cost into another --out"
+            f"{file} cannot be read ({error}); measure again with posembed compare cost into another --out"
         ) from error
-
-
-def read(file: Path) -> CostResult:
-    result: CostResult = restored(CostResult, json_object(file.read_text(encoding="utf-8")))
     return result

@@ -21,8 +21,8 @@ RUNS_WRITE = re.compile(
     r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
 )
 """The text files that the lab writes into a run folder."""
-KEYS = {"settings.json": {"question", "steps", "batch"}, "cost.json": {"settings", "attention", "rows"}}
-"""The files by which a run folder is known, and keys that they hold."""
+SETTINGS_HOLD = {"question", "layers", "batch"}
+"""Keys of the settings.json by which a run folder is known."""
 
 FIRST_LOOK = 1 << 20  # bytes. A larger file is read whole only if this much of it has no zero byte.
 
@@ -37,13 +37,10 @@ class Document:
 
 
 def read_documents(data: str) -> tuple[list[Document], list[Document] | None, str]:
-    """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]".
+    """Reads "stdlib", text files or folders joined by commas, or "hf:NAME[:CONFIG]". Returns the documents, the data's
+    own held-out part (None if it has none), and a description.
 
-    Returns:
-        The documents, the data's own held-out part (None if it has none), and a description.
-
-    Raises:
-        DataError: a path that does not exist, or no text.
+    Raises DataError for a path that does not exist, and for data without text.
     """
     if data.startswith("hf:"):
         name = data.removeprefix("hf:")
@@ -94,10 +91,7 @@ def read_text(path: Path) -> bytes:
 
 def load_hugging_face(name: str) -> dict[str, Any]:
     """Loads the dataset NAME[:CONFIG]. Returns its rows by split: "train", then its own held-out split if it has one.
-
-    Raises:
-        DataError: a dataset that cannot be loaded, or has no split named train.
-    """
+    Raises DataError for a dataset that cannot be loaded, or has no split named train."""
     try:
         import datasets
     except ImportError:
@@ -134,7 +128,7 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     """Returns the text files, sorted by name, and the number of the others. Files that the lab writes do not count as
     text, because runs that train on this text would change it."""
     files = sorted(files)
-    runs = {path.parent for path in files if path.name in KEYS and _is_of_lab(path)}
+    runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
     documents = []
     for path in files:
         folders = runs.intersection(path.parents)
@@ -148,9 +142,9 @@ def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
     return documents, len(files) - len(documents)
 
 
-def _is_of_lab(file: Path) -> bool:
+def _is_of_lab(settings: Path) -> bool:
     try:
-        return KEYS[file.name] <= json.loads(file.read_bytes()).keys()
+        return json.loads(settings.read_bytes()).keys() >= SETTINGS_HOLD
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from posembed.errors import DataError
-from posembed.lab.data.documents import load_hugging_face, standard_library
-from posembed.lab.data.rows import read_rows
+from posembed.lab.data.documents import load_hugging_face, read_text, standard_library
 from posembed.lab.data.text import same_words
 
 COLUMNS = {
@@ -125,6 +127,52 @@ def pieces(text: str, size: int) -> list[str]:
 # --- columns and rows --------------------------------------------------------------------------------------------
 
 
+def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """Returns (line number, row) for each row, a mapping of columns to values. The file's extension decides its format.
+    Raises DataError for a file that cannot be read, or without rows."""
+    kind = path.suffix.lower()
+    if kind not in (".csv", ".tsv", ".jsonl", ".ndjson"):
+        raise DataError(f"{path} should end in .csv, .tsv or .jsonl, which says how to read it")
+    text = read_text(path).decode("utf-8-sig")
+    rows = list(_json_lines(text, path) if "json" in kind else _separated(text, path, tabs=kind == ".tsv"))
+    if not rows:
+        raise DataError(f"{path} has no rows; expected a text and a label in each")
+    return rows
+
+
+def _separated(text: str, path: Path, *, tabs: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    csv.field_size_limit(2**31 - 1)  # the library's 128 KiB is short for a text
+    # In tab-separated files a quotation mark is an ordinary character (IANA text/tab-separated-values).
+    format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
+    reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
+    try:
+        names = reader.fieldnames or ()
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise DataError(f"{path} has more than one column named {twice[0]!r}; rename or remove one")
+        for row in reader:
+            if None in row or None in row.values():
+                raise DataError(
+                    f"line {reader.line_num} of {path} does not have the {len(names)} columns of the first line; "
+                    "correct it"
+                )
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise DataError(f"line {reader.reader.line_num} of {path} cannot be read: {error}; correct it") from error
+
+
+def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"line {number} of {path} is not JSON: {error}; correct it") from error
+        if not isinstance(row, dict):
+            raise DataError(f'line {number} of {path} is not an object with names, such as {{"text": ...}}')
+        yield number, row
+
+
 def _columns(columns: Sequence[str], what: str, wanted: str | None, name: str) -> list[str]:
     """Returns the wanted columns of the text, or of the label, or else the only one with an obvious name."""
     listed = f"it has {', '.join(columns)}"
@@ -186,15 +234,10 @@ def labelled(
     column: str = "label",
     blank: int = 0,
 ) -> Labelled:
-    """Checks the labels and splits the examples, or keeps an existing split.
+    """Checks the labels and splits the examples; or keeps the split of a data set's own two parts, without training on
+    documents that are in both. ``blank``: how many more examples had no text.
 
-    Args:
-        train, held_out: all examples and None, or a data set's own two parts. Documents in both are not trained on.
-        name: of the data. column: of the labels, for errors. blank: how many more examples had no text.
-
-    Raises:
-        DataError: labels that are not classes, a single label, one that only one document has, or one that only one
-            of a data set's own parts has.
+    Raises DataError for labels that ``check_labels`` refuses, and for one that only one of the parts has.
     """
     known = {example.document for example in held_out or ()}
     kept = [example for example in train if example.document not in known]

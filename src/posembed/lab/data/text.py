@@ -40,15 +40,11 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | No
     """Reads text and holds out a tenth, the same tenth every time. A document whose text is held out is not trained
     on, whatever its name.
 
-    Args:
-        data: "stdlib" (the source of Python's standard library), a text file or several joined by commas, a
-            folder (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset).
-        tokenizer: as in ``read_tokenizer``.
-        end: the id that ends a document, if the tokenizer is not "bytes". None means one that no token has.
+    data: "stdlib" (the source of Python's standard library), a text file or several joined by commas, a folder (every
+    text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``. end: the
+    id that ends a document, if the tokenizer is not "bytes"; None means one that no token has.
 
-    Raises:
-        ArgumentError, DataError: a path that does not exist, no text, or a tokenizer that cannot be loaded or trained
-            or finds no token.
+    Raises DataError for data without text, and for a tokenizer that finds no token; and what both readers raise.
     """
     documents, own, description = read_documents(data)
     sides = split(documents, by_name=data == "stdlib") if own is None else apart(documents, own)

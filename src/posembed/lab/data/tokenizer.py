@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from posembed.errors import ArgumentError, DataError
 
@@ -90,11 +91,9 @@ class Loaded:
 
 def read_tokenizer(name: str, train: Iterable[str]) -> Bytes | Loaded:
     """Loads a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub; or trains "bpe:N" on
-    the training texts, with N tokens of byte pairs (Sennrich et al. 2016).
+    the training texts, with N > 256 tokens of byte pairs (Sennrich et al. 2016).
 
-    Raises:
-        ArgumentError: N is not a number above 256.
-        DataError: a tokenizer that cannot be loaded.
+    Raises ArgumentError for another N, and DataError for a tokenizer that cannot be loaded.
     """
     import tokenizers
 
@@ -138,19 +137,14 @@ class Texts:
     ids: Tensor
     bounds: Tensor
 
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
     def lengths(self) -> Tensor:
         return self.bounds.diff()
 
     def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         """Returns these texts (B,), truncated to the limit: ids (B, L), int64, padded with 0, and lengths (B,)."""
         lengths = self.lengths()[rows].clamp(max=limit)
-        places = torch.arange(int(lengths.max()))
-        inside = places < lengths.unsqueeze(1)
-        ids = self.ids[torch.where(inside, self.bounds[rows].unsqueeze(1) + places, 0)]
-        return ids.long() * inside, lengths
+        texts = [self.ids[start:][:length] for start, length in zip(self.bounds[rows], lengths, strict=True)]
+        return pad_sequence(texts, batch_first=True).long(), lengths
 
 
 def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:

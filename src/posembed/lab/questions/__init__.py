@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from posembed.errors import RunFolderError
@@ -12,6 +11,7 @@ from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
+from posembed.lab.runs.results import read_settings
 
 
 class Cost(Question):
@@ -28,11 +28,10 @@ QUESTIONS = {question.name: question for question in EVERY}
 
 def question_of(folder: Path) -> Question:
     """Returns the question that a folder of ``posembed compare`` answers. Raises RunFolderError for other folders."""
-    from posembed.lab.runs.results import OF_COST, read_settings
-
-    name = "cost" if os.path.exists(folder / OF_COST) else read_settings(folder)["question"]
+    name = read_settings(folder)["question"]
     if name not in QUESTIONS:
         raise RunFolderError(
-            f"{folder} holds runs of the question {name!r}, which this version does not know; another version wrote it"
+            f"{folder} holds results of the question {name!r}, which this version does not know; another version "
+            "wrote it"
         )
     return QUESTIONS[name]

@@ -9,22 +9,12 @@ from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, Correct, Difference, accuracy_difference
-from posembed.lab.question import COMMON, Compared, Loaded, Row, Summary, TrainedQuestion
+from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 UNEVEN = 1.5
 """Classes are uneven if the largest has more than this many times the examples of the smallest."""
-TEXT_PRESETS = {
-    "default": COMMON
-    | {"data": "stdlib", "tokenizer": "bpe:2000", "pooling": "cls", "train_length": 128}
-    | {"layers": 2, "width": 64, "heads": 4, "dropout": 0.1, "steps": 300, "learning_rate": 3e-3, "warmup": 30}
-}
-IMAGE_PRESETS = {
-    "default": COMMON  # minutes on two cores with five seeds
-    | {"data": "digits", "patch": 2, "test_sizes": (8, 10, 12, 16), "pooling": "cls"}
-    | {"layers": 2, "width": 32, "heads": 4, "dropout": 0.1, "steps": 1000, "learning_rate": 5e-3, "warmup": 100}
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +88,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
     use = "encoder"
     usual = ("learned", "sinusoidal", "rope", "alibi", "t5", "none")
     usual_reference = "sinusoidal"
-    presets = TEXT_PRESETS
+    presets = presets_of("text")
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.data.labelled import load_labelled
@@ -198,18 +188,16 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     use = "images"
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
-    presets = IMAGE_PRESETS
+    presets = presets_of("images")  # minutes on two cores with five seeds
     counts = ("patch",)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.data.images import load_images
         from posembed.lab.tasks.classification import ImageClassification
 
-        images = load_images(chosen["data"])
-        chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], images.size}))
-        tokens = (images.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
-        found = {"data_sha256": images.sha256, "train_size": images.size, "train_length": tokens}
-        return ImageClassification(images), found
+        task = ImageClassification(chosen["data"])
+        chosen["test_sizes"] = tuple(sorted({*chosen["test_sizes"], task.size}))
+        tokens = (task.size // chosen["patch"]) ** 2 + (chosen["pooling"] == "cls")
+        return task, {"data_sha256": task.sha256, "train_size": task.size, "train_length": tokens}
 
     def summary(self, runs: Sequence[BySeed[Recognised]], spec: ImageSpec, reading: Compared) -> ImageSummary:
         right = next((text for each in runs for m in each.measured.values() for text in m.right.values()), "")

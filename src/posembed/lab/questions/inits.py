@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion
-from posembed.lab.questions.lengths import PRESETS, LanguageSpec, corpus_of
+from posembed.lab.questions.lengths import LanguageSpec, Lengths, corpus_of
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
 
@@ -113,7 +113,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         "Initial values to compare, joined by commas: normal-STD, xavier, zero, sinusoidal (amplitude 1), "
         "sinusoidal-STD (scaled to that standard deviation)."
     )
-    presets = PRESETS
+    presets = Lengths.presets
     preset = "small"
     counts = ("train_length", "test_tokens")
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import COMMON, Compared, Loaded, Row, Summary, TrainedQuestion
+from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
 
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 ByLength: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that length."""
 
-TEXT = COMMON | {"data": "stdlib", "tokenizer": "bytes"}
-PRESETS = {
-    "quick": TEXT
-    | {"train_length": 64, "test_lengths": (64, 128, 256, 512), "layers": 3, "width": 96, "heads": 4}
-    | {"steps": 500, "learning_rate": 6e-3, "warmup": 50, "test_tokens": 32_768},
-    "small": TEXT
-    | {"train_length": 128, "test_lengths": (128, 256, 512, 1024), "layers": 3, "width": 128, "heads": 4}
-    | {"steps": 2000, "learning_rate": 5e-3, "warmup": 100, "test_tokens": 65_536},
-    "gpt2": TEXT  # the size of GPT-2's smallest model
-    | {"train_length": 1024, "test_lengths": (1024, 2048, 4096, 8192), "layers": 12, "width": 768, "heads": 12}
-    | {"steps": 20_000, "learning_rate": 6e-4, "warmup": 1000, "test_tokens": 1_048_576, "precision": "bf16"},
-}
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that a given model decides."""
 CONTINUED_LEARNING_RATE = 1e-4
@@ -132,7 +120,7 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     usual = ("learned", "rolling", "sinusoidal", "rope", "alibi")
     usual_reference = "alibi"
     names_help = "Encodings to compare, joined by commas. NAME+window applies a causal window."
-    presets = PRESETS
+    presets = presets_of("lengths")
     preset = "small"
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
     counts = ("train_length", "test_tokens")

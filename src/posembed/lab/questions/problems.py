@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from posembed.lab.by_seed import BySeed
-from posembed.lab.question import COMMON, Loaded, Reading, Row, Summary, TrainedQuestion
+from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
@@ -17,18 +17,6 @@ SOLVED = 0.95
 
 BySize: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that size."""
-
-# To look up what followed the same characters, tokens must know their neighbour: that takes one layer more than one.
-# A head must distinguish as many rows as the table has: with half of GPT-2's heads, half of the steps suffice.
-DEFAULTS = (
-    COMMON
-    | {"layers": 2, "width": 128, "heads": 2, "weight_decay": 0.01, "steps": 4000, "learning_rate": 3e-3}
-    | {"warmup": 100, "train_size": 20, "test_sizes": (10, 20, 21, 25, 30, 40), "test_problems": 200}
-)
-OWN: dict[str, dict[str, Any]] = {
-    "addition": {"layers": 1, "train_size": 10, "test_sizes": (5, 10, 11, 12, 15, 20, 25, 30)},
-    "passkey": {"train_size": 64, "test_sizes": (32, 64, 128, 256, 512), "steps": 2000},
-}
 
 
 @dataclass(frozen=True)
@@ -93,7 +81,9 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
         self.names_help = f"Encodings to compare, joined by commas{f'; {ids} ids apply too' if ids else ''}."
-        self.presets = {"default": DEFAULTS | OWN.get(name, {})}
+        # To look up what followed the same characters, tokens must know their neighbour: that takes a second layer. A
+        # head must distinguish all rows of the table: with half of GPT-2's heads, half of the steps suffice.
+        self.presets = presets_of("problems", name)
 
     def check_name(self, name: str) -> None:
         from posembed.lab.tasks.problems import check_encoding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -16,7 +16,7 @@ from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
 from posembed.lab.runs.spec import MeasuredT, SpecT, take_options
 
-OF_COST = "cost.json"  # the file of ``posembed compare cost``, whose folder holds no runs
+SETTINGS, OF_COST = "settings.json", "cost.json"
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,6 @@ class RunResult(Generic[SpecT, MeasuredT]):
 
 
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading a damaged file of JSON raises
-
-
-def differences(existing: dict[str, Any], wanted: dict[str, Any], ignore: Collection[str] = ()) -> str:
-    """Lists the settings that differ: "steps: 2 there, 3 now; layers: 1 there, 2 now". Returns "" for equal ones."""
-    return "; ".join(
-        f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
-        for name in wanted | existing
-        if name not in ignore and existing.get(name) != wanted.get(name)
-    )
 
 
 def measured_values(measurements: Any) -> dict[str, float]:
@@ -113,7 +104,6 @@ class RunFolder(Generic[SpecT]):
     def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
         """``asked`` is how a command summarises the runs; ``prepare`` keeps it for the page."""
         self.path, self.kind, self.asked = Path(path), kind, asked
-        self.settings_file = self.path / "settings.json"
         self.reading_file = self.path / "reading.json"
         self.tracking = self.path / "tracking"
 
@@ -122,31 +112,11 @@ class RunFolder(Generic[SpecT]):
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
     def prepare(self, spec: SpecT) -> None:
-        """Creates the folder, or checks that it was created for runs like this one.
-
-        Raises:
-            RunFolderError: it holds other runs, or cannot be written.
-        """
-        if os.path.lexists(self.path / OF_COST):
-            raise RunFolderError(f"{self.path} holds a result of posembed compare cost; choose another --out")
-        settings = json.loads(json.dumps(spec.shared_settings()))
-        try:
-            for folder in FILES:
-                (self.path / folder).mkdir(parents=True, exist_ok=True)
-            if not self.settings_file.exists():
-                write_text(self.settings_file, json.dumps(settings, indent=2) + "\n", replace=False)
-            remove_leftovers(self.path)
-            for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
-                (self.path / "checkpoints" / f"{file.stem}.pt").unlink(missing_ok=True)
-        except OSError as error:
-            raise RunFolderError(
-                f"the run folder {self.path} cannot be written: {reason(error)}; choose another --out"
-            ) from error
-        if differ := differences(read_settings(self.path), settings, ignore=spec.labels()):
-            raise RunFolderError(
-                f"{self.path} holds runs with other settings ({differ}); use the same settings to continue, or another "
-                "--out"
-            )
+        """Creates the folder, or checks that it holds runs like this one. Errors as for ``claim``."""
+        claim(self.path, spec.shared_settings(), ignore=spec.labels(), folders=FILES)
+        for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
+            with suppress(OSError):
+                (self.path / "checkpoints" / f"{file.stem}.pt").unlink()
         if self.asked is not None:
             write_text(self.reading_file, json.dumps(dataclasses.asdict(self.asked)) + "\n")
 
@@ -154,11 +124,8 @@ class RunFolder(Generic[SpecT]):
         return sorted((self.path / "results").glob("[!.]*.json"))
 
     def reading(self, kind: type[Any]) -> Any:
-        """Returns how the last command summarised the runs; the defaults if none has finished.
-
-        Raises:
-            RunFolderError: the file is damaged.
-        """
+        """Returns how the last command summarised the runs; the defaults if none has finished. Raises RunFolderError
+        for a damaged file."""
         try:
             values = json_object(self.reading_file.read_text(encoding="utf-8"))
             known = take_options(kind, values)
@@ -169,11 +136,7 @@ class RunFolder(Generic[SpecT]):
             raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
     def results(self) -> list[RunResult[SpecT, Any]]:
-        """Returns every finished run, in the order in which they finished.
-
-        Raises:
-            RunFolderError: a file is damaged.
-        """
+        """Returns every finished run, in the order in which they finished. Raises RunFolderError for a damaged file."""
         files = self._result_files()
         results = []
         for file in files:
@@ -199,20 +162,54 @@ class RunFolder(Generic[SpecT]):
             self.file("checkpoints", result.spec).unlink()
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Returns the settings that the runs of a folder share, their question among them.
+def claim(
+    folder: Path, settings: Mapping[str, Any], *, ignore: Collection[str] = (), folders: Iterable[str] = ()
+) -> None:
+    """Creates a folder for the results of these settings (the question among them), with these ``folders`` in it, or
+    checks that it holds such results. Settings to ``ignore`` may differ.
 
-    Raises:
-        RunFolderError: it is not a run folder, or its settings are damaged.
+    Raises RunFolderError if it holds other results, or cannot be written.
     """
-    file = folder / "settings.json"
+    file, wanted = folder / SETTINGS, json.loads(json.dumps(settings))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError("permission denied")
+        if not file.exists():
+            if os.path.lexists(folder / OF_COST):
+                raise FileExistsError(f"this version did not write its {OF_COST}")
+            write_text(file, json.dumps(wanted, indent=2) + "\n", replace=False)
+        existing = read_settings(folder)
+        differ = "; ".join(
+            f"{name}: {existing.get(name)} there, {wanted.get(name)} now"
+            for name in wanted | existing
+            if name not in ignore and existing.get(name) != wanted.get(name)
+        )
+        if differ:
+            raise RunFolderError(
+                f"{folder} holds results of other settings ({differ}); use the same settings to continue, or another "
+                "--out"
+            )
+        for name in folders:
+            (folder / name).mkdir(exist_ok=True)
+        remove_leftovers(folder)
+    except OSError as error:
+        raise RunFolderError(
+            f"the run folder {folder} cannot be written: {reason(error)}; choose another --out"
+        ) from error
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Returns the settings that the results of a folder share, their question among them. Raises RunFolderError for
+    other folders, and for damaged settings."""
+    file = folder / SETTINGS
     try:
         settings = json_object(file.read_text(encoding="utf-8"))
         if not isinstance(settings.get("question"), str):
             raise ValueError("it has no question")
     except (FileNotFoundError, NotADirectoryError):
         raise RunFolderError(
-            f"{folder} is not a run folder (it has no settings.json); "
+            f"{folder} is not a run folder of this version (it has no {SETTINGS}); "
             "create one with: posembed compare lengths --out FOLDER"
         ) from None
     except (OSError, ValueError) as error:

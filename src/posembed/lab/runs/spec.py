@@ -34,11 +34,7 @@ def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
 
 
 def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of ``settings`` from ``given`` and returns those that are not None, lists as tuples.
-
-    Raises:
-        ArgumentError: a value of another type than its field.
-    """
+    """Removes the options of ``settings`` from ``given`` and returns those that are not None, by ``as_type``."""
     hints, taken = get_type_hints(settings), {}
     for name in options(settings):
         value = given.pop(name, None)
@@ -47,23 +43,15 @@ def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def split_names(text: str) -> list[str]:
-    """Splits names at commas: "rope, alibi" -> ["rope", "alibi"]."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value as its option's type: lists as tuples, texts of several split at commas, whole floats as floats.
-
-    Raises:
-        ArgumentError: another type.
-    """
+    """Returns a value as its option's type: lists as tuples, texts of several ("rope, alibi") split at commas, whole
+    numbers as floats. Raises ArgumentError for a value of another type."""
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         if isinstance(value, str):
-            value = [_read(part, item) for part in split_names(value)]
+            value = [_read(part.strip(), item) for part in value.split(",") if part.strip()]
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
             return tuple(as_type(name, part, item) for part in value)
     elif kind is Path and isinstance(value, str | Path) and value != "":

@@ -95,11 +95,8 @@ class PlannedRun:
 
 
 def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
-    """Returns one entry per spec. Specs that differ only in their seed are timed once, over a few steps.
-
-    Raises:
-        ArgumentError, DataError: whatever ``sweep`` would raise before it trains.
-    """
+    """Returns one entry per spec. Specs that differ only in their seed are timed once, over a few steps. Raises what
+    ``sweep`` would raise before it trains."""
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     planned: dict[SpecT, PlannedRun] = {}
@@ -136,12 +133,7 @@ class Tracked(Watcher):
     """A watcher that logs every step and the final measurements, and forwards everything to another watcher.
 
     Each spec is one run of the tracker. A resumed run logs the steps since its checkpoint again, with equal values.
-
-    Args:
-        accelerator: from ``make_accelerator`` with this tracker.
-        tracker: "tensorboard" or "wandb".
-        folder: for the tracker's files, as given to ``make_accelerator``.
-        watcher: hears of everything too.
+    ``accelerator`` comes from ``make_accelerator``, with this tracker and folder.
     """
 
     def __init__(self, accelerator: Accelerator, tracker: str, folder: Path, watcher: Watcher) -> None:

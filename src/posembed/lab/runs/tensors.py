@@ -64,11 +64,7 @@ def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
 
 
 def load_tables(path: Path) -> dict[int, Tensor]:
-    """Reads rows (N, D), float32, by the number of steps before them, ascending.
-
-    Raises:
-        RunFolderError: the file cannot be read.
-    """
+    """Reads rows (N, D), float32, by the number of steps before them, ascending. Errors as for ``load_attention``."""
     with _loaded(path) as tables:
         found = {int(name.removeprefix("step ")): rows.float() for name, rows in tables.items()}
         if 0 not in found:

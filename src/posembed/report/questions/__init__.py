@@ -21,7 +21,7 @@ from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.report.drawing import styles
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
-from posembed.report.page import Cell, Column, Picture, Row, Section, Table, render_page, table_of, write_page
+from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page
 from posembed.report.words import certainty, interval, number
 from posembed.statistics import Estimate
 
@@ -72,11 +72,9 @@ class QuestionPage(ABC, Generic[SummaryT]):
         """Returns every measured value of every run."""
 
     def learned(self, folder: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterable[Picture]:
-        """Returns pictures of what the learned tables became."""
         return table_pictures(folder, results)
 
     def main_tables(self, summary: SummaryT) -> list[Table]:
-        """Returns the tables that the terminal shows."""
         return [self.main_table(summary)]
 
     def notes(self, summary: SummaryT) -> list[str]:
@@ -143,7 +141,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
     path = Path(folder)
     question = question_of(path)
     page = page_of(question).from_folder(path, question, reference)
-    return write_page(path / "report.html" if out is None else Path(out), page, option="--out")
+    return write_page(path / "report.html" if out is None else Path(out), page)
 
 
 def no_reference(folder: Path, question: Question) -> ArgumentError:
@@ -168,22 +166,18 @@ def by_size(
     rank: Callable[[int], int] = lambda size: 0,
     note: Callable[[int], str] = lambda size: "",
     missing: str = NO_POSITION,
-    failed: str = "",
+    failed: Cell | None = None,
 ) -> Iterator[Column]:
-    """Yields a column per size: the estimate of each row in ``values``.
+    """Yields a column per size: the estimate of each row in ``values``, with ``missing`` for None.
 
-    trained: the size that the head marks as that of training. note: what the head has below a size. missing: what a
-    row has where its estimate is None. failed: what rows without runs have.
+    trained: the size that the head marks as that of training. note: what the head has below a size. failed: the cell of
+    rows without runs.
     """
     for size in sizes:
         below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
 
         def cell(row: Any, size: int = size) -> Cell:
-            return (
-                estimate_cell(values(row)[size], write, missing=missing)
-                if row.seeds
-                else Cell(failed, kind="failed" if failed else "")
-            )
+            return estimate_cell(values(row)[size], write, missing=missing) if row.seeds else failed or Cell("")
 
         yield Cell(f"{size:,}", note=below, rank=rank(size)), cell
 
@@ -214,10 +208,13 @@ def values_table(
 ) -> Table:
     """Returns a table of the measured values of every run; ``read`` maps measurements to values by column."""
     measured = [(result.spec.name, read(result.measurements)) for result in results if result.measurements is not None]
-    head = tuple(Cell(f"{key:,}" if isinstance(key, int) else key) for key in (measured[0][1] if measured else ()))
 
-    def cell(value: Any) -> Cell:
-        return Cell(NO_POSITION, kind="muted") if value is None else Cell(write(value))
+    def column(key: Any) -> Column:
+        def cell(run: tuple[str, Mapping[Any, Any]]) -> Cell:
+            value = run[1].get(key)
+            return Cell(NO_POSITION, kind="muted") if value is None else Cell(write(value))
 
-    rows = tuple(Row(name, tuple(map(cell, values.values()))) for name, values in measured)
-    return Table(title, says, head, rows, first="run")
+        return f"{key:,}" if isinstance(key, int) else key, cell
+
+    keys = measured[0][1] if measured else ()
+    return table_of(measured, title, says, *map(column, keys), first="run", name=lambda run: run[0])

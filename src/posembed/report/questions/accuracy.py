@@ -55,17 +55,16 @@ def compared(differences: Mapping[str, Difference], reference: str, documents: s
 
 
 def difference_cell(difference: Difference) -> Cell:
-    """Returns a difference with the wider of its intervals, green or red if it is significant."""
+    """Returns a difference with the wider of its intervals."""
     note = interval(wider(difference), points)
     return Cell(points(difference.over_seeds.value), note=note, kind=LOOKS.get(outcome(difference), ""))
 
 
+def width(estimate: Estimate) -> float:
+    return 0.0 if estimate.low is None or estimate.high is None else estimate.high - estimate.low
+
+
 def wider(difference: Difference) -> Estimate:
-    """Returns the wider of the two intervals."""
-
-    def width(estimate: Estimate) -> float:
-        return 0.0 if estimate.low is None or estimate.high is None else estimate.high - estimate.low
-
     return max(difference.over_seeds, difference.over_documents, key=width)
 
 

@@ -10,7 +10,7 @@ from posembed.lab.runs.results import RunResult
 from posembed.nn.encodings import ENCODINGS
 from posembed.report.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import QuestionPage, by_size, trained_table, values_table
+from posembed.report.questions import FAILED, QuestionPage, by_size, trained_table, values_table
 from posembed.report.questions.accuracy import accuracies, compared, difference_cell
 from posembed.report.words import capitalised, failures, model_size, not_drawn, percent
 from posembed.statistics import INTERVAL
@@ -32,7 +32,6 @@ class ImagesPage(QuestionPage[ImageSummary]):
         )
 
     def paragraphs(self, summary: ImageSummary) -> list[str]:
-        """Returns a paragraph on the training grid, and one on the grid farthest from it."""
         far = summary.farthest
         places = {summary.train_size: f"On the training grid of {grid_of(summary, summary.train_size)} patches"}
         if far != summary.train_size:
@@ -64,7 +63,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
                 trained=summary.train_size,
                 rank=lambda size: 1 if size in ends else 3,
                 note=lambda size: grid_of(summary, size),
-                failed="failed",
+                failed=FAILED,
             ),
             (Cell(f"at {far:,}, minus {summary.reference}", rank=2), minus_reference),
         )
@@ -90,8 +89,8 @@ class ImagesPage(QuestionPage[ImageSummary]):
             ),
             trained_table(
                 rows,
-                (Cell("what it is", kind="words"), lambda row: Cell(ENCODINGS[row.name].line, kind="words")),
-                (Cell("on another grid", kind="words"), lambda row: Cell(ENCODINGS[row.name].regridded, kind="words")),
+                (Cell("what it is", kind="words"), lambda row: ENCODINGS[row.name].line),
+                (Cell("on another grid", kind="words"), lambda row: ENCODINGS[row.name].regridded),
             ),
         ]
 
@@ -117,7 +116,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         return [
             values_table(
-                "Correct held-out images", "", results, lambda m: m.right, lambda text: f"{text.count('1'):,}"
+                "Correct held-out images", "", results, lambda m: m.right, lambda right: f"{right.count('1'):,}"
             ),
             values_table("Loss on held-out images", "In nats.", results, lambda m: m.loss),
         ]
@@ -135,23 +134,20 @@ def best_first(summary: ImageSummary) -> list[ImageRow]:
 
 
 def are_twins(row: ImageRow, summary: ImageSummary, size: int) -> bool:
-    """Returns whether a difference is between a model and itself."""
     if size != summary.train_size or {row.name, summary.reference} != TWINS or size not in row.difference:
         return False
     return set(row.difference[size].over_seeds.values) == {0.0}
 
 
 def differences(summary: ImageSummary, size: int) -> list[str]:
-    """Returns sentences that compare each encoding with the reference."""
-    rows, reference = [row for row in best_first(summary) if size in row.difference], summary.reference or ""
-    twins = [row.name for row in rows if are_twins(row, summary, size)]
-    same = [
-        f"{capitalised(name)} and {reference} are the same model until the grid changes, and gave the same answers."
-        for name in twins
-    ]
-    return same + compared(
-        {row.name: row.difference[size] for row in rows if row.name not in twins}, reference, "images"
-    )
+    found = {row.name: row.difference[size] for row in best_first(summary) if size in row.difference}
+    same, reference = [], summary.reference or ""
+    for row in summary.rows:
+        if are_twins(row, summary, size):
+            del found[row.name]
+            twins = f"{capitalised(row.name)} and {reference}"
+            same.append(f"{twins} are the same model until the grid changes, and gave the same answers.")
+    return same + compared(found, reference, "images")
 
 
 PAGE = ImagesPage()

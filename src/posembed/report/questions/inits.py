@@ -18,7 +18,6 @@ from posembed.statistics import INTERVAL, Estimate
 
 class Published(NamedTuple):
     loss: float
-    """The final loss."""
     epoch: int
     """The epoch at which training had converged."""
 
@@ -37,7 +36,6 @@ BASE = PUBLISHED[REFERENCE]
 
 
 def loss_number(value: float) -> str:
-    """Formats a loss in nats: 1.384."""
     return f"{value:.3f}"
 
 
@@ -58,6 +56,7 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
 )
 """What became of the rows: head, field of the row, format, rank of the column."""
 FIRST = "initial values"
+UNCONFIRMED = ("not significant", "unknown")
 
 
 class InitsPage(QuestionPage[InitSummary]):
@@ -71,7 +70,6 @@ class InitsPage(QuestionPage[InitSummary]):
         )
 
     def paragraphs(self, summary: InitSummary) -> list[str]:
-        """Returns which table ends lowest, which learns fastest, and what is left of the initial values."""
         losses = " ".join([*_losses(summary), *failures(summary.rows)])
         return [losses, _steps(summary), _rows_after(summary), disagreements(summary)]
 
@@ -79,7 +77,11 @@ class InitsPage(QuestionPage[InitSummary]):
         reference = summary.reference
 
         def versus(row: InitRow) -> Cell:
-            return Cell("the reference", kind="words") if row.name == reference else OUTCOMES[of_loss(row)]
+            return (
+                Cell("the reference", kind="words")
+                if row.name == reference
+                else OUTCOMES[outcome(row.versus_reference)]
+            )
 
         columns: list[Column] = [
             (Cell("loss", rank=1), lambda row: estimate_cell(row.loss, loss_number) if row.seeds else FAILED),
@@ -179,16 +181,10 @@ class InitsPage(QuestionPage[InitSummary]):
 
 
 def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
-    """Returns whether a difference (``same`` 0) or a ratio (1) is significantly lower, which is better, or higher.
-
-    "better", "worse", "not significant", or "unknown" without an interval.
-    """
+    """Returns "better" if a difference (``same`` 0) or a ratio (1) is significantly lower, "worse" if it is higher,
+    else "not significant", or "unknown" without an interval."""
     side = None if difference is None else difference.side_of(same)
     return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
-
-
-def of_loss(row: InitRow) -> str:
-    return outcome(row.versus_reference)
 
 
 def trained(summary: InitSummary) -> list[InitRow]:
@@ -200,7 +196,6 @@ def steps_cell(row: InitRow) -> Cell:
 
 
 def best_first(summary: InitSummary) -> list[InitRow]:
-    """Sorts the rows by held-out loss, those without one last."""
     return sorted(summary.rows, key=lambda row: row.loss.value if row.loss is not None else math.inf)
 
 
@@ -214,7 +209,7 @@ def _losses(summary: InitSummary) -> list[str]:
         f"{loss_number(lowest.value)} nats."
     )
     compared = [
-        (of_loss(row), f"{row.name} by {measured(row.versus_reference, signed)}")
+        (outcome(row.versus_reference), f"{row.name} by {measured(row.versus_reference, signed)}")
         for row, _ in rows
         if row.versus_reference is not None
     ]
@@ -222,7 +217,6 @@ def _losses(summary: InitSummary) -> list[str]:
 
 
 def _steps(summary: InitSummary) -> str:
-    """Names the fastest and the slowest to reach the loss."""
     found = [(row.name, ratio) for row in best_first(summary) if (ratio := row.steps_versus_reference) is not None]
     if not found or summary.loss is None:
         return ""
@@ -236,7 +230,6 @@ def _steps(summary: InitSummary) -> str:
 
 
 def _rows_after(summary: InitSummary) -> str:
-    """Reports how much of the initial values is left."""
     rows = [
         (row.cosine.value, row.name, row.moved_times.value)
         for row in summary.rows
@@ -268,7 +261,7 @@ def disagreements(summary: InitSummary) -> str:
         return ""
     for row, loss in rows:
         theirs, steps = PUBLISHED[row.name], row.steps_versus_reference
-        if of_loss(row) in ("not significant", "unknown"):
+        if on_the_loss(row) in UNCONFIRMED:
             unconfirmed.append(row.name)
         elif on_the_loss(row) == "disagrees":
             against.append(
@@ -306,7 +299,7 @@ def published_table(summary: InitSummary) -> Table:
         ("our difference", lambda row: estimate_cell(row.versus_reference, signed, missing="")),
         ("their epoch", epoch),
         ("our ratio of steps", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
-        (Cell("on the loss", kind="words"), lambda row: Cell(on_the_loss(row), kind="words")),
+        (Cell("on the loss", kind="words"), on_the_loss),
         first=FIRST,
     )
 
@@ -319,8 +312,8 @@ def on_the_loss(row: InitRow) -> str:
     """Returns whether our difference has the direction of theirs."""
     if row.name == REFERENCE:
         return "the reference"
-    ours = of_loss(row)
-    if ours in ("not significant", "unknown"):
+    ours = outcome(row.versus_reference)
+    if ours in UNCONFIRMED:
         return ours
     return "agrees" if (ours == "better") == (PUBLISHED[row.name].loss < BASE.loss) else "disagrees"
 

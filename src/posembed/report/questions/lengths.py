@@ -51,7 +51,6 @@ class LengthsPage(QuestionPage[LengthSummary]):
         )
 
     def paragraphs(self, summary: LengthSummary) -> list[str]:
-        """Returns who holds past the training length; who is best at the longest; how far back text is used."""
         return [" ".join([*_past_training(summary), *failures(summary.rows)]), " ".join(_longest(summary))]
 
     def notes(self, summary: LengthSummary) -> list[str]:
@@ -169,10 +168,8 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
 
 def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
-    """Returns what became of an encoding past its training length.
-
-    The kind is "holds", "worse", "ends", "failed" or "untested".
-    """
+    """Returns what became of an encoding past its training length, of kind "holds", "worse", "ends", "failed" or
+    "untested"."""
     if not row.seeds:
         steps = re.findall(r"at step (\d+)", " ".join(row.failures))
         return Cell(f"failed at step {', '.join(dict.fromkeys(steps))}" if steps else "failed", kind="failed")
@@ -194,10 +191,8 @@ def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
 
 
 def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
-    """Returns the highest ratio to the encoding's own perplexity at ``base_length``, and its length.
-
-    Of the lengths past that of training. NaN counts as infinite.
-    """
+    """Returns the highest ratio, past the training length, to the encoding's own perplexity at ``base_length``, and its
+    length. NaN counts as infinite."""
     ratios = [
         (math.inf if math.isnan(ratio.value) else ratio.value, length)
         for length, ratio in row.ratio.items()
@@ -254,7 +249,6 @@ def _rows(summary: LengthSummary, kind: str) -> list[LengthRow]:
 
 
 def _past_training(summary: LengthSummary) -> list[str]:
-    """Says with whom perplexity holds, how much it grows with the others, and where positions end."""
     trained, longest, base = summary.train_length, max(summary.test_lengths), base_length(summary)
     if not any(row.seeds for row in summary.rows):
         return []

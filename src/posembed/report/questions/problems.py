@@ -26,7 +26,6 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
         )
 
     def paragraphs(self, summary: ProblemSummary) -> list[str]:
-        """Returns who solves larger problems than in training, and how large; then what counts as solved."""
         return [" ".join([*_past_training(summary), *failures(summary.rows)]), " ".join(_solved(summary))]
 
     def main_table(self, summary: ProblemSummary) -> Table:
@@ -36,7 +35,7 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
             if not row.seeds:
                 return FAILED
             kind = "holds" if (row.solves or 0) > summary.train_size else "words"
-            return Cell(solves_in_words(row, summary), kind=kind)
+            return Cell(up_to(row.solves, summary.test_sizes), kind=kind)
 
         return table_of(
             best_first(summary),
@@ -102,10 +101,7 @@ def ends_at(row: ProblemRow, summary: ProblemSummary) -> int | None:
 
 
 def percent(share: float) -> str:
-    """Formats a share in percent: 0, 0.5, 47, 99.5, 100. Only exact shares become 100 or 0.
-
-    The ends of an interval are limited to 0 and 100.
-    """
+    """Formats a share in percent, within 0 and 100: 0, 0.5, 47, 99.5, 100. Only exact shares become 100 or 0."""
     share = min(max(share, 0.0), 1.0)
     text = f"{100 * share:.0f}" if 0.1 <= share < 0.985 else f"{100 * share:.1f}".removesuffix(".0")
     if text == "100" and share < 1:
@@ -113,17 +109,11 @@ def percent(share: float) -> str:
     return "<0.1" if text == "0" and share > 0 else text
 
 
-def solves_in_words(row: ProblemRow, summary: ProblemSummary) -> str:
-    return up_to(row.solves, summary.test_sizes) if row.seeds else ""
-
-
 def _by_seed(row: ProblemRow) -> list[str]:
-    """Returns the largest size solved by each seed."""
     return ["none" if size is None else f"{size:,}" for size in row.solves_by_seed]
 
 
 def _past_training(summary: ProblemSummary) -> list[str]:
-    """Says with which encodings larger problems than in training are solved, and how large with each."""
     rows, trained = [row for row in best_first(summary) if row.seeds], summary.train_size
     if not rows:
         return []
@@ -140,13 +130,12 @@ def _past_training(summary: ProblemSummary) -> list[str]:
 
 def _largest(row: ProblemRow, summary: ProblemSummary) -> str:
     share = None if row.solves is None else row.exact_match[row.solves]
-    known = interval(share, percent)
-    exact = "" if share is None else f" (exact match {percent(share.value)}%{f', {known}' if known else ''})"
-    return f"{solves_in_words(row, summary)} with {called(row.name)}{exact}"
+    known = ", ".join(filter(None, [f"{percent(share.value)}%", interval(share, percent)])) if share else ""
+    exact = f" (exact match {known})" if known else ""
+    return f"{up_to(row.solves, summary.test_sizes)} with {called(row.name)}{exact}"
 
 
 def _solved(summary: ProblemSummary) -> list[str]:
-    """Says what counts as solved, and with which encodings the runs differ."""
     rule = (
         f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, "
         "are answered without a mistake."

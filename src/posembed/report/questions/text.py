@@ -10,7 +10,7 @@ from posembed.lab.runs.results import RunResult
 from posembed.report.drawing import styles
 from posembed.report.page import Cell, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, trained_table, values_table
-from posembed.report.questions.accuracy import accuracies, compared, difference_figure, outcome, points, wider
+from posembed.report.questions.accuracy import accuracies, compared, difference_figure, outcome, points, wider, width
 from posembed.report.words import capitalised, failures, interval, model_size, percent
 from posembed.statistics import INTERVAL
 
@@ -27,7 +27,6 @@ class TextPage(QuestionPage[TextSummary]):
         )
 
     def paragraphs(self, summary: TextSummary) -> list[str]:
-        """Returns the accuracies; then which differences from the reference are significant."""
         found = [(row.name, row.accuracy) for row in summary.rows if row.accuracy]
         shares = capitalised(accuracies(f"{summary.examples:,} held-out examples", found))
         guess = (
@@ -42,28 +41,26 @@ class TextPage(QuestionPage[TextSummary]):
         return [f"{shares} {guess}" if found else "", " ".join([*sentences, *failures(summary.rows)])]
 
     def main_table(self, summary: TextSummary) -> Table:
-        def macro_f1(row: TextRow) -> Cell:
-            return estimate_cell(row.macro_f1, percent, missing="")
-
         def over_seeds(row: TextRow) -> Cell:
-            return estimate_cell(row.difference.over_seeds, points) if row.difference else Cell("")
+            return estimate_cell(row.difference.over_seeds if row.difference else None, points, missing="")
 
         def over_documents(row: TextRow) -> Cell:
-            return Cell(interval(row.difference.over_documents, points), kind="muted") if row.difference else Cell("")
+            return Cell(interval(row.difference.over_documents if row.difference else None, points), kind="muted")
 
+        def significant(row: TextRow) -> Cell | str:
+            return OUTCOMES[outcome(row.difference)] if row.difference else ""
+
+        macro_f1 = (Cell("macro F1, %", rank=5), lambda row: estimate_cell(row.macro_f1, percent, missing=""))
         uneven = " Macro F1 weighs every class equally, however small." if summary.uneven else ""
         return table_of(
             best_first(summary),
             f"Accuracy in percent, on {summary.examples:,} held-out examples in {len(summary.classes)} classes",
             f"A difference is significant if both of its intervals are known and neither contains 0.{uneven}",
             (Cell("accuracy, %", rank=1), lambda row: estimate_cell(row.accuracy, percent) if row.accuracy else FAILED),
-            *([(Cell("macro F1, %", rank=5), macro_f1)] if summary.uneven else []),
+            *([macro_f1] if summary.uneven else []),
             (Cell(f"minus {summary.reference}", note="over seeds", rank=2), over_seeds),
             (Cell(INTERVAL, note="over documents", rank=4), over_documents),
-            (
-                Cell("significant?", kind="words", rank=3),
-                lambda row: OUTCOMES[outcome(row.difference)] if row.difference else Cell("", kind="words"),
-            ),
+            (Cell("significant?", kind="words", rank=3), significant),
         )
 
     def tables(self, summary: TextSummary) -> list[Table]:
@@ -110,14 +107,10 @@ def best_first(summary: TextSummary) -> list[TextRow]:
 
 
 def smallest_significant(summary: TextSummary) -> float | None:
-    """Returns half of the wider interval of the median encoding: what a difference must exceed to be significant.
-
-    None with one run per encoding.
-    """
-    widest = [
-        wider(row.difference) for row in summary.rows if row.difference and row.difference.over_seeds.low is not None
-    ]
-    halves = sorted((e.high - e.low) / 2 for e in widest if e.low is not None and e.high is not None)
+    """Returns half of the wider interval of the median encoding, if there are several runs of each: what a difference
+    must exceed to be significant."""
+    compared = [row.difference for row in summary.rows if row.difference and row.difference.over_seeds.low is not None]
+    halves = sorted(width(wider(difference)) / 2 for difference in compared)
     return halves[len(halves) // 2] if halves else None
 
 
