@@ -188,5 +188,7 @@ def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) ->
 
 def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"question": "riddles"}')
-    with pytest.raises(RunFolderError, match="holds runs of the question 'riddles', which this version does not know"):
+    with pytest.raises(
+        RunFolderError, match="holds results of the question 'riddles', which this version does not know"
+    ):
         library_page(tmp_path)
