@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,6 +142,15 @@ def test_weights_that_are_not_whole_or_have_no_tokenizer(
     assert code == 1
     assert "has weights but no tokenizer.json" in err
     assert "needs a vocabulary of 256 or more" in err
+
+
+def test_without_transformers_it_says_what_to_install(
+    posembed, text: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "posembed.integrations.decoder", None)  # as if it could not be imported
+    code, _, err = posembed(f"compare lengths --model {checkpoint} --data {text} --out {tmp_path}/run {SMALL}")
+    assert code == 1
+    assert "--model needs transformers 5 or later: pip install 'posembed[hf]'" in err
 
 
 def test_other_questions_have_no_model(posembed, tmp_path: Path) -> None:

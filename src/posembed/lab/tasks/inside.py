@@ -24,7 +24,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 
 
 class GivenModel(PositionedModel):
-    """Token ids (B, L) -> logits (B, L, V), by a decoder of transformers with one encoding, inside and registered."""
+    """Token ids (B, L) -> logits (B, L, V), by a decoder of transformers, ``body``, that holds the encoding."""
 
     def __init__(self, body: nn.Module, encoding: PositionEncoding) -> None:
         super().__init__()
