@@ -35,7 +35,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from posembed.lab.cost.instruments import ratio, take_turns
 from posembed.nn import Decoder, DecoderLayer, EncoderLayer
-from posembed.report.questions.cost_tables import milliseconds
+from posembed.report.questions.cost import milliseconds
 from posembed.report.words import interval
 from posembed.statistics import Estimate, estimate_median
 

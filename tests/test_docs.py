@@ -23,7 +23,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 CURRENT = [page for page in [*PAGES, GUIDE] if page.name != "CHANGELOG.md"]
 """The changelog may name what no longer exists."""
-OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "Dim")
+OTHER_LIBRARIES = ("torch", "nn", "transformers", "timm", "x_transformers", "fairseq", "torchtune", "Dim")
 OTHER_OPTIONS = {"--num-processes", "--no-deps"}
 FOLDERS = ("src", "tests", "docs", "benchmarks", "examples", "posembed")
 

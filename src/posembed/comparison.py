@@ -98,7 +98,7 @@ class Prepared:
         return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
     """The answer of a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
 

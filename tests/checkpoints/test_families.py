@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import posembed
+from posembed import ArgumentError, LearnedPositionalEmbedding
 from posembed.checkpoints.edit import Edit
+from posembed.tables.modules import is_table_name
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, first_output, reloaded, saved, text_inputs, tiny_model
 
 # family -> (settings, the row of position 0)
@@ -294,3 +296,19 @@ def test_what_is_not_understood_is_refused(family: str, settings: dict[str, Any]
     with pytest.raises(posembed.CheckpointError, match=reason):
         posembed.resize_checkpoint(source, tmp_path / "out", **size)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+@pytest.mark.parametrize("family", [*NAMED, *NOT_NAMED])
+def test_a_layer_from_the_model_reads_the_same_rows(family: str) -> None:
+    settings, first_row = (NAMED | NOT_NAMED)[family]
+    model = tiny_model(family, settings)
+    tables = {key: table for key, table in model.state_dict().items() if is_table_name(key) and table.dim() == 2}
+    for key, table in tables.items():
+        if family == "lxmert":  # it does not count from its padding row
+            with pytest.raises(ArgumentError, match=r"layout=TableLayout\(\) if it is row 0"):
+                LearnedPositionalEmbedding.from_module(model, key=key)
+            continue
+        layer = LearnedPositionalEmbedding.from_module(model, key=key)
+        assert layer.layout.front == first_row
+        assert torch.equal(layer.rows(torch.arange(layer.max_len)), table[first_row:])
+    assert tables

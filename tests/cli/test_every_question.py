@@ -171,11 +171,15 @@ def test_a_reference_replaces_a_damaged_reading(posembed, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["lengths", "inits"])
-def test_byte_pairs_of_texts_with_labels_are_refused_for_other_texts(name: str, posembed, tmp_path: Path) -> None:
-    done = posembed(f"compare {name} --tokenizer bpe:3 --out", tmp_path / "runs")
-    assert (done.code, done.out) == (1, "")
-    assert "expected bytes, a tokenizer.json" in done.err
+def test_byte_pairs_are_learned_from_any_text(name: str, text: Path, posembed, tmp_path: Path) -> None:
+    refused = posembed(f"compare {name} --tokenizer bpe:3 --data", text, "--out", tmp_path / "runs")
+    assert (refused.code, refused.out) == (1, "")
+    assert "expected a number above 256 after bpe:" in refused.err
     assert not (tmp_path / "runs").exists()
+    chosen = SMALL[name] | {"tokenizer": "bpe:300", "data": text, "out": tmp_path / "runs"}
+    compared = library.compare(name, **chosen)
+    assert {run.spec.tokenizer for run in compared.results} == {"bpe:300"}
+    assert not any(run.failure for run in compared.results)
 
 
 def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) -> None:
@@ -188,7 +192,5 @@ def test_texts_of_numbers_are_lists_in_python_too(text: Path, tmp_path: Path) ->
 
 def test_a_folder_of_an_unknown_question(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text('{"question": "riddles"}')
-    with pytest.raises(
-        RunFolderError, match="holds results of the question 'riddles', which this version does not know"
-    ):
+    with pytest.raises(RunFolderError, match="of the question 'riddles', which this version does not know"):
         library_page(tmp_path)

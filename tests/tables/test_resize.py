@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+from posembed.tables.health import check_table
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import leading_rows_kept, resize_table
 from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS, hierarchical
@@ -182,8 +183,19 @@ def test_what_cannot_be_done_is_refused_with_the_remedy(arguments: dict, message
 
 @pytest.mark.parametrize("shape", [(40,), (2, 40, 6), (1, 1, 40, 6), (0, 6), (40, 0)])
 def test_other_shapes_are_not_tables(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ArgumentError, match=r"\(N, D\) or \(1, N, D\)"):
+    with pytest.raises(ArgumentError, match=r"\(N, D\), \(1, N, D\) or \(N, 1, D\)"):
         resize_table(torch.zeros(shape), length=50)
+
+
+@pytest.mark.parametrize("length", [13, 40, 57])
+@pytest.mark.parametrize("shape", [(1, 40, 6), (40, 1, 6), (1, 1, 6)])
+def test_an_axis_of_one_stays_where_it_is(shape: tuple[int, ...], length: int) -> None:
+    old = torch.randn(shape)
+    rows, axis = old.reshape(-1, 6), shape.index(1)
+    new = resize_table(old, length=length, method="linear")
+    assert torch.equal(new, resize_table(rows, length=length, method="linear").unsqueeze(axis))
+    assert check_table(old) == check_table(rows)
+    assert leading_rows_kept(old, new) == leading_rows_kept(rows, new)
 
 
 def test_integers_are_not_a_table() -> None:

@@ -76,13 +76,17 @@ def plan_edit(
     grid: Size | None = None,
     method: str | None = None,
     table: str | None = None,
+    found: Found | None = None,
 ) -> Edit:
-    """Plans what a new usable length, image size or grid changes. Arguments and errors as for ``resize_checkpoint``."""
+    """Plans what a new usable length, image size or grid changes. Arguments and errors as for ``resize_checkpoint``.
+
+    found: the tables, if the caller has found them.
+    """
     if sum(size is not None for size in (length, image_size, grid)) != 1:
         raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
     if not isinstance(method, str | None):
         raise ArgumentError(f"--method (method=...) takes the name of a method; got {method!r}")
-    found = find_tables(config, tensors)
+    found = found or find_tables(config, tensors)
     if length is not None:
         target = line_target(found, length, table)
     else:

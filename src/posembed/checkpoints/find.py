@@ -14,10 +14,11 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.found import Config, ConfigField, Found, FoundTable, PositionTable, Tensors
-from posembed.checkpoints.layouts import found_tensor, guessed_tables, is_table_name, known_tables, read_by_model
+from posembed.checkpoints.layouts import found_tensor, guessed_tables, known_tables, read_by_model
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
 from posembed.checkpoints.rebuild import Shape, build_on_meta, config_object, models_around, responses, takes_text
 from posembed.errors import CheckpointError
+from posembed.tables.modules import is_table_name
 
 UNCHANGED = "no length or image size in config.json changes its shape"
 UNKNOWN_FORMULA = "its rows are a fixed sinusoid whose formula is not known here"

@@ -50,7 +50,8 @@ class FoundTable:
 
     key: its name in the files. parameter: its name in the model that transformers builds.
     shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
-    found_by: "config" (the model was rebuilt from it), "family" (a row of tables/families.py) or "name" (a guess).
+    found_by: "config" (the model was rebuilt from it), "family" (a row of tables/families.py), "module" (of a model in
+        memory) or "name" (a guess).
     field: the config field that says its length; None if there is none.
     doubt: why it is not resized, or why it must be named; empty for none.
     """

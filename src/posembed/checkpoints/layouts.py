@@ -19,13 +19,12 @@ from posembed.checkpoints.rebuild import Shape, length_like_fields
 from posembed.modelfiles.safetensors import dtype_name
 from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
+from posembed.tables.modules import is_table_name, parent, shown_layout
 
 # Neither the largest image nor that of an earlier training, whose table a model may tile or interpolate.
 IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
-NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\bwpe\b")
-NOT_A_TABLE = re.compile(r"rel(ative)?_|_rel|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 
@@ -65,23 +64,15 @@ def line_layout(
         return f"it gets {grown}, so its rows are not one position each"
     if pair(around.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
         return f"its length is {field}, in a config with a patch_size: a grid whose sides are not known"
-    path = name.rpartition(".")[0]
-    module, outer = model.get_submodule(path), model.get_submodule(path.rpartition(".")[0])
-    offset = getattr(module, "offset", None)
-    padding = getattr(module, "padding_idx", None)
+    path = parent(name)
+    shown = shown_layout(model.get_submodule(path), model.get_submodule(parent(path)))
     beyond = before - field.value
-    if type(offset) is int and offset > 0 and beyond in (0, offset):  # BART, OPT
-        return TableLayout(reserved=offset, pad_row=offset - 1)
+    if beyond == 0 or (shown is not None and beyond == shown.reserved):
+        return shown or TableLayout()
     known = family_of(around).line
-    if beyond and beyond == known.reserved and known.pad_row is None:
+    if beyond == known.reserved and known.pad_row is None:
         return known
-    if beyond != 0:
-        return f"it has {beyond} rows beyond {field}={field.value}; in front or at the end?"
-    # RoBERTa: the module around the embedding counts positions from its padding index. Without that (LXMERT), a
-    # padding_idx only means that row 0 gets no gradient.
-    if padding is not None and getattr(outer, "padding_idx", None) == padding:
-        return TableLayout.roberta(padding)
-    return TableLayout()
+    return f"it has {beyond} rows beyond {field}={field.value}; in front or at the end?"
 
 
 def grid_layout(
@@ -175,10 +166,6 @@ def guessed_grid(table: FoundTable) -> FoundTable:
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
     return table.doubted("nothing says how its rows lie as a grid, and they are not a square")
-
-
-def is_table_name(key: str) -> bool:
-    return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
 
 
 def found_tensor(tensors: Tensors, key: str) -> FoundTable:

@@ -1,8 +1,8 @@
-"""Resizes a model in memory: ``posembed.resize_model_`` changes a live transformers model in place."""
+"""Resizes a model in memory: ``posembed.resize_model_`` changes any module with a position table in place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.found import Size
+from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.rebuild import build_on_meta, config_object
 from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables.layout import TableLayout
 
 
 def resize_model_(
@@ -21,28 +23,70 @@ def resize_model_(
     image_size: int | Size | None = None,
     grid: Size | None = None,
     method: str | None = None,
-    table: str | None = None,
+    table: str | Sequence[str] | None = None,
+    layout: TableLayout | None = None,
 ) -> Edit:
-    """Gives a live transformers model position tables of another length, in place.
+    """Gives a module position tables of another length, in place: a model of transformers, or any nn.Module.
 
-    Its parameters, its buffers (also those that no checkpoint holds), its modules' own notes of the length and its
-    config change together, or nothing does. Dtype, device and ``requires_grad`` stay. An optimizer still holds the
-    old parameter: create it after this call.
+    The table, the buffers of its length (position ids, masks, also those that no checkpoint holds) and the numbers
+    that say it change together, or nothing does. Dtype, device and ``requires_grad`` stay.
 
-    Args: as for ``posembed.resize_checkpoint``.
+    In a module that transformers does not define, the table is found by its name, such as
+    ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A
+    fixed sinusoid in a buffer is continued by its formula. Numbers named like a length (``max_len``, ``block_size``)
+    that equal the old one get the new one, in modules and in their ``config``; a module that keeps the length under
+    another name, or in its code, has to be changed by hand.
+
+    The Parameter objects stay, with new values and without gradients, so an optimizer still holds them. Its running
+    averages for the table have the old shape: create the optimizer after this call, or delete
+    ``optimizer.state[parameter]``. Call this before wrapping the model for distributed training.
+
+    Args:
+        length, image_size, grid, method: as for ``posembed.resize_checkpoint``.
+        table: the key of the table, or the path of its module, if there are several; in a module that transformers
+            does not define, also the names of several tables of one length.
+        layout: how the rows are read, if the module does not show that some are reserved.
 
     Raises:
-        ArgumentError: not a model of transformers, or a size or method that cannot be used.
-        CheckpointError: no table, or several, could be meant; something that depends on it is not understood.
+        ArgumentError: a size or method that cannot be used; in a module of your own, no table, or several, could be
+            meant.
+        CheckpointError: something that depends on the length is not understood; in a model of transformers, no table,
+            or several, could be meant.
     """
-    import transformers
+    size = {"length": length, "image_size": image_size, "grid": grid, "method": method}
+    if is_of_transformers(model):
+        if layout is not None or not isinstance(table, str | None):
+            raise ArgumentError(
+                f"{type(model).__name__} is a model of transformers, which shows how its rows are read: leave layout "
+                f"out, and name one table; got layout={layout}, table={table!r}"
+            )
+        return resize_transformers_(model, table=table, **size)
+    edit, attributes = plan_own(model, table=table, layout=layout, **size)
+    for key, values in edit.tensors.items():
+        if values is not None:
+            assign_(model, key, values)
+    for attribute in attributes:
+        attribute.holder[attribute.name] = attribute.value
+    return edit
 
-    name = type(model).__name__
-    if not isinstance(model, transformers.PreTrainedModel) or getattr(transformers, name, None) is not type(model):
-        raise ArgumentError(f"expected a model class of transformers, got {name}; unwrap it, or resize its checkpoint")
-    config = {**model.config.to_dict(), "architectures": [name]}
+
+def assign_(model: nn.Module, key: str, values: Tensor) -> None:
+    """Gives a parameter or a buffer new values of any shape, wherever it is held."""
+    path, _, name = key.rpartition(".")
+    old = getattr(model.get_submodule(path), name)
+    values = values.to(old.device, old.dtype)
+    if isinstance(old, nn.Parameter):
+        old.data, old.grad = values, None
+        return
+    for module in model.modules():
+        for name in [name for name, buffer in module._buffers.items() if buffer is old]:
+            module._buffers[name] = values
+
+
+def resize_transformers_(model: Any, **arguments: Any) -> Edit:
+    config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
-    edit = plan_edit(config, tensors, length=length, image_size=image_size, grid=grid, method=method, table=table)
+    edit = plan_edit(config, tensors, **arguments)
     with torch.random.fork_rng(devices=[]):  # random buffers come out the same
         torch.default_generator.manual_seed(0)
         old = build_on_meta(config_object(config), buffers=True)
@@ -50,17 +94,8 @@ def resize_model_(
         new = build_on_meta(config_object(edit.config or config), buffers=True)
     buffers = dict(changed_buffers(model, old, new))
     # All refusals are above; from here on, only assignments.
-    for change in edit.tables:
-        old_table = model.get_parameter(change.key)
-        values = change.after.to(old_table.device, old_table.dtype)
-        new_table = nn.Parameter(values, requires_grad=old_table.requires_grad)
-        for module in model.modules():
-            for name, parameter in module._parameters.items():
-                if parameter is old_table:  # in every module, so that shared tables stay shared
-                    module._parameters[name] = new_table
-    for name, buffer in buffers.items():
-        path, _, own_name = name.rpartition(".")
-        model.get_submodule(path)._buffers[own_name] = buffer
+    for key, values in ({change.key: change.after for change in edit.tables} | buffers).items():
+        assign_(model, key, values)
     for path, module in old.named_modules():
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):

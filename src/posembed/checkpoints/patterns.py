@@ -100,12 +100,13 @@ def looks_sinusoidal(table: Tensor) -> bool:
 
 def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length: int) -> tuple[Tensor, str] | None:
     """Recomputes a fixed sinusoid (N, D) at another size: (M, D) and the formula's name; None if that is unknown."""
+    device, old = old.device, old.cpu()
     if layout.grid is not None and new_layout.grid is not None:
         front, cells, tail = layout.split(old)
         if cells.shape[1] % 4 or not is_close(grid_sinusoid(layout.grid, cells.shape[1]), cells):
             return None
         new = torch.cat([front, grid_sinusoid(new_layout.grid, cells.shape[1]).to(old.dtype), tail])
-        return new, "sines and cosines of column and line (MAE)"
+        return new.to(device), "sines and cosines of column and line (MAE)"
     rows, dim = new_layout.rows(length), old.shape[1]
     if dim < 2 or dim % 2:
         return None
@@ -117,7 +118,7 @@ def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length
             if is_close(table[: len(old)], old):
                 new, shared = table[:rows].to(old.dtype), min(rows, len(old))
                 new[:shared] = old[:shared]  # keeps the rounding of the library that made them
-                return new, name
+                return new.to(device), name
     return None
 
 

@@ -159,7 +159,7 @@ def resize(
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace OUT if it is the unchanged output of an earlier resize.")
+        bool, typer.Option("--overwrite", help="Replace PATH if it is the unchanged output of an earlier resize.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -100,7 +100,7 @@ def with_parameters(function: Callable[..., None], parameters: list[inspect.Para
 
 def sides(text: str, option: str, *, square: bool = True) -> tuple[int, int]:
     """Parses HEIGHTxWIDTH: "384x512" -> (384, 512). With ``square``, "384" means (384, 384)."""
-    match = re.fullmatch(r"(\d{1,9})(?:x(\d{1,9}))?", text)
+    match = re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", text)
     if match is None or not (match[2] or square):
         raise ArgumentError(f"{option}: expected {'a number or ' * square}HEIGHTxWIDTH, such as 24x32; got {text!r}")
     return int(match[1]), int(match[2] or match[1])

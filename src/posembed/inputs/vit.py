@@ -52,9 +52,7 @@ class ViTInput(InputLayer):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.image_size, self.patch_size = (
-            (size, size) if isinstance(size, int) else (size[0], size[1]) for size in (image_size, patch_size)
-        )
+        self.image_size, self.patch_size = _pair(image_size, "image_size"), _pair(patch_size, "patch_size")
         sides = list(zip(self.image_size, self.patch_size, strict=True))
         if any(patch < 1 or side < 1 or side % patch for side, patch in sides):
             raise ArgumentError(
@@ -108,3 +106,10 @@ class DeiTInput(ViTInput):
 
     declaration = replace(ViTInput.declaration, families=("deit",))
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")
+
+
+def _pair(size: int | Sequence[int], name: str) -> tuple[int, int]:
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2:
+        raise ArgumentError(f"{name} must be a number of pixels or (height, width); got {size!r}")
+    return sides

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
+from posembed.tables.layout import table_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
@@ -293,3 +294,21 @@ def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
         values = values.detach().to(old.device, old.dtype)
         setattr(changed, name, nn.Parameter(values, requires_grad=old.requires_grad))
     return changed
+
+
+def adopted(layer: LayerT, table: Tensor) -> LayerT:
+    """Returns a new layer with the values, dtype, device and ``requires_grad`` of a table from elsewhere.
+
+    Raises:
+        ArgumentError: a table with another number of rows than the layer's ``weight``.
+    """
+    rows, held = table_rows(table), layer.get_parameter("weight")
+    if rows.shape != held.shape:
+        raise ArgumentError(
+            f"expected a table of {tuple(held.shape)} for {layer}; got {tuple(rows.shape)}. Pass the grid and the "
+            "layout that the table has"
+        )
+    layer.to(table)
+    values = rows.detach().clone(memory_format=torch.contiguous_format)
+    layer.weight, layer.init = nn.Parameter(values, requires_grad=table.requires_grad), "given"  # type: ignore
+    return layer

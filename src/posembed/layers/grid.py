@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
 from posembed.positions.checks import check_positions, require_at_least_one
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import TableLayout
+from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
@@ -93,6 +95,42 @@ class LearnedGridEmbedding(PatchEncoding):
         else:
             self.weight = nn.Parameter(torch.empty(self.layout.rows(grid[0] * grid[1]), dim))
         self._fill(init)
+
+    @classmethod
+    def from_state_dict(
+        cls,
+        state_dict: Mapping[str, Any],
+        *,
+        grid: tuple[int, int],
+        key: str | None = None,
+        layout: TableLayout = TableLayout.VIT,
+        **arguments: Any,
+    ) -> Self:
+        """Builds the layer with the position table of a state dict, as ``LearnedPositionalEmbedding`` does.
+
+        The grid is never guessed from the number of rows. A factorized grid has no table of this kind.
+        """
+        return cls._around(table_of_state_dict(state_dict, key), grid, layout, arguments)
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        *,
+        grid: tuple[int, int],
+        key: str | None = None,
+        layout: TableLayout = TableLayout.VIT,
+        **arguments: Any,
+    ) -> Self:
+        """Builds the layer with the position table of a module; as ``from_state_dict``, and keeps ``requires_grad``."""
+        return cls._around(table_of_module(module, key, layout)[0], grid, layout, arguments)
+
+    @classmethod
+    def _around(cls, table: Tensor, grid: tuple[int, int], layout: TableLayout, arguments: dict[str, Any]) -> Self:
+        if arguments.get("factorized"):
+            raise ArgumentError("a factorized grid has two tables; got one. Build the layer and call load_state_dict")
+        dim = table_rows(table).shape[1]
+        return adopted(cls(grid=grid, dim=dim, layout=layout, init="zero", **arguments), table)
 
     def reset_parameters(self) -> None:
         """Draws new tables."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, copy_with, fill_
+from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
 from posembed.tables.fill import initial_rows, root_mean_square
-from posembed.tables.layout import PADDING, TableLayout
+from posembed.tables.layout import PADDING, TableLayout, table_rows
+from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
@@ -65,6 +68,57 @@ class LearnedPositionalEmbedding(InputEncoding):
         self.init, self.std = init if isinstance(init, str) else "given", std
         self.weight = nn.Parameter(torch.empty(layout.rows(max_len), dim))
         self._fill(init)
+
+    @classmethod
+    def from_state_dict(
+        cls,
+        state_dict: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
+        **arguments: Any,
+    ) -> Self:
+        """Builds the layer with the position table of a state dict, of one module or of a whole model.
+
+        The table is found by its name, such as ``position_embeddings.weight``, ``embed_positions.weight``,
+        ``wpe.weight``, ``pos_embed`` or ``pe``, behind any prefix; if it is the only table, by any name. Its values
+        are copied as they are stored, with their dtype and device.
+
+        Args:
+            state_dict: names -> tensors. The table is (N, D), (1, N, D) or (N, 1, D).
+            key: the table's key, or the path of its module, if several tensors could be it.
+            layout: how its rows are read, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
+            arguments: of the constructor, such as ``dropout``.
+
+        Raises:
+            ArgumentError: no tensor, or several, could be the table; a table that has no row for a position.
+        """
+        return cls._around(table_of_state_dict(state_dict, key), layout, arguments)
+
+    @classmethod
+    def from_module(
+        cls, module: nn.Module, *, key: str | None = None, layout: TableLayout | None = None, **arguments: Any
+    ) -> Self:
+        """Builds the layer with the position table of a module: an nn.Embedding, or one that owns a table.
+
+        As ``from_state_dict``, and ``requires_grad`` is kept. A module that scales or normalizes the rows when it
+        reads them, as x-transformers' does, adds other values than this layer.
+
+        Args:
+            layout: how the rows are read. None means what the module shows: the ``offset`` of BART and OPT, the
+                padding row of RoBERTa and fairseq, the first of its position ids.
+
+        Raises:
+            ArgumentError: also for a table with a ``padding_idx`` in a module that shows no such thing.
+        """
+        return cls._around(*table_of_module(module, key, layout), arguments)
+
+    @classmethod
+    def _around(cls, table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> Self:
+        if layout != TableLayout():  # some subclasses take none
+            arguments["layout"] = layout
+        rows, dim = table_rows(table).shape
+        return adopted(cls(max_len=layout.length(rows), dim=dim, init="zero", **arguments), table)
 
     def reset_parameters(self) -> None:
         """Draws a new table."""

@@ -172,7 +172,9 @@ def new_index(checkpoint: Checkpoint, index: Path, tensors: Changes) -> str:
 
 def stamp(place: Path) -> None:
     """Sets the time of the last resize, from the record, on a file or on all files of a folder."""
-    with suppress(KeyError, IndexError, OSError, CheckpointError):  # --overwrite then refuses this copy: safe
+    with suppress(
+        KeyError, IndexError, TypeError, ValueError, OSError, CheckpointError
+    ):  # --overwrite then refuses this copy: safe
         seconds = last_resize(place)["time"]
         for path in files_of(place):
             os.utime(path, (seconds, seconds))
@@ -217,7 +219,7 @@ def foreign_entries(root: Path) -> list[str]:
     """Returns what differs from an earlier resize: files of another time or content, links, empty folders."""
     record = root / RECORD
     hashes, seconds = {}, None
-    with suppress(KeyError, IndexError, TypeError, CheckpointError):
+    with suppress(KeyError, IndexError, TypeError, ValueError, CheckpointError):
         hashes, seconds = {**read_json(record)["files"]}, last_resize(root)["time"]
     found = []
     for path in (root, *root.rglob("*")):

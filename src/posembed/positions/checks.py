@@ -38,7 +38,8 @@ def as_int64(values: Tensor, name: str) -> Tensor:
 
 def require_whole(number: object, name: str) -> None:
     """Raises ArgumentError unless the number is a whole one."""
-    if not isinstance(number, (int, Integral, torch.SymInt)):
+    of_tensor = isinstance(number, torch.Tensor) and number.dim() == 0 and not number.is_floating_point()
+    if not isinstance(number, (int, Integral, torch.SymInt)) and not of_tensor:
         raise ArgumentError(f"{name} must be a whole number; got {number!r}")
 
 

@@ -80,7 +80,7 @@ def first_kept(
 def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> dict[str, tuple[int, Tables]]:
     """Returns (seed, tables) of the first successful run of each name that kept its rows."""
     kept = first_kept(runs, results, "tables")
-    return {name: (run.spec.seed, load_tables(file)) for name, (run, file) in kept.items()}
+    return {name: (run.spec.seed, load_tables(file, run.spec.steps)) for name, (run, file) in kept.items()}
 
 
 def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:

@@ -90,7 +90,7 @@ def check_table(
     """Lists a table's problems, the worst first; empty for a sound table.
 
     Args:
-        table: (N, D) or (1, N, D), floating.
+        table: (N, D), (1, N, D) or (N, 1, D), floating.
         layout: how its rows are read. Only the rows of positions are judged; NaN and infinity are found in all.
         token_norm: the mean norm of the token rows that these are added to, times the model's own factor if it has
             one (sqrt(D) in the original Transformer). None skips the check of the scale.

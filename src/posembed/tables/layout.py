@@ -122,19 +122,32 @@ TableLayout.VIT = TableLayout.CLIP_VISION = TableLayout(prefix=1)
 TableLayout.DEIT = TableLayout(prefix=2)
 
 
+def is_table(tensor: Tensor) -> bool:
+    """Whether a tensor has the dtype and shape of a table: floating, (N, D), (1, N, D) or (N, 1, D)."""
+    is_line = tensor.dim() == 2 or (tensor.dim() == 3 and 1 in tensor.shape[:2])
+    return is_line and 0 not in tensor.shape and tensor.is_floating_point()
+
+
 def table_rows(table: Tensor) -> Tensor:
-    """Returns a view of the rows (N, D) of a floating table (N, D) or (1, N, D); ArgumentError for anything else."""
-    rows = table[0] if table.dim() == 3 and len(table) == 1 else table
-    if rows.dim() != 2 or 0 in rows.shape or not rows.is_floating_point():
+    """Returns a view of the rows (N, D) of a floating table (N, D), (1, N, D) or (N, 1, D).
+
+    It raises ArgumentError for anything else.
+    """
+    if not is_table(table):
         raise ArgumentError(
-            f"a table is a floating tensor (N, D) or (1, N, D); got {table.dtype} of shape {tuple(table.shape)}. "
-            "Pass the rows alone, such as model.wpe.weight"
+            f"a table is a floating tensor (N, D), (1, N, D) or (N, 1, D); got {table.dtype} of shape "
+            f"{tuple(table.shape)}. Pass the rows alone, such as model.wpe.weight"
         )
-    return rows
+    return table if table.dim() == 2 else table.squeeze(table.shape.index(1))
+
+
+def as_table(rows: Tensor, table: Tensor) -> Tensor:
+    """Returns a view of rows (M, D) with the axes of a table: (M, D), (1, M, D) or (M, 1, D)."""
+    return rows if table.dim() == 2 else rows.unsqueeze(table.shape.index(1))
 
 
 def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
-    """Returns the rows (N, D) of a table (N, D) or (1, N, D) in float64 on the CPU, detached.
+    """Returns the rows (N, D) of a table, as ``table_rows`` does, in float64 on the CPU, detached.
 
     It raises ArgumentError for a table that ``table_rows`` rejects, with too few rows, or with NaN or infinity.
     """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
-from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.layout import TableLayout, as_table, table_rows
 from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
 
 DEFAULT_TEXT_METHOD = "tile"
@@ -35,7 +35,7 @@ def resize_table(
     (float64 for a float64 table) and rounded once. Differentiable in ``table``.
 
     Args:
-        table: (N, D) or (1, N, D), floating.
+        table: (N, D), (1, N, D) or (N, 1, D), floating.
         length: the new number of positions, for positions in a line.
         grid: the new (height, width), for a layout with a grid.
         method: a name in ``TEXT_METHODS`` (default "tile", which truncates if the table gets shorter) or in
@@ -45,8 +45,8 @@ def resize_table(
         layout: how the rows of ``table`` are read, with its current grid.
 
     Returns:
-        A new tensor, (M, D) or (1, M, D), of the table's dtype and device. For the table's own size, any method
-        returns a copy.
+        A new tensor with the table's axes, dtype and device: (M, D), (1, M, D) or (M, 1, D). For the table's own
+        size, any method returns a copy.
 
     Raises:
         ArgumentError: a table, size or method that cannot be used, or that do not fit each other.
@@ -83,7 +83,7 @@ def resize_table(
     if positions.shape != shape:
         raise ArgumentError(f"the method must return rows of shape {shape}; got {tuple(positions.shape)}")
     new = torch.cat([front, positions.flatten(0, -2).to(rows.dtype), tail])
-    return new.view(*table.shape[:-2], *new.shape)
+    return as_table(new, table)
 
 
 def leading_rows_kept(old: Tensor, new: Tensor) -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from posembed import RunFolderError
 from posembed.lab.runs.tensors import load_tables, save_tables, snapshot_steps
@@ -25,15 +26,31 @@ def test_tables_come_back_by_their_steps(tmp_path: Path) -> None:
     rows = {step: torch.randn(4, 6) for step in (0, 2, 11, 30)}
     file = tmp_path / "tables.safetensors"
     save_tables(file, {0: rows[0], 11: rows[11], 2: rows[2], 30: rows[30]})
-    there = load_tables(file)
+    there = load_tables(file, 30)
     assert list(there) == [0, 2, 11, 30]
     assert all(torch.equal(there[step], rows[step]) for step in rows)
     save_tables(file, {0: rows[0].bfloat16(), 30: rows[30].bfloat16()})
-    assert {table.dtype for table in load_tables(file).values()} == {torch.float32}
+    assert {table.dtype for table in load_tables(file, 30).values()} == {torch.float32}
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "tables.safetensors"
     file.write_bytes(b"not a table")
     with pytest.raises(RunFolderError, match=r"tables\.safetensors cannot be read"):
-        load_tables(file)
+        load_tables(file, 30)
+
+
+@pytest.mark.parametrize("lost", [0, 30])
+def test_a_table_without_its_first_or_last_rows_is_refused(lost: int, tmp_path: Path) -> None:
+    file = tmp_path / "tables.safetensors"
+    save_tables(file, {step: torch.randn(4, 6) for step in (0, 2, 30) if step != lost})
+    with pytest.raises(RunFolderError, match="the first or the last rows are missing"):
+        load_tables(file, 30)
+
+
+def test_tables_of_earlier_versions_can_be_read(tmp_path: Path) -> None:
+    file, rows = tmp_path / "tables.safetensors", torch.randn(3, 4, 6)
+    save_file({"final": rows[2], "initial": rows[0], "step 2": rows[1]}, file)
+    there = load_tables(file, 30)
+    assert list(there) == [0, 2, 30]
+    assert all(map(torch.equal, there.values(), rows))

@@ -105,11 +105,31 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     if encoding == "rope":
         assert not folder.file("tables", spec).exists()
     else:
-        rows = load_tables(folder.file("tables", spec))
+        rows = load_tables(folder.file("tables", spec), spec.steps)
         assert list(rows) == [0, *snapshot_steps(spec.steps), spec.steps]
         for step, next_step in itertools.pairwise(rows):
             assert not torch.equal(rows[step], rows[next_step])
     assert side_files(folder, spec) == side_files(whole_folder, spec)
+
+
+def test_a_checkpoint_without_tables_keeps_the_first_rows(
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, folder: RunFolder
+) -> None:
+    """As the checkpoints of earlier versions are."""
+
+    def press_ctrl_c(progress: train.Progress) -> None:
+        if progress.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    spec = dataclasses.replace(spec, encoding="learned")
+    with pytest.raises(KeyboardInterrupt):
+        train.run(spec, task, accelerator, folder, press_ctrl_c)
+    file = folder.file("checkpoints", spec)
+    contents = torch.load(file, weights_only=True)
+    initial = contents["state"]["tables"].pop(0)
+    torch.save(contents, file)
+    train.run(spec, task, accelerator, folder)
+    assert torch.equal(load_tables(folder.file("tables", spec), spec.steps)[0], initial)
 
 
 def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(

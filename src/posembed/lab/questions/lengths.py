@@ -179,16 +179,10 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
-    """Loads the text of the settings. ``end`` is as in ``load_corpus``. Raises ArgumentError for "bpe:N", DataError for
-    what cannot be loaded."""
+    """Loads the text of the settings. ``end`` is as in ``load_corpus``."""
     from posembed.lab.data.text import load_corpus
 
-    tokenizer = chosen["tokenizer"]
-    if tokenizer.startswith("bpe:"):
-        raise ArgumentError(
-            f"{tokenizer} is a tokenizer of compare tasks text; expected bytes, a tokenizer.json, or a name on the hub"
-        )
-    return load_corpus(chosen["data"], tokenizer=tokenizer, end=end)
+    return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)
 
 
 def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:

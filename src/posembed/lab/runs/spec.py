@@ -50,10 +50,14 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
+        given = value
         if isinstance(value, str):
             value = [_read(part.strip(), item) for part in value.split(",") if part.strip()]
         if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-            return tuple(as_type(name, part, item) for part in value)
+            try:
+                return tuple(as_type(name, part, item) for part in value)
+            except ArgumentError as error:
+                raise ArgumentError(f"{error}, in the list {given!r}; separate several by commas") from None
     elif kind is Path and isinstance(value, str | Path) and value != "":
         return Path(value)
     elif kind is str and isinstance(value, str | Path):

@@ -63,12 +63,16 @@ def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
     _save(path, {f"step {step}": rows for step, rows in tables.items()})
 
 
-def load_tables(path: Path) -> dict[int, Tensor]:
-    """Reads rows (N, D), float32, by the number of steps before them, ascending. Errors as for ``load_attention``."""
+def load_tables(path: Path, steps: int) -> dict[int, Tensor]:
+    """Reads rows (N, D), float32, by the number of steps before them, ascending, to ``steps``, the last.
+
+    Files of earlier versions say "initial" and "final". Errors as for ``load_attention``.
+    """
+    earlier = {"initial": "step 0", "final": f"step {steps}"}
     with _loaded(path) as tables:
-        found = {int(name.removeprefix("step ")): rows.float() for name, rows in tables.items()}
-        if 0 not in found:
-            raise KeyError("step 0")
+        found = {int(earlier.get(name, name).removeprefix("step ")): rows.float() for name, rows in tables.items()}
+        if not {0, steps} <= found.keys():
+            raise ValueError("the first or the last rows are missing")
     return dict(sorted(found.items()))
 
 

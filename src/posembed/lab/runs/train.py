@@ -151,7 +151,9 @@ def _train(
     """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""
     optimizer = make_optimizer(spec, model)
     if folder is not None:
+        initial = dict(state.tables)  # a checkpoint of an earlier version lacks them
         load_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)
+        state.tables = initial | state.tables
     model.train()
     wrapped, optimizer = accelerator.prepare(model, optimizer)
     share = spec.batch // accelerator.num_processes

@@ -1,0 +1,147 @@
+"""Position tables in modules and state dicts of any make: the names they go by, and how their rows are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.tables.layout import TableLayout, is_table
+
+NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b")
+NOT_A_TABLE = re.compile(r"rel(ative)?_|_rel|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
+POSITION_IDS = re.compile(r"^pos(ition)?(s|_ids)$")
+OF_A_LAYER = re.compile(r"torch\.nn\.(?!modules\.(module|container|sparse)$)")  # sparse has nn.Embedding
+MOST_LISTED = 12
+
+
+def is_table_name(key: str) -> bool:
+    """Whether a tensor is named like a position table: ``position_embeddings.weight``, ``wpe.weight``, ``pe``, ..."""
+    return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
+
+
+def table_key(
+    tensors: Mapping[str, Any], key: str | None, *, argument: str, known: Collection[str] = (), lone: bool = True
+) -> str:
+    """Returns the key of the one position table among tensors, the first of its keys.
+
+    Args:
+        key: the tensor's own key, or the path of the module that holds it. None means to look for a table by name.
+        argument: what the caller's caller passes as ``key``, for the error.
+        known: keys that belong to a position table, whatever their names.
+        lone: whether a tensor of any name is the table if no other one could be.
+
+    Raises:
+        ArgumentError: no table, or several.
+    """
+    tables = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Tensor) and is_table(tensor)}
+    if key is not None:
+        found = [key] if key in tables else [name for name in tables if name.startswith(f"{key}.")]
+    else:
+        found = [name for name in tables if name == "weight" or name in known or is_table_name(name)]
+        found = found or list(tables) * lone
+    if len({id(tables[name]) for name in found}) == 1:  # one tensor may have several names
+        return found[0]
+    wanted = "one position table" if key is None else f"a position table at {key!r}"
+    listed = [f"{name} {tuple(tables[name].shape)}" for name in found or tables]
+    names = ", ".join(listed[:MOST_LISTED]) + f", ... ({len(listed)} in all)" * (len(listed) > MOST_LISTED)
+    given = (
+        "several tensors could be it" if found else "no tensor has its name" if listed else "no tensor has its shape"
+    )
+    remedy = f"Name it with {argument}=..." if listed else "A table is a floating tensor (N, D), (1, N, D) or (N, 1, D)"
+    raise ArgumentError(f"expected {wanted}; {given}{': ' * bool(listed)}{names}. {remedy}")
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Returns the parameters and buffers that may be tables, so not those of torch's own linear layers and norms.
+
+    A tensor that several modules share is listed under each of its names.
+    """
+    tensors = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    owners = {key: module.get_submodule(parent(key)) for key, _ in tensors}
+    return {key: tensor for key, tensor in tensors if not OF_A_LAYER.match(type(owners[key]).__module__)}
+
+
+def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Parameter:
+    """Returns the position table of a state dict, trainable unless it is a frozen parameter.
+
+    Raises:
+        ArgumentError: none or several could be the table.
+    """
+    if not isinstance(state_dict, Mapping):
+        raise ArgumentError(
+            f"expected a state dict, names to tensors; got {type(state_dict).__name__}. Pass module.state_dict(), or "
+            "the module to from_module"
+        )
+    table = state_dict[table_key(state_dict, key, argument="key")]
+    return table if isinstance(table, nn.Parameter) else nn.Parameter(table)
+
+
+def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | None) -> tuple[Tensor, TableLayout]:
+    """Returns the position table of a module, and the given layout or what the module shows of it.
+
+    Raises:
+        ArgumentError: none or several could be the table, or the module does not show how its rows are read.
+    """
+    if not isinstance(module, nn.Module):
+        raise ArgumentError(f"expected a module; got {type(module).__name__}. Pass a state dict to from_state_dict")
+    tensors = module_tensors(module)
+    found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors))
+    return tensors[found], layout or layout_in(module, found)
+
+
+def with_layouts(module: nn.Module, keys: Iterable[str]) -> set[str]:
+    """Returns the keys of tensors whose modules say how their rows are read, as posembed's learned tables do."""
+    return {key for key in keys if has_layout(module.get_submodule(parent(key)))}
+
+
+def parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def has_layout(module: nn.Module) -> bool:
+    """Whether a module says itself how the rows of its table are read."""
+    return isinstance(getattr(module, "layout", None), TableLayout)
+
+
+def layout_in(module: nn.Module, key: str) -> TableLayout:
+    """Returns how the rows of the table under ``key`` are read, as the modules around it show.
+
+    Raises:
+        ArgumentError: the table has a padding row, and nothing shows where its positions begin.
+    """
+    path = parent(key)
+    owner, around = module.get_submodule(path), module.get_submodule(parent(path))
+    if has_layout(owner):
+        return owner.layout  # type: ignore[return-value]
+    if (shown := shown_layout(owner, around if path else None)) is not None:
+        return shown
+    for name, ids in (*owner.named_buffers(recurse=False), *around.named_buffers(recurse=False)):
+        if POSITION_IDS.search(name) and not ids.is_floating_point() and ids.numel() and not ids.is_meta:
+            return TableLayout(reserved=max(int(ids.flatten()[0]), 0))
+    if (padding := getattr(owner, "padding_idx", None)) is not None:
+        raise ArgumentError(
+            f"{key} has padding_idx={padding}, and nothing shows which row position 0 reads. Pass layout=TableLayout() "
+            f"if it is row 0, layout=TableLayout.roberta(pad_id={padding}) if it is row {padding + 1}"
+        )
+    return TableLayout()
+
+
+def shown_layout(owner: nn.Module, around: nn.Module | None) -> TableLayout | None:
+    """Returns the layout that the module of a table shows by its attributes; None if it shows none.
+
+    BART and OPT have an ``offset``. RoBERTa's embeddings, in ``around``, count positions from the padding row; so does
+    fairseq's table, whose ``max_positions`` says so. Otherwise (LXMERT) a ``padding_idx`` only means that this row
+    gets no gradient.
+    """
+    offset, padding = getattr(owner, "offset", None), getattr(owner, "padding_idx", None)
+    if type(offset) is int and offset > 0:
+        return TableLayout(reserved=offset, pad_row=offset - 1)
+    if padding is not None:
+        beyond = getattr(owner, "num_embeddings", 0) - padding - 1
+        if getattr(around, "padding_idx", None) == padding or getattr(owner, "max_positions", None) == beyond:
+            return TableLayout.roberta(padding)
+    return None

@@ -1,0 +1,494 @@
+"""``resize_model_`` on modules that no library defines: the table, its buffers and its numbers change together."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import posembed
+from posembed import (
+    ArgumentError,
+    CheckpointError,
+    ExtendedPositionalEmbedding,
+    LearnedGridEmbedding,
+    LearnedPositionalEmbedding,
+    PositionError,
+    RollingPositionalEmbedding,
+    SampledPositionalEmbedding,
+    TableLayout,
+    inputs,
+    resize_model_,
+)
+from posembed.nn import Decoder
+from posembed.tables.layout import table_rows
+from tiny_models import TEXT, tiny_model
+
+D, VOCABULARY, LENGTH = 16, 50, 40
+
+
+class Model(nn.Module):
+    """Token rows plus position rows, under some names that people give them."""
+
+    options: ClassVar[dict[str, Any]] = {}
+    table: ClassVar[str]
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens = nn.Embedding(VOCABULARY, D)
+        self.mix = nn.Linear(D, D)
+        self.build(length)
+
+    def build(self, length: int) -> None:
+        raise NotImplementedError
+
+    def added(self, tokens: int) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.mix(self.tokens(ids) + self.added(ids.shape[1]))
+
+
+class Bert(Model):
+    """The embeddings of BERT, as in tutorials: position ids in a buffer."""
+
+    table = "position_embeddings.weight"
+
+    def build(self, length: int) -> None:
+        self.position_embeddings = nn.Embedding(length, D)
+        self.register_buffer("position_ids", torch.arange(length).expand(1, -1))
+        self.register_buffer("token_type_ids", torch.zeros(1, length, dtype=torch.long), persistent=False)
+
+    def added(self, tokens: int) -> Tensor:
+        ids = self.position_ids[:, :tokens] + self.token_type_ids[:, :tokens]
+        return self.position_embeddings(ids)
+
+
+class Free(Model):
+    """A parameter (1, N, D), and a check of the length against an attribute."""
+
+    table = "pos_embedding"
+
+    def build(self, length: int) -> None:
+        self.max_len = length
+        self.pos_embedding = nn.Parameter(torch.randn(1, length, D))
+
+    def added(self, tokens: int) -> Tensor:
+        assert tokens <= self.max_len
+        return self.pos_embedding[:, :tokens]
+
+
+@dataclass(frozen=True)
+class Config:
+    block_size: int
+    width: int = D
+
+
+class NanoGpt(Model):
+    """As nanoGPT does it: a config, and a causal mask in each block."""
+
+    table = "transformer.wpe.weight"
+
+    def build(self, length: int) -> None:
+        self.config = Config(length)
+        self.transformer = nn.ModuleDict({"wpe": nn.Embedding(length, D), "h": nn.ModuleList(map(Block, [length] * 2))})
+
+    def added(self, tokens: int) -> Tensor:
+        assert tokens <= self.config.block_size
+        rows = self.transformer.wpe(torch.arange(tokens))
+        for block in self.transformer.h:
+            rows = block(rows)
+        return rows
+
+
+class Block(nn.Module):
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.settings, self.cfg = {"context_length": length}, {"context_length": length}
+        self.register_buffer("bias", torch.tril(torch.ones(length, length)).view(1, 1, length, length))
+        self.register_buffer("mask", torch.full((length, length), float("-inf")).triu(1), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        tokens = len(rows)
+        assert tokens <= self.cfg["context_length"]
+        scores = (rows @ rows.T).masked_fill(self.bias[0, 0, :tokens, :tokens] == 0, float("-inf"))
+        return (scores + self.mask[:tokens, :tokens]).softmax(-1) @ rows
+
+
+class Tutorial(Model):
+    """The PyTorch tutorial's sinusoids, in a buffer (N, 1, D)."""
+
+    table = "pos_encoder.pe"
+    persistent = True
+
+    def build(self, length: int) -> None:
+        position = torch.arange(length).unsqueeze(1)
+        frequency = torch.exp(torch.arange(0, D, 2) * (-math.log(10000.0) / D))
+        pe = torch.zeros(length, 1, D)
+        pe[:, 0, 0::2], pe[:, 0, 1::2] = torch.sin(position * frequency), torch.cos(position * frequency)
+        self.pos_encoder = nn.Module()
+        self.pos_encoder.register_buffer("pe", pe, persistent=self.persistent)
+
+    def added(self, tokens: int) -> Tensor:
+        return self.pos_encoder.pe[:tokens, 0]
+
+
+class Unsaved(Tutorial):
+    persistent = False
+
+
+class Named(Model):
+    """A name of its own: the caller says where the table is. Another table has the same length."""
+
+    table = "encoder.where.weight"
+    options: ClassVar = {"table": "encoder.where"}
+
+    def build(self, length: int) -> None:
+        self.encoder, self.decoder = (nn.ModuleDict({"where": nn.Embedding(size, D)}) for size in (length, LENGTH))
+        for part, size in ((self.encoder, length), (self.decoder, LENGTH)):
+            part.max_len = size
+            part.register_buffer("position_ids", torch.arange(size))
+
+    def added(self, tokens: int) -> Tensor:
+        assert tokens <= self.encoder.max_len
+        assert self.decoder.max_len == len(self.decoder.position_ids) == self.decoder.where.num_embeddings == LENGTH
+        return self.encoder.where(self.encoder.position_ids[:tokens])
+
+
+class Both(Model):
+    """Two tables, resized together, and what is above both."""
+
+    table = "encoder.where.weight"
+    options: ClassVar = {"table": ["encoder.where", "decoder.where.weight"]}
+
+    def build(self, length: int) -> None:
+        self.encoder, self.decoder = (nn.ModuleDict({"where": nn.Embedding(length, D)}) for _ in "ed")
+        self.register_buffer("position_ids", torch.arange(length))
+
+    def added(self, tokens: int) -> Tensor:
+        ids = self.position_ids[:tokens]
+        return self.encoder.where(ids) + self.decoder.where(ids)
+
+
+class Tied(Model):
+    """One table in two modules."""
+
+    table = "encoder.position_embedding.weight"
+
+    def build(self, length: int) -> None:
+        shared = nn.Embedding(length, D)
+        self.encoder, self.decoder = (nn.ModuleDict({"position_embedding": shared}) for _ in "ed")
+
+    def added(self, tokens: int) -> Tensor:
+        assert self.encoder.position_embedding.weight is self.decoder.position_embedding.weight
+        return self.decoder.position_embedding(torch.arange(tokens))
+
+
+class Fairseq(Model):
+    """Rows up to the padding row are reserved, as the caller says."""
+
+    table = "embed_positions.weight"
+    options: ClassVar = {"layout": TableLayout.roberta(pad_id=1)}
+
+    def build(self, length: int) -> None:
+        self.embed_positions = nn.Embedding(length + 2, D, padding_idx=1)
+        self.max_source_positions = length
+
+    def added(self, tokens: int) -> Tensor:
+        assert tokens <= self.max_source_positions
+        return self.embed_positions(torch.arange(2, 2 + tokens))
+
+
+class Roberta(Fairseq):
+    """The module around the table counts from the padding row, and says so."""
+
+    options: ClassVar = {}
+
+    def build(self, length: int) -> None:
+        super().build(length)
+        self.padding_idx = 1
+
+
+class Nystromformer(Model):
+    """Its ids show that two rows are reserved."""
+
+    table = "position_embeddings.weight"
+
+    def build(self, length: int) -> None:
+        self.position_embeddings = nn.Embedding(length + 2, D)
+        self.register_buffer("position_ids", torch.arange(length)[None] + 2)
+
+    def added(self, tokens: int) -> Tensor:
+        return self.position_embeddings(self.position_ids[:, :tokens])
+
+
+class Ours(Model):
+    """A layer of posembed, under any name."""
+
+    table = "where.weight"
+    kind: Callable[..., LearnedPositionalEmbedding] = LearnedPositionalEmbedding
+    arguments: ClassVar[dict[str, Any]] = {}
+
+    def build(self, length: int) -> None:
+        self.where = type(self).kind(max_len=length, dim=D, dropout=0.0, **self.arguments)
+
+    def added(self, tokens: int) -> Tensor:
+        return self.where.rows(torch.arange(tokens))
+
+
+class OursReserved(Ours):
+    arguments: ClassVar = {"layout": TableLayout.OPT}
+
+
+class OursExtended(Ours):
+    kind, arguments = ExtendedPositionalEmbedding, {"method": "tile"}
+
+
+class OursSampled(Ours):
+    kind, arguments = SampledPositionalEmbedding, {"sampler": "shifted"}
+
+
+MODELS: list[type[Model]] = [
+    Bert, Free, NanoGpt, Tutorial, Unsaved, Named, Both, Tied, Fairseq, Roberta, Nystromformer,
+    Ours, OursReserved, OursExtended, OursSampled,
+]  # fmt: skip
+
+
+def ids(tokens: int) -> Tensor:
+    return torch.arange(tokens)[None] % VOCABULARY
+
+
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+@pytest.mark.parametrize("new", [64, 41, 23, 1])
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_module_becomes_one_of_the_new_length(kind: type[Model], new: int) -> None:
+    model, built = kind(LENGTH).eval(), kind(new)
+    shared = min(new, LENGTH)
+    with torch.no_grad():
+        expected = model(ids(shared))
+        old = tensors(model)[kind.table].clone()
+        edit = resize_model_(model, length=new, **kind.options)
+        assert torch.equal(model(ids(shared)), expected)
+        assert model(ids(new)).shape == (1, new, D)
+    rows, before = table_rows(tensors(model)[kind.table]), table_rows(old)
+    kept = min(len(rows), len(before))
+    assert torch.equal(rows[:kept], before[:kept])
+    assert edit.target.length == (LENGTH, new)
+    assert edit.tables[0].after.shape == tensors(model)[kind.table].shape
+    # Nothing is missing, and nothing else changed.
+    assert {k: (t.shape, t.dtype) for k, t in tensors(model).items()} == {
+        k: (t.shape, t.dtype) for k, t in tensors(built).items()
+    }
+    assert {k: vars(m).keys() for k, m in model.named_modules()} == {
+        k: vars(m).keys() for k, m in built.named_modules()
+    }
+    for name, buffer in built.named_buffers():
+        torch.testing.assert_close(model.get_buffer(name), buffer, rtol=0, atol=1e-5)
+    built.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_there_and_back_is_the_module_as_it_was(kind: type[Model]) -> None:
+    model, expected = kind(LENGTH), kind(LENGTH)
+    for length in (64, LENGTH):
+        resize_model_(model, length=length, **kind.options)
+    assert repr(model) == repr(expected)
+    for name, tensor in tensors(expected).items():
+        assert torch.equal(tensors(model)[name], tensor)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", [Bert, Free, NanoGpt, Named, Both, Fairseq, OursReserved])
+def test_parameters_stay_the_same_objects(kind: type[Model], dtype: torch.dtype, trained: bool) -> None:
+    model = kind(LENGTH).to(dtype).requires_grad_(trained)
+    before = dict(model.named_parameters())
+    resize_model_(model, length=64, method="linear", **kind.options)
+    for name, parameter in model.named_parameters():
+        assert parameter is before[name]
+        assert (parameter.dtype, parameter.requires_grad, parameter.grad) == (dtype, trained, None)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_an_optimizer_still_trains_the_table(optimizer: type[torch.optim.Optimizer]) -> None:
+    """Without running averages as it is; with them, once those of the old shape are deleted."""
+    model = Free(LENGTH)
+    optimizer = optimizer(model.parameters(), lr=0.1)
+    for length in (LENGTH, 64):
+        if length != LENGTH:
+            resize_model_(model, length=length)
+            optimizer.state.pop(model.pos_embedding, None)
+        before = model.pos_embedding.detach().clone()
+        model(ids(length)).square().sum().backward()
+        optimizer.step()
+        assert (model.pos_embedding != before).any(dim=-1).all()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("method", ["tile", "linear", "hierarchical", "random"])
+def test_any_method(method: str) -> None:
+    model, expected = Bert(LENGTH), Bert(LENGTH).position_embeddings.weight
+    torch.manual_seed(1)
+    resize_model_(model, length=64, method=method)
+    torch.manual_seed(1)
+    assert torch.equal(model.position_embeddings.weight, posembed.resize_table(expected, length=64, method=method))
+
+
+@pytest.mark.parametrize("make", [lambda n: nn.Embedding(n, D), lambda n: LearnedPositionalEmbedding(max_len=n, dim=D)])
+def test_the_table_itself(make: Callable[[int], nn.Module]) -> None:
+    module = make(LENGTH)
+    resize_model_(module, length=64)
+    assert repr(module) == repr(make(64))
+
+
+def test_a_layer_of_posembed_says_its_new_limit() -> None:
+    layer = LearnedPositionalEmbedding(max_len=LENGTH, dim=D, layout=TableLayout.OPT)
+    resize_model_(layer, length=64)
+    with pytest.raises(PositionError, match="max_len=64"):
+        layer(torch.zeros(1, 65, D))
+
+
+def test_an_image_layer_of_posembed() -> None:
+    layer = LearnedGridEmbedding(grid=(3, 4), dim=D, dropout=0.0)
+    expected = layer.on_grid((6, 5))
+    resize_model_(nn.Sequential(layer), grid=(6, 5))
+    assert repr(layer) == repr(expected)
+    assert torch.equal(layer(torch.zeros(1, 31, D)), expected(torch.zeros(1, 31, D)))
+
+
+@pytest.mark.parametrize("name", ["learned", "learned-hierarchical", "learned-tiled", "learned-shifted"])
+def test_a_decoder_of_posembed(name: str) -> None:
+    model = Decoder(layers=2, dim=D, heads=2, encoding=name, max_len=LENGTH).eval()
+    x = torch.randn(1, 64, D)
+    with torch.no_grad():
+        expected = model(x[:, :LENGTH])
+        resize_model_(model, length=64)
+        assert torch.equal(model(x[:, :LENGTH]), expected)
+        torch.testing.assert_close(model(x)[:, :LENGTH], expected)
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "t5", "fire", "pope", "none", "learned-averaged"])
+def test_a_decoder_without_a_table_of_positions_is_refused(name: str) -> None:
+    model = Decoder(layers=1, dim=D, heads=2, encoding=name, max_len=LENGTH)
+    with pytest.raises(ArgumentError, match="expected one position table"):
+        resize_model_(model, length=64)
+
+
+@pytest.mark.parametrize("layer", [inputs.BertInput, inputs.GPT2Input, inputs.RobertaInput, inputs.OPTInput])
+def test_an_input_layer_of_posembed(layer: Callable[..., nn.Module]) -> None:
+    module = layer(vocab_size=VOCABULARY, max_len=LENGTH, dim=D).eval()
+    expected = module(ids(LENGTH))
+    resize_model_(module, length=64)
+    assert torch.equal(module(ids(LENGTH)), expected)
+    assert module(ids(64)).shape == (1, 64, D)
+    layer(vocab_size=VOCABULARY, max_len=64, dim=D).load_state_dict(module.state_dict())
+
+
+def test_x_transformers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = pytest.importorskip("x_transformers")
+        model = peer.TransformerWrapper(
+            num_tokens=VOCABULARY, max_seq_len=LENGTH, attn_layers=peer.Decoder(dim=D, depth=1, heads=2)
+        ).eval()
+        with torch.no_grad():
+            expected = model(ids(LENGTH))
+            resize_model_(model, length=64)
+            assert torch.equal(model(ids(LENGTH)), expected)
+            assert model(ids(64)).shape == (1, 64, VOCABULARY)
+
+
+# --- refusals
+
+
+def with_buffer(name: str, values: Tensor) -> nn.Module:
+    model = Bert(LENGTH)
+    model.register_buffer(name, values)
+    return model
+
+
+def holding(*modules: nn.Module) -> nn.Module:
+    return nn.Sequential(*modules)
+
+
+class ClassToken(Free):
+    def build(self, length: int) -> None:
+        super().build(length)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, D))
+
+
+def scaled_sinusoids() -> nn.Module:
+    model = Tutorial(LENGTH)
+    model.pos_encoder.pe.mul_(0.5)
+    return model
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
+    "no table": (lambda: nn.Linear(2, 2), {}, "expected one position table; no tensor has its shape"),
+    "no name": (lambda: Named(LENGTH), {}, r"no tensor has its name: .*encoder\.where\.weight \(40, 16\).* table="),
+    "token rows alone": (lambda: holding(nn.Embedding(9, 2)), {}, "no tensor has its name"),
+    "several": (lambda: holding(Bert(LENGTH), Free(LENGTH)), {}, r"several tensors could be it: 0\.pos.*, 1\.pos_emb"),
+    "a wrong name": (lambda: Bert(LENGTH), {"table": "nope"}, "at 'nope'; no tensor has its name"),
+    "no names": (lambda: Bert(LENGTH), {"table": []}, "got none"),
+    "tables of two lengths": (
+        lambda: holding(Bert(LENGTH), Free(8)), {"table": ["0.position_embeddings", "1.pos_embedding"]}, "one length",
+    ),
+    "its own length": (lambda: Bert(LENGTH), {"length": LENGTH}, "already holds 40"),
+    "no length": (lambda: Bert(LENGTH), {"length": 0}, "takes 1 to"),
+    "an image": (lambda: Bert(LENGTH), {"length": None, "grid": (2, 3)}, "grid"),
+    "no such method": (lambda: Bert(LENGTH), {"method": "nope"}, "nope"),
+    "sinusoids with a method": (lambda: Tutorial(LENGTH), {"method": "linear"}, "fixed sinusoid"),
+    "sinusoids of another formula": (scaled_sinusoids, {}, "not a fixed sinusoid whose formula is known"),
+    "a ring": (
+        lambda: holding(RollingPositionalEmbedding(window=4, dim=D)), {"table": "0"}, "not positions in a line",
+    ),
+    "ids in another order": (lambda: with_buffer("ids", torch.randperm(LENGTH)), {}, "neither ids nor a mask"),
+    "class tokens": (lambda: ClassToken(LENGTH), {}, "class tokens"),
+    "a padding row": (lambda: Fairseq(LENGTH), {}, "padding_idx=1"),
+    "a model of transformers inside": (
+        lambda: holding(tiny_model("bert", TEXT)), {}, r"BertModel of transformers.*pass model\.0",
+    ),
+    "a layout for transformers": (lambda: tiny_model("bert", TEXT), {"layout": TableLayout()}, "leave layout"),
+    "several tables of transformers": (lambda: tiny_model("bert", TEXT), {"table": ["a", "b"]}, "name one table"),
+    "a grid": (
+        lambda: ClassToken(13), {"length": None, "grid": (6, 4), "layout": TableLayout.VIT.on_grid(3, 4)},
+        r"patches.*resize_table",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_leaves_the_module_as_it_was(case: str) -> None:
+    build, arguments, message = REFUSED[case]
+    model = build()
+    before, shown = {name: tensor.clone() for name, tensor in tensors(model).items()}, repr(model)
+    with pytest.raises((ArgumentError, CheckpointError), match=message):
+        resize_model_(model, **{"length": 64, **arguments})
+    assert repr(model) == shown
+    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(model).items())
+
+
+def test_a_layout_says_that_a_class_token_is_a_position() -> None:
+    model = ClassToken(LENGTH)
+    resize_model_(model, length=64, layout=TableLayout())
+    assert model(ids(64)).shape == (1, 64, D)
+
+
+def test_what_has_the_length_by_chance_stays() -> None:
+    model = Bert(LENGTH)
+    model.num_heads, model.hidden_size, model.wide = LENGTH, LENGTH, nn.Linear(LENGTH, LENGTH)
+    model.register_buffer("quantized", torch.randint(0, 9, (5, LENGTH)))
+    nn.init.zeros_(model.wide.bias)
+    resize_model_(model, length=64)
+    assert (model.num_heads, model.hidden_size, model.wide.in_features) == (LENGTH,) * 3
+    assert (model.wide.weight.shape, model.quantized.shape) == ((LENGTH, LENGTH), (5, LENGTH))
