@@ -76,9 +76,9 @@ def ours(length: int, width: int) -> dict[Key, nn.Module]:
     found: dict[Key, nn.Module] = {}
     for name in ("none", "learned", "rope", "alibi", "t5", "pope"):
         max_len = length if name == "learned" else None
-        found["encoder", name, OURS] = EncoderLayer(width, heads, encoding=name, max_len=max_len)
-        found["decoder", name, OURS] = DecoderLayer(width, heads, encoding=name, max_len=max_len)
-    found["encoder", "none", f"{OURS}, post-norm"] = EncoderLayer(width, heads, encoding="none", norm="post")
+        found["encoder", name, OURS] = EncoderLayer(dim=width, heads=heads, encoding=name, max_len=max_len)
+        found["decoder", name, OURS] = DecoderLayer(dim=width, heads=heads, encoding=name, max_len=max_len)
+    found["encoder", "none", f"{OURS}, post-norm"] = EncoderLayer(dim=width, heads=heads, encoding="none", norm="post")
     return found
 
 
@@ -169,7 +169,7 @@ class OurSteps:
 
     def __init__(self, prompt: Tensor, tokens: Tensor, width: int, layers: int, encoding: str) -> None:
         room = prompt.size(1) + tokens.size(1)
-        self.model = Decoder(width, width // HEAD_DIM, layers=layers, encoding=encoding,
+        self.model = Decoder(dim=width, heads=width // HEAD_DIM, layers=layers, encoding=encoding,
                              max_len=room if encoding == "learned" else None).eval()  # fmt: skip
         self.tokens = tokens
         self.cache = self.model.new_cache(len(prompt), room)

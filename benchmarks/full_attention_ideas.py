@@ -66,7 +66,7 @@ class NearFarWithDecay(NearFarPositionalEmbedding):
     """The far heads see all, but the nearer the better."""
 
     def __init__(self, window: int, dim: int, heads: int) -> None:
-        super().__init__(window, dim, heads=heads)
+        super().__init__(near_window=window, dim=dim, heads=heads)
         self.decay = Decay(heads)
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class NearFarSharpened(NearFarPositionalEmbedding):
     Softmax, Nakanishi 2025, arXiv:2501.19399), in training too."""
 
     def __init__(self, window: int, dim: int, heads: int, rows: int) -> None:
-        super().__init__(window, dim, heads=heads)
+        super().__init__(near_window=window, dim=dim, heads=heads)
         self.s = nn.Parameter(torch.full((heads,), 1 / math.log(rows)))
 
     def at_queries_keys(

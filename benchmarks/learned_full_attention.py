@@ -30,7 +30,7 @@ from posembed.statistics import Estimate
 
 def near_far(**changed: Any) -> Entry:
     return Entry(
-        lambda s: NearFarPositionalEmbedding(s.given("window"), s.dim, heads=s.heads, **changed),
+        lambda s: NearFarPositionalEmbedding(near_window=s.given("window"), dim=s.dim, heads=s.heads, **changed),
         f"near-far with {changed}",
         "posembed",
     )

@@ -52,7 +52,7 @@ def contestants(ids: str, args: argparse.Namespace, dropout: float, table: Tenso
     all_rows = one_row.repeat(args.batch, 1)
     rows = {"none": None, "(L,)": one_row, "(B, L)": all_rows}[ids]
 
-    layer = LearnedPositionalEmbedding(args.length, args.width, dropout=dropout, init=table).to(args.device)
+    layer = LearnedPositionalEmbedding(max_len=args.length, dim=args.width, dropout=dropout, init=table).to(args.device)
     peer = Gathered(table, dropout).to(args.device)
     compiled_layer, compiled_peer = torch.compile(layer), torch.compile(peer)
     steps: dict[str, Step] = {

@@ -36,7 +36,7 @@ def rolling(**changed: Any) -> Entry:
     """An entry of the lab for the rolling table with something changed."""
 
     def build(sizes: Sizes) -> PositionEncoding:
-        return RollingPositionalEmbedding(sizes.given("window"), sizes.dim, **changed)
+        return RollingPositionalEmbedding(window=sizes.given("window"), dim=sizes.dim, **changed)
 
     return Entry(build, f"rolling with {changed}", "posembed")
 

@@ -63,7 +63,7 @@ class ThreeEmbeddings(nn.Module):
 
 def layers(args: argparse.Namespace, dropout: float) -> dict[str, nn.Module]:
     """The contestants, with the same weights."""
-    ours = BertInput(args.vocabulary, args.length, args.width, dropout=dropout)
+    ours = BertInput(vocab_size=args.vocabulary, max_len=args.length, dim=args.width, dropout=dropout)
     config = transformers.BertConfig(
         vocab_size=args.vocabulary,
         hidden_size=args.width,

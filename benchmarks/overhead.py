@@ -124,7 +124,7 @@ def times_a_step(found: Contestants, shape: Shape, layers: int) -> dict[tuple[st
 
 
 def steps_of_attention(found: Contestants, shape: Shape) -> dict[tuple[str, str], Step]:
-    layer = Attention(shape.width, shape.heads, dropout=0.0)
+    layer = Attention(dim=shape.width, heads=shape.heads, dropout=0.0)
     return {
         ("-", NONE): AttentionWith(NoPosition(), layer, shape),
         **{key: Places(encoding, shape) for key, encoding in found.items() if key[1] != NONE},

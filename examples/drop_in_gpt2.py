@@ -27,7 +27,7 @@ def use_posembed(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
     """A copy of the model whose position table is posembed's."""
     model = copy.deepcopy(model)
     rows, dim = model.transformer.wpe.weight.shape
-    model.transformer.wpe = PositionRows(rows, dim, init=model.transformer.wpe.weight)
+    model.transformer.wpe = PositionRows(max_len=rows, dim=dim, init=model.transformer.wpe.weight)
     return model
 
 

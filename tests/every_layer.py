@@ -270,7 +270,9 @@ def grid_rows(layer: nn.Module, ids: Tensor) -> Tensor:
 
 def text(make: Callable[..., nn.Module], *, dropout: bool = True) -> Layer:
     return Layer(
-        lambda s, **k: make(VOCABULARY, s.length + 3, s.dim, **({"dropout": 0.0} if dropout else {}) | k),
+        lambda s, **k: make(
+            vocab_size=VOCABULARY, max_len=s.length + 3, dim=s.dim, **({"dropout": 0.0} if dropout else {}) | k
+        ),
         token_ids,
         text_input,
         "text",
@@ -284,21 +286,23 @@ ROWS = adds(lambda layer, ids: F.embedding(ids, layer.weight))
 P = posembed
 LAYERS: dict[str, Layer] = {
     "LearnedPositionalEmbedding": Layer(
-        lambda s, **k: P.LearnedPositionalEmbedding(s.length + 3, s.dim, **{"dropout": 0.0} | k),
+        lambda s, **k: P.LearnedPositionalEmbedding(max_len=s.length + 3, dim=s.dim, **{"dropout": 0.0} | k),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "ExtendedPositionalEmbedding": Layer(
-        lambda s, **k: P.ExtendedPositionalEmbedding(s.length + 3, s.dim, method="cubic", **{"dropout": 0.0} | k),
+        lambda s, **k: P.ExtendedPositionalEmbedding(
+            max_len=s.length + 3, dim=s.dim, method="cubic", **{"dropout": 0.0} | k
+        ),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "SampledPositionalEmbedding": Layer(
         lambda s, **k: P.SampledPositionalEmbedding(
-            s.length + 3, s.dim, sampler="shifted", **{"dropout": 0.0} | k
+            max_len=s.length + 3, dim=s.dim, sampler="shifted", **{"dropout": 0.0} | k
         ),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "RollingPositionalEmbedding": Layer(
-        lambda s, **k: P.RollingPositionalEmbedding(4, s.dim, place="input", **k),
+        lambda s, **k: P.RollingPositionalEmbedding(window=4, dim=s.dim, place="input", **k),
         activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), "input", positioned=True, dropout=True,
     ),
     "SinusoidalPositionalEmbedding": Layer(
@@ -307,19 +311,19 @@ LAYERS: dict[str, Layer] = {
     ),
     "NoPosition": Layer(lambda s: P.NoPosition(), activations, lambda m, x, **_: x, "input", positioned=True),
     "LearnedGridEmbedding": Layer(
-        lambda s, **k: P.LearnedGridEmbedding(grid_of(s), s.dim, **{"dropout": 0.0} | k),
+        lambda s, **k: P.LearnedGridEmbedding(grid=grid_of(s), dim=s.dim, **{"dropout": 0.0} | k),
         grid_activations, ROWS, "input", positioned=True, dropout=True,
     ),
     "SinusoidalGridEmbedding": Layer(
-        lambda s, **k: P.SinusoidalGridEmbedding(grid_of(s), s.dim, **k),
+        lambda s, **k: P.SinusoidalGridEmbedding(grid=grid_of(s), dim=s.dim, **k),
         grid_activations, adds(grid_rows), "input", positioned=True, dropout=True,
     ),
     "RotaryEmbedding": Layer(
         lambda s: P.RotaryEmbedding(s.dim // HEADS), heads, turned, "rotation", positioned=True,
     ),
     "PolarEmbedding": Layer(
-        lambda s: P.PolarEmbedding(s.dim // HEADS, HEADS, delta_init="uniform"), heads, polar, "rotation",
-        positioned=True,
+        lambda s: P.PolarEmbedding(head_dim=s.dim // HEADS, heads=HEADS, delta_init="uniform"),
+        heads, polar, "rotation", positioned=True,
     ),
     "Alibi": Layer(lambda s: P.Alibi(HEADS), lengths, bias(alibi), "bias"),
     "T5Bias": Layer(lambda s: P.T5Bias(HEADS), lengths, bias(t5), "bias"),
@@ -328,14 +332,14 @@ LAYERS: dict[str, Layer] = {
     "Fire": Layer(lambda s: P.Fire(HEADS, threshold=3.0), lengths, bias(fire), "bias"),
     "AveragedPositionalEmbedding": Layer(
         lambda s: Called(
-            P.AveragedPositionalEmbedding(96, s.dim, heads=HEADS),
+            P.AveragedPositionalEmbedding(max_len=96, dim=s.dim, heads=HEADS),
             s.dim,
             lambda m, project, q, k: m.in_layer(project)(q, k),
         ),
         lengths, averaged, "both",
     ),
     "NearFarPositionalEmbedding": Layer(
-        lambda s: Called(P.NearFarPositionalEmbedding(4, s.dim, heads=HEADS), s.dim, call_near_far),
+        lambda s: Called(P.NearFarPositionalEmbedding(near_window=4, dim=s.dim, heads=HEADS), s.dim, call_near_far),
         lengths, near_far, "both",
     ),
     "BertInput": text(inputs.BertInput),
@@ -343,18 +347,18 @@ LAYERS: dict[str, Layer] = {
     "GPT1Input": text(inputs.GPT1Input),
     "GPT2Input": text(inputs.GPT2Input),
     "BartInput": text(inputs.BartInput),
-    "OPTInput": text(lambda *a: inputs.OPTInput(*a, token_dim=4), dropout=False),
+    "OPTInput": text(lambda **k: inputs.OPTInput(**k, token_dim=4), dropout=False),
     "CLIPTextInput": text(inputs.CLIPTextInput, dropout=False),
     "WhisperDecoderInput": text(inputs.WhisperDecoderInput),
     "TransformerInput": text(inputs.TransformerInput),
     "ConvS2SInput": text(inputs.ConvS2SInput),
     "ViTInput": Layer(
-        lambda s, **k: inputs.ViTInput([4 * side for side in grid_of(s)], 4, s.dim, **k), images, image_input,
-        "images", dropout=True,
+        lambda s, **k: inputs.ViTInput(image_size=[4 * n for n in grid_of(s)], patch_size=4, dim=s.dim, **k),
+        images, image_input, "images", dropout=True,
     ),
     "DeiTInput": Layer(
-        lambda s, **k: inputs.DeiTInput([4 * side for side in grid_of(s)], 4, s.dim, **k), images, image_input,
-        "images", dropout=True,
+        lambda s, **k: inputs.DeiTInput(image_size=[4 * n for n in grid_of(s)], patch_size=4, dim=s.dim, **k),
+        images, image_input, "images", dropout=True,
     ),
 }  # fmt: skip
 

@@ -76,5 +76,5 @@ def same_table(model: nn.Module) -> LearnedPositionalEmbedding:
     layout = TableLayout(reserved=table.layout.reserved, pad_row=table.layout.pad_row)
     rows = table.values(tensors).clone()
     return LearnedPositionalEmbedding(
-        table.length + table.layout.prefix, table.width, init=rows, layout=layout, dropout=0
+        max_len=table.length + table.layout.prefix, dim=table.width, init=rows, layout=layout, dropout=0
     )

@@ -8,6 +8,7 @@ from .checkpoints.resize import resize_checkpoint as resize_checkpoint
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .errors import ArgumentError as ArgumentError
+from .errors import CallError as CallError
 from .errors import CheckpointError as CheckpointError
 from .errors import DataError as DataError
 from .errors import PosEmbedError as PosEmbedError
@@ -38,7 +39,9 @@ from .layers.rotary_scaling import YarnScaling as YarnScaling
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .tables.fill import sinusoidal_table as sinusoidal_table
 from .tables.health import Finding as Finding
+from .tables.health import check_scale as check_scale
 from .tables.health import check_table as check_table
 from .tables.layout import PADDING as PADDING
 from .tables.layout import TableLayout as TableLayout

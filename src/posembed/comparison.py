@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import Progress, checked, measure_cost
@@ -150,7 +151,7 @@ class Comparison:
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     """Checks every setting of a question and loads its data. Arguments and errors are those of ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
-        raise ArgumentError(f"unknown question {name!r}; known are {', '.join(QUESTIONS)}")
+        raise unknown("question", str(name), QUESTIONS)
     question, given = QUESTIONS[name], dict(chosen)
     if isinstance(question, TrainedQuestion):
         return prepare_training(question, given)
@@ -194,5 +195,5 @@ def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
 def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:
     """Raises ArgumentError if options are left that the question does not have."""
     if left:
-        known = ", ".join([*own, *(name for kind in settings for name in options(kind))])
-        raise ArgumentError(f"unknown option {', '.join(sorted(left))} of {question.name}; known are {known}")
+        known = [*own, *(name for kind in settings for name in options(kind))]
+        raise unknown("option", min(left), known, of=f" of {question.name}")

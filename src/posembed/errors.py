@@ -14,7 +14,11 @@ class ArgumentError(PosEmbedError, ValueError):
     """An argument that cannot be used: a width, a shape, a name."""
 
 
-class PositionError(PosEmbedError, IndexError):
+class CallError(PosEmbedError, TypeError):
+    """A call with an argument that is unknown, or that must be given by name."""
+
+
+class PositionError(PosEmbedError, IndexError, ValueError):
     """A position that has no row in a table. Raised before any row is read, so that the CUDA context survives."""
 
 

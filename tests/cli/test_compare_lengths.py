@@ -107,7 +107,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ("--encodings learned,roap", 1, "unknown encoding 'roap'; known are learned, rolling"),
+        ("--encodings learned,roap", 1, "unknown encoding 'roap' (did you mean rope?); known are learned, rolling"),
         ("--width 9 --heads 3 --encodings sinusoidal", 1, "dim must be even; got 9"),
         ("--heads 3", 1, "width 8 is not divisible by 3 heads"),
         ("--window 8 --ring 4", 1, "ring=4 is smaller than window=8"),

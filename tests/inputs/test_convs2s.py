@@ -14,7 +14,7 @@ PAD = 1
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("with_mask", [False, True])
 def test_a_convolution_does_not_see_padding(side: str, with_mask: bool) -> None:
-    layer = ConvS2SInput(20, 9, 6).double().eval()
+    layer = ConvS2SInput(vocab_size=20, max_len=9, dim=6).double().eval()
     convolution = nn.Conv1d(6, 6, kernel_size=5, padding=2).double()
     sequences = [torch.tensor([3, 4, 5, 6, 7]), torch.tensor([8, 9])]
     ids = nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=PAD, padding_side=side)
@@ -30,14 +30,14 @@ def test_a_convolution_does_not_see_padding(side: str, with_mask: bool) -> None:
 
 
 def test_token_plus_position() -> None:
-    layer = ConvS2SInput(20, 9, 6).eval()
+    layer = ConvS2SInput(vocab_size=20, max_len=9, dim=6).eval()
     ids = torch.tensor([[3, 4, 5]])
     expected = layer.embed_tokens.weight[ids] + layer.embed_positions.weight[[2, 3, 4]]  # behind fairseq's pad row
     assert torch.equal(layer(ids), expected)
 
 
 def test_padding_trains_nothing() -> None:
-    layer = ConvS2SInput(20, 9, 6)
+    layer = ConvS2SInput(vocab_size=20, max_len=9, dim=6)
     layer(torch.tensor([[3, 4, PAD]])).sum().backward()
     assert not layer.embed_tokens.weight.grad[PAD].any()
     assert not layer.embed_positions.weight.grad[PAD].any()

@@ -58,5 +58,8 @@ def test_left_padding_changes_nothing(batch: tuple[Tensor, Tensor]) -> None:
 def test_the_table_ends_at_512() -> None:
     layer = BertInput.from_checkpoint(FOLDER)
     assert layer(torch.full((1, 512), 2000)).shape == (1, 512, 384)
-    with pytest.raises(PositionError, match=r"position 512 has no row: this table holds positions 0 to 511"):
+    with pytest.raises(
+        PositionError,
+        match=r"position 512 has no row: 513 tokens from offset 0 reach it, and this table",
+    ):
         layer(torch.full((1, 513), 2000))

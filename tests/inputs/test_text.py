@@ -23,19 +23,21 @@ from posembed.positions import from_cu_seqlens, from_mask
 
 MAX_LEN, PAD = 24, 1
 LAYERS: dict[str, Callable[[], nn.Module]] = {
-    "bert": lambda: inputs.BertInput(50, MAX_LEN, 8, pad_id=PAD),
-    "bert without types": lambda: inputs.BertInput(50, MAX_LEN, 8, token_types=0, pad_id=None),
-    "roberta": lambda: inputs.RobertaInput(50, MAX_LEN, 8, pad_id=PAD),
-    "gpt1": lambda: inputs.GPT1Input(50, MAX_LEN, 8),
-    "gpt2": lambda: inputs.GPT2Input(50, MAX_LEN, 8),
-    "bart": lambda: inputs.BartInput(50, MAX_LEN, 8, pad_id=PAD),
-    "bart, scaled, without norm": lambda: inputs.BartInput(50, MAX_LEN, 8, scale=True, norm=False),
-    "opt": lambda: inputs.OPTInput(50, MAX_LEN, 8),
-    "clip text": lambda: inputs.CLIPTextInput(50, MAX_LEN, 8),
-    "whisper": lambda: inputs.WhisperDecoderInput(50, MAX_LEN, 8),
-    "transformer": lambda: inputs.TransformerInput(50, MAX_LEN, 8),
-    "transformer, counting": lambda: inputs.TransformerInput(50, MAX_LEN, 8, pad_id=PAD),
-    "convs2s": lambda: inputs.ConvS2SInput(50, MAX_LEN, 8),
+    "bert": lambda: inputs.BertInput(vocab_size=50, max_len=MAX_LEN, dim=8, pad_id=PAD),
+    "bert without types": lambda: inputs.BertInput(vocab_size=50, max_len=MAX_LEN, dim=8, token_types=0, pad_id=None),
+    "roberta": lambda: inputs.RobertaInput(vocab_size=50, max_len=MAX_LEN, dim=8, pad_id=PAD),
+    "gpt1": lambda: inputs.GPT1Input(vocab_size=50, max_len=MAX_LEN, dim=8),
+    "gpt2": lambda: inputs.GPT2Input(vocab_size=50, max_len=MAX_LEN, dim=8),
+    "bart": lambda: inputs.BartInput(vocab_size=50, max_len=MAX_LEN, dim=8, pad_id=PAD),
+    "bart, scaled, without norm": lambda: inputs.BartInput(
+        vocab_size=50, max_len=MAX_LEN, dim=8, scale=True, norm=False
+    ),
+    "opt": lambda: inputs.OPTInput(vocab_size=50, max_len=MAX_LEN, dim=8),
+    "clip text": lambda: inputs.CLIPTextInput(vocab_size=50, max_len=MAX_LEN, dim=8),
+    "whisper": lambda: inputs.WhisperDecoderInput(vocab_size=50, max_len=MAX_LEN, dim=8),
+    "transformer": lambda: inputs.TransformerInput(vocab_size=50, max_len=MAX_LEN, dim=8),
+    "transformer, counting": lambda: inputs.TransformerInput(vocab_size=50, max_len=MAX_LEN, dim=8, pad_id=PAD),
+    "convs2s": lambda: inputs.ConvS2SInput(vocab_size=50, max_len=MAX_LEN, dim=8),
 }
 every_layer = pytest.mark.parametrize("name", list(LAYERS))
 few_examples = settings(max_examples=10, deadline=None, derandomize=True)
@@ -228,7 +230,7 @@ def test_bad_input(name: str, layer_name: str) -> None:
 )
 @every_layer
 def test_a_position_without_a_row(name: str, arguments: dict[str, Any]) -> None:
-    with pytest.raises(PositionError, match="position 24 has no row: this table holds positions 0 to 23"):
+    with pytest.raises(PositionError, match=r"position 24 has no row: .*his table holds positions 0 to 23"):
         LAYERS[name]()(**arguments)
 
 
@@ -270,8 +272,8 @@ class NewModelInput(inputs.TextInput):
 
     def __init__(self, vocab_size: int, max_len: int, dim: int, *, pad_id: int | None = 1) -> None:
         super().__init__()
-        self.tok = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
-        self.pos = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=TableLayout.BART)
+        self.tok = TokenEmbedding(vocab_size=vocab_size, dim=dim, pad_id=pad_id)
+        self.pos = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=0.0, layout=TableLayout.BART)
         self.ln = nn.LayerNorm(dim)
 
 
@@ -290,16 +292,16 @@ def test_a_new_model_is_one_declaration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TokenEmbedding(0, 8), "vocab_size must be at least 1; got 0"),
-        (lambda: TokenEmbedding(5, 0), "dim must be at least 1; got 0"),
-        (lambda: TokenEmbedding(5, 8, pad_id=5), r"pad_id must be a token, 0 \.\. 4, or None; got 5"),
-        (lambda: inputs.GPT2Input(5, 0, 8), "max_len must be at least 1; got 0"),
-        (lambda: inputs.BertInput(5, 4, 8, dropout=1.5), "dropout is a probability"),
-        (lambda: inputs.BartInput(5, 4, 8, dropout=-1), "dropout is a probability"),
-        (lambda: inputs.TransformerInput(5, 4, 7), "dim must be even"),
-        (lambda: inputs.TransformerInput(5, 4, 0), "dim must be at least 1; got 0"),
-        (lambda: inputs.BartInput(5, 4, 0, scale=True), "dim must be at least 1; got 0"),
-        (lambda: inputs.RobertaInput(5, 4, 8, pad_id=None), r"give pad_id"),
+        (lambda: TokenEmbedding(vocab_size=0, dim=8), "vocab_size must be at least 1; got 0"),
+        (lambda: TokenEmbedding(vocab_size=5, dim=0), "dim must be at least 1; got 0"),
+        (lambda: TokenEmbedding(vocab_size=5, dim=8, pad_id=5), r"pad_id must be a token, 0 \.\. 4, or None; got 5"),
+        (lambda: inputs.GPT2Input(vocab_size=5, max_len=0, dim=8), "max_len must be at least 1; got 0"),
+        (lambda: inputs.BertInput(vocab_size=5, max_len=4, dim=8, dropout=1.5), "dropout is a probability"),
+        (lambda: inputs.BartInput(vocab_size=5, max_len=4, dim=8, dropout=-1), "dropout is a probability"),
+        (lambda: inputs.TransformerInput(vocab_size=5, max_len=4, dim=7), "dim must be even"),
+        (lambda: inputs.TransformerInput(vocab_size=5, max_len=4, dim=0), "dim must be at least 1; got 0"),
+        (lambda: inputs.BartInput(vocab_size=5, max_len=4, dim=0, scale=True), "dim must be at least 1; got 0"),
+        (lambda: inputs.RobertaInput(vocab_size=5, max_len=4, dim=8, pad_id=None), r"give pad_id"),
     ],
 )
 def test_bad_sizes(make: Callable[[], nn.Module], message: str) -> None:

@@ -14,14 +14,14 @@ from posembed.kernels import pieces
 
 PAD = 1
 LAYERS: dict[str, Callable[[], nn.Module]] = {
-    "bert": lambda: inputs.BertInput(50, 24, 8, pad_id=PAD),
-    "bert without types": lambda: inputs.BertInput(50, 24, 8, token_types=0, pad_id=None),
-    "roberta": lambda: inputs.RobertaInput(50, 24, 8, pad_id=PAD),
-    "gpt2": lambda: inputs.GPT2Input(50, 24, 8),
-    "bart": lambda: inputs.BartInput(50, 24, 8, pad_id=PAD),
-    "bart, scaled, without norm": lambda: inputs.BartInput(50, 24, 8, scale=True, norm=False),
-    "transformer, counting": lambda: inputs.TransformerInput(50, 24, 8, pad_id=PAD),
-    "convs2s": lambda: inputs.ConvS2SInput(50, 24, 8),
+    "bert": lambda: inputs.BertInput(vocab_size=50, max_len=24, dim=8, pad_id=PAD),
+    "bert without types": lambda: inputs.BertInput(vocab_size=50, max_len=24, dim=8, token_types=0, pad_id=None),
+    "roberta": lambda: inputs.RobertaInput(vocab_size=50, max_len=24, dim=8, pad_id=PAD),
+    "gpt2": lambda: inputs.GPT2Input(vocab_size=50, max_len=24, dim=8),
+    "bart": lambda: inputs.BartInput(vocab_size=50, max_len=24, dim=8, pad_id=PAD),
+    "bart, scaled, without norm": lambda: inputs.BartInput(vocab_size=50, max_len=24, dim=8, scale=True, norm=False),
+    "transformer, counting": lambda: inputs.TransformerInput(vocab_size=50, max_len=24, dim=8, pad_id=PAD),
+    "convs2s": lambda: inputs.ConvS2SInput(vocab_size=50, max_len=24, dim=8),
 }
 IDS = torch.tensor([[PAD, PAD, 7, 8, 9, 7], [6, 7, 8, 9, 6, 7]])
 CALLS = {
@@ -70,7 +70,7 @@ class Recorded(nn.Embedding):
 
 @pytest.mark.parametrize("change", ["a subclass", "max_norm", "a norm of one's own", "two dropouts"])
 def test_what_a_lookup_would_pass_over_is_called(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = inputs.BertInput(50, 24, 8)
+    layer = inputs.BertInput(vocab_size=50, max_len=24, dim=8)
     if change == "a subclass":
         layer.word_embeddings = Recorded(50, 8)
     if change == "max_norm":
@@ -87,7 +87,10 @@ def test_what_a_lookup_would_pass_over_is_called(change: str, monkeypatch: pytes
 
 
 def test_dropout_in_training_is_that_of_the_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
-    for layer in (inputs.BertInput(50, 24, 8, dropout=0.5), inputs.GPT2Input(50, 24, 8, dropout=0.5)):
+    for layer in (
+        inputs.BertInput(vocab_size=50, max_len=24, dim=8, dropout=0.5),
+        inputs.GPT2Input(vocab_size=50, max_len=24, dim=8, dropout=0.5),
+    ):
         seen = lookups(monkeypatch)
         out = layer(IDS)
         assert len(seen) == 1
@@ -97,7 +100,7 @@ def test_dropout_in_training_is_that_of_the_lookup(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sparse_token_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = inputs.GPT2Input(50, 24, 8).eval()
+    layer = inputs.GPT2Input(vocab_size=50, max_len=24, dim=8).eval()
     layer.wte.sparse = True
     seen = lookups(monkeypatch)
     layer(IDS).sum().backward()

@@ -10,14 +10,14 @@ from posembed.inputs import TransformerInput
 
 
 def test_tokens_times_sqrt_d_plus_positions() -> None:
-    layer = TransformerInput(20, 9, 6).double().eval()
+    layer = TransformerInput(vocab_size=20, max_len=9, dim=6).double().eval()
     ids = torch.tensor([[3, 4, 5], [7, 3, 0]])
     rows = layer.embed_positions.weight[[0, 1, 2]]
     torch.testing.assert_close(layer(ids), layer.embed_tokens.weight[ids] * math.sqrt(6) + rows)
 
 
 def test_the_table_starts_as_the_papers_sinusoids() -> None:
-    layer = TransformerInput(20, 9, 6)
+    layer = TransformerInput(vocab_size=20, max_len=9, dim=6)
     for position in range(9):
         for pair in range(3):
             angle = position / 10000 ** (2 * pair / 6)
@@ -27,12 +27,12 @@ def test_the_table_starts_as_the_papers_sinusoids() -> None:
 
 
 def test_scaled_tokens_start_with_variance_one() -> None:
-    layer = TransformerInput(2000, 9, 64)
+    layer = TransformerInput(vocab_size=2000, max_len=9, dim=64)
     assert abs(float((layer.embed_tokens.weight.detach() * 8).square().mean()) - 1) < 0.05
 
 
 def test_with_a_pad_id_the_table_is_fairseqs() -> None:
-    layer = TransformerInput(20, 9, 6, pad_id=1).eval()
+    layer = TransformerInput(vocab_size=20, max_len=9, dim=6, pad_id=1).eval()
     assert layer.embed_positions.weight.shape == (9 + 2, 6)
     ids = torch.tensor([[1, 1, 3, 4]])
     weight, table = layer.embed_tokens.weight, layer.embed_positions.weight

@@ -71,7 +71,7 @@ def test_output_and_gradients(
 
 
 def test_an_image_of_another_size_is_refused() -> None:
-    layer = ViTInput((32, 48), 16, 8)
+    layer = ViTInput(image_size=(32, 48), patch_size=16, dim=8)
     with pytest.raises(ArgumentError, match=r"images must be \(B, 3, 32, 48\); got \(2, 3, 48, 32\)"):
         layer(torch.randn(2, 3, 48, 32))
 
@@ -79,7 +79,7 @@ def test_an_image_of_another_size_is_refused() -> None:
 @pytest.mark.parametrize(("image_size", "patch_size"), [((32, 40), 16), (0, 16), (32, 0)])
 def test_sides_that_are_not_whole_patches(image_size: Any, patch_size: int) -> None:
     with pytest.raises(ArgumentError, match="image_size must be whole patches each way"):
-        ViTInput(image_size, patch_size, 8)
+        ViTInput(image_size=image_size, patch_size=patch_size, dim=8)
 
 
 def test_a_table_of_another_grid_is_refused(tmp_path: Path) -> None:

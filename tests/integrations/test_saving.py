@@ -66,7 +66,7 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     saved("gpt2", "rope+window+logn", tmp_path, window=5)
     rope = from_pretrained(tmp_path).transformer.wpe.encoding
     assert (rope.window, rope.log_length) == (5, made.LENGTH)
-    saved("gpt2", LearnedPositionalEmbedding(90, 16), tmp_path)
+    saved("gpt2", LearnedPositionalEmbedding(max_len=90, dim=16), tmp_path)
     loaded = from_pretrained(tmp_path)
     assert loaded.config.max_position_embeddings == loaded.transformer.wpe.encoding.max_len == 90
     loaded.save_pretrained(tmp_path / "again")

@@ -65,8 +65,8 @@ def test_the_old_rows_give_the_old_outputs(kind: dict[str, Any], timm: Any, repl
         rows = torch.cat((torch.zeros(prefix, 16), rows))
     layout = TableLayout(prefix=prefix)
     for encoding in (
-        LearnedGridEmbedding((4, 4), 16, init=rows, layout=layout, dropout=0),
-        LearnedPositionalEmbedding(len(rows), 16, init=rows, dropout=0),
+        LearnedGridEmbedding(grid=(4, 4), dim=16, init=rows, layout=layout, dropout=0),
+        LearnedPositionalEmbedding(max_len=len(rows), dim=16, init=rows, dropout=0),
     ):
         assert torch.allclose(run(replace(model, encoding), pixels), want, atol=1e-6)
 
@@ -133,6 +133,6 @@ def test_refusals(timm: Any, replace: Any) -> None:
     with pytest.raises(ArgumentError, match="causal window"):
         replace(tiny(timm), "rolling", window=3)
     with pytest.raises(PositionError):
-        replace(tiny(timm), LearnedGridEmbedding((3, 3), 16))
+        replace(tiny(timm), LearnedGridEmbedding(grid=(3, 3), dim=16))
     with pytest.raises(ArgumentError, match="dim"):
-        replace(tiny(timm), LearnedGridEmbedding((4, 4), 12))
+        replace(tiny(timm), LearnedGridEmbedding(grid=(4, 4), dim=12))

@@ -110,7 +110,7 @@ def test_rope_turns_the_queries_and_keys_of_gpt2() -> None:
 def test_rows_below_the_projections_are_added_to_their_input() -> None:
     """The first layer of OPT, whose queries are multiplied by the scale before the attention sees them."""
     model = made.tiny("opt", do_layer_norm_before=True)
-    ring = posembed.RollingPositionalEmbedding(12, 16, ring=12)
+    ring = posembed.RollingPositionalEmbedding(window=12, dim=16, ring=12)
     x, seen = torch.randn(1, 9, 16), {}
     attention = model.model.decoder.layers[0].self_attn
     q, k = (
@@ -186,7 +186,7 @@ def test_packed_texts_are_read_as_if_alone() -> None:
 
 def test_given_positions_are_read() -> None:
     ids = made.inputs("bert")["input_ids"]
-    model = replaced("bert", LearnedPositionalEmbedding(100, 16, dropout=0))
+    model = replaced("bert", LearnedPositionalEmbedding(max_len=100, dim=16, dropout=0))
     reversed_ids = torch.arange(8, -1, -1)
     got = outputs(model, input_ids=ids, position_ids=reversed_ids.expand(2, -1) + 90)
     model.bert.embeddings.position_embeddings.encoding.weight.data[:9] = (
@@ -335,7 +335,7 @@ def test_images_of_another_size(name: str) -> None:
         replace_positions(model, encoding)
         options = {} if name.startswith("dinov2") else {"interpolate_pos_encoding": True}
         assert outputs(model, pixel_values=pixels, **options).isfinite().all()
-    grid = replace_positions(model, LearnedGridEmbedding((4, 4), 16, dropout=0))
+    grid = replace_positions(model, LearnedGridEmbedding(grid=(4, 4), dim=16, dropout=0))
     with pytest.raises(ArgumentError, match="on_grid"):
         grid.train()(pixel_values=pixels, **options)
 
@@ -345,7 +345,7 @@ def test_special_tokens_are_outside_of_the_grid() -> None:
     model = replaced("deit", "learned-2d")
     table = model.deit.embeddings.position_embeddings_posembed.encoding
     rows = torch.cat((table.weight[:1], table.weight)).detach()
-    other = replaced("deit", LearnedGridEmbedding((4, 4), 16, layout=TableLayout.DEIT, init=rows, dropout=0))
+    other = replaced("deit", LearnedGridEmbedding(grid=(4, 4), dim=16, layout=TableLayout.DEIT, init=rows, dropout=0))
     given = made.inputs("deit")
     assert torch.allclose(outputs(model, **given), outputs(other, **given), atol=1e-6)
 
@@ -377,10 +377,10 @@ def test_what_cannot_be_replaced_says_why_and_stays() -> None:
         ("gpt2", 3, {}, "PositionEncoding"),
         ("gpt2", RotaryEmbedding(6), {}, "head_dim"),
         ("gpt2", posembed.Alibi(3), {}, "heads"),
-        ("gpt2", LearnedPositionalEmbedding(8, 12), {}, "dim"),
+        ("gpt2", LearnedPositionalEmbedding(max_len=8, dim=12), {}, "dim"),
         ("bert", "rolling", {"window": 4}, "causal window"),
-        ("vit", LearnedGridEmbedding((3, 3), 16), {}, "position"),
-        ("electra", LearnedPositionalEmbedding(8, 16), {}, "dim=8"),
+        ("vit", LearnedGridEmbedding(grid=(3, 3), dim=16), {}, "position"),
+        ("electra", LearnedPositionalEmbedding(max_len=8, dim=16), {}, "dim=8"),
     ],
 )
 def test_encodings_that_do_not_fit(name: str, encoding: Any, sizes: dict[str, Any], match: str) -> None:

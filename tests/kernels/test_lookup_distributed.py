@@ -35,7 +35,7 @@ def main(rank: int) -> None:
     pieces.forward = lambda *arguments: (calls.append("forward"), forward(*arguments))[1]
     pieces.backward = lambda *arguments: (calls.append("backward"), backward(*arguments))[1]
     torch.manual_seed(0)
-    layer = BertInput(20, 9, 6, dropout=0.0)
+    layer = BertInput(vocab_size=20, max_len=9, dim=6, dropout=0.0)
     model = nn.Sequential(layer, nn.Linear(6, 4))
     batches = [torch.randint(1, 20, (4, 8)) for _ in range(3)]
     reference = trained(copy.deepcopy(model), batches).state_dict()

@@ -21,7 +21,7 @@ from posembed.nn.attend import FlexBias, flex_bias
 
 def decoder(rows: int = 8, *, layers: int = 2) -> Decoder:
     torch.manual_seed(0)
-    encoding = AveragedPositionalEmbedding(rows, 16, heads=4)
+    encoding = AveragedPositionalEmbedding(max_len=rows, dim=16, heads=4)
     encoding.weight.data.normal_()
     return Decoder(11, 16, layers=layers, heads=4, encoding=encoding).double().eval()
 
@@ -112,7 +112,7 @@ def test_the_table_is_trained_through_every_layer() -> None:
     gradient = model.encoding.weight.grad
     assert gradient is not None
     assert (gradient.abs().sum(-1) > 0).all()
-    layer = AveragedPositionalEmbedding(9, 4, heads=2, heads_without=0).double()
+    layer = AveragedPositionalEmbedding(max_len=9, dim=4, heads=2, heads_without=0).double()
     torch.nn.init.normal_(layer.weight)
     weight = torch.randn(8, 4, dtype=torch.float64)
     assert torch.autograd.gradcheck(
@@ -147,7 +147,7 @@ def test_encodings_that_are_the_same_in_every_layer_say_so() -> None:
 
 
 def test_state_and_drawing_anew() -> None:
-    layer = AveragedPositionalEmbedding(8, 8, heads=2)
+    layer = AveragedPositionalEmbedding(max_len=8, dim=8, heads=2)
     assert list(layer.state_dict()) == ["weight"]
     start = layer.weight.detach().clone()
     layer.weight.data.zero_()
@@ -161,8 +161,8 @@ def test_state_and_drawing_anew() -> None:
 
 def test_bad_sizes_are_refused() -> None:
     with pytest.raises(ArgumentError, match=r"at least 8, .*got 7"):
-        AveragedPositionalEmbedding(7, 8, heads=2)
+        AveragedPositionalEmbedding(max_len=7, dim=8, heads=2)
     with pytest.raises(ArgumentError, match=r"multiple of heads.*got 10 and 4"):
-        AveragedPositionalEmbedding(8, 10, heads=4)
+        AveragedPositionalEmbedding(max_len=8, dim=10, heads=4)
     with pytest.raises(ArgumentError, match=r"heads_without.*got 2"):
-        AveragedPositionalEmbedding(8, 8, heads=2, heads_without=2)
+        AveragedPositionalEmbedding(max_len=8, dim=8, heads=2, heads_without=2)

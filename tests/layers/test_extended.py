@@ -21,14 +21,14 @@ STABLE = ("tile", "hierarchical")
 
 def layer(method: str, max_len: int = 6) -> ExtendedPositionalEmbedding:
     torch.manual_seed(0)
-    return ExtendedPositionalEmbedding(max_len, 4, method=method, dropout=0.0).eval()
+    return ExtendedPositionalEmbedding(max_len=max_len, dim=4, method=method, dropout=0.0).eval()
 
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(st.sampled_from(METHODS), st.integers(0, 6))
 def test_within_its_length_it_is_the_trained_table(method: str, length: int) -> None:
     ours = layer(method)
-    plain = LearnedPositionalEmbedding(6, 4, init=ours.weight.detach()).eval()
+    plain = LearnedPositionalEmbedding(max_len=6, dim=4, init=ours.weight.detach()).eval()
     x = torch.randn(2, length, 4)
     assert torch.equal(ours(x), plain(x))
     assert torch.equal(ours.rows(torch.arange(length)), ours.weight[:length])
@@ -132,10 +132,10 @@ def test_negative_positions_are_refused_at_any_length() -> None:
 
 
 def test_state_dict_is_that_of_the_plain_table() -> None:
-    LearnedPositionalEmbedding(6, 4).load_state_dict(layer("linear").state_dict())
+    LearnedPositionalEmbedding(max_len=6, dim=4).load_state_dict(layer("linear").state_dict())
 
 
 @pytest.mark.parametrize("method", ["truncate", "stretch"])
 def test_a_method_that_makes_nothing_longer(method: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"called '{method}'; choose one of tile, hier"):
-        ExtendedPositionalEmbedding(6, 4, method=method)
+    with pytest.raises(ArgumentError, match=rf"unknown method '{method}'; known are tile, hier"):
+        ExtendedPositionalEmbedding(max_len=6, dim=4, method=method)

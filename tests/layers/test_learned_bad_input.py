@@ -7,28 +7,42 @@ import torch
 
 from posembed import ArgumentError, LearnedPositionalEmbedding, PositionError, TableLayout
 
-layer = LearnedPositionalEmbedding(8, 4, dropout=0)
+layer = LearnedPositionalEmbedding(max_len=8, dim=4, dropout=0)
 x = torch.zeros(2, 3, 4)
 not_finite = torch.zeros(8, 4)
 not_finite[5, 1] = float("nan")
 
 bad = [
     # Construction
-    (lambda: LearnedPositionalEmbedding(0, 4), "max_len must be at least 1; got 0"),
-    (lambda: LearnedPositionalEmbedding(8, 0), "dim must be at least 1; got 0"),
-    (lambda: LearnedPositionalEmbedding(8, 4, dropout=1.5), r"dropout is a probability, in \[0, 1\]; got 1.5"),
-    (lambda: LearnedPositionalEmbedding(8, 4, dropout=-0.1), "got -0.1"),
-    (lambda: LearnedPositionalEmbedding(8, 4, dropout=float("nan")), "got nan"),
-    (lambda: LearnedPositionalEmbedding(8, 4, init="uniform"), "init must be one of normal, .* got 'uniform'"),
-    (lambda: LearnedPositionalEmbedding(8, 4, std=-1.0), "std is a scale and cannot be negative; got -1"),
-    (lambda: LearnedPositionalEmbedding(8, 5, init="sinusoidal"), "dim must be even; got 5"),
-    (lambda: LearnedPositionalEmbedding(8, 4, init=not_finite), "must be finite; got nan in row 5"),
-    (lambda: LearnedPositionalEmbedding(8, 4, init=torch.zeros(9, 4)), r"must be \(8, 4\) floats.*got \(9, 4\)"),
+    (lambda: LearnedPositionalEmbedding(max_len=0, dim=4), "max_len must be at least 1; got 0"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=0), "dim must be at least 1; got 0"),
     (
-        lambda: LearnedPositionalEmbedding(8, 4, layout=TableLayout.VIT),
+        lambda: LearnedPositionalEmbedding(max_len=8, dim=4, dropout=1.5),
+        r"dropout is a probability, in \[0, 1\]; got 1.5",
+    ),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, dropout=-0.1), "got -0.1"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, dropout=float("nan")), "got nan"),
+    (
+        lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="uniform"),
+        "unknown init 'uniform'; known are normal, .*, or a tensor",
+    ),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, std=-1.0), "std is a scale and cannot be negative; got -1"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="zero", std=1.0), "leave it out for 'zero'"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=x[0], std=1.0), "leave it out for a given table"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=5, init="sinusoidal"), "dim must be even; got 5"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=not_finite), "must be finite; got nan in row 5"),
+    (
+        lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=torch.zeros(9, 4)),
+        r"must be \(8, 4\) floats.*got \(9, 4\)",
+    ),
+    (
+        lambda: LearnedPositionalEmbedding(max_len=8, dim=4, layout=TableLayout.VIT),
         r"no prefix, tail or grid; got TableLayout\(prefix=1\). Use LearnedGridEmbedding",
     ),
-    (lambda: LearnedPositionalEmbedding(8, 4, init=torch.zeros(8, 4)).reset_parameters(), "load_state_dict"),
+    (
+        lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=torch.zeros(8, 4)).reset_parameters(),
+        "load_state_dict",
+    ),
     # Input
     (lambda: layer(torch.zeros(3, 4)), r"x must be \(B, L, D=4\); got \(3, 4\)"),
     (lambda: layer(torch.zeros(2, 3, 5)), r"x must be \(B, L, D=4\); got \(2, 3, 5\)"),
@@ -70,6 +84,6 @@ def test_negative_ids_are_positions_without_a_row() -> None:
 
 
 def test_unchecked_ids_still_have_to_be_integers() -> None:
-    unchecked = LearnedPositionalEmbedding(8, 4, check_ids=False)
+    unchecked = LearnedPositionalEmbedding(max_len=8, dim=4, check_ids=False)
     with pytest.raises(ArgumentError, match="position_ids must be integers"):
         unchecked.rows(torch.tensor([0.5]))

@@ -26,7 +26,7 @@ def _fresh_compiler():
 
 def layer_of(**options) -> LearnedPositionalEmbedding:
     torch.manual_seed(0)
-    return LearnedPositionalEmbedding(MAX_LEN, DIM, layout=TableLayout.OPT, **options).eval()
+    return LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM, layout=TableLayout.OPT, **options).eval()
 
 
 WAYS: dict[str, Callable[[int], dict]] = {
@@ -153,7 +153,7 @@ def test_checks_have_no_values_to_look_at_on_meta_and_fake_tensors() -> None:
     assert positions.from_mask(torch.empty(2, 3, device="meta")).shape == (2, 3)
     with FakeTensorMode():
         ids = torch.arange(5)
-        layer = LearnedPositionalEmbedding(MAX_LEN, DIM)
+        layer = LearnedPositionalEmbedding(max_len=MAX_LEN, dim=DIM)
         assert layer.train()(torch.randn(2, 5, DIM), ids).shape == (2, 5, DIM)
 
 

@@ -30,7 +30,7 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.tokens = nn.Embedding(20, DIM)
-        self.positions = LearnedPositionalEmbedding(11, DIM, dropout=0, std=1.0, layout=TableLayout.OPT)
+        self.positions = LearnedPositionalEmbedding(max_len=11, dim=DIM, dropout=0, std=1.0, layout=TableLayout.OPT)
         self.head = nn.Linear(DIM, 20)
 
     def forward(self, tokens: Tensor) -> Tensor:

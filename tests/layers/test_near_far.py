@@ -12,13 +12,13 @@ from posembed.positions import from_mask
 
 def decoder(*, window: int = 4, ring: int | None = None, layers: int = 2) -> Decoder:
     torch.manual_seed(0)
-    encoding = NearFarPositionalEmbedding(window, 16, heads=4, near_heads=1, ring=ring)
+    encoding = NearFarPositionalEmbedding(near_window=window, dim=16, heads=4, near_heads=1, ring=ring)
     encoding.weight.data.normal_()
     return Decoder(11, 16, layers=layers, heads=4, encoding=encoding).double().eval()
 
 
 def test_near_heads_see_the_window_and_the_others_everything() -> None:
-    layer = NearFarPositionalEmbedding(3, 10, heads=5)
+    layer = NearFarPositionalEmbedding(near_window=3, dim=10, heads=5)
     assert layer.window is None
     positions = torch.arange(7, 15)
     bias = layer.at_scores(positions, positions)
@@ -29,7 +29,7 @@ def test_near_heads_see_the_window_and_the_others_everything() -> None:
 
 
 def test_rows_reach_the_near_heads_alone() -> None:
-    layer = NearFarPositionalEmbedding(3, 8, heads=4, near_heads=3, ring=5).double()
+    layer = NearFarPositionalEmbedding(near_window=3, dim=8, heads=4, near_heads=3, ring=5).double()
     weight = torch.randn(16, 8, dtype=torch.float64)
     ids = torch.tensor([[0, 4, 5], [9, 10, -1]])
     added = layer.before_queries_keys(lambda rows: rows @ weight.T, ids).view(2, 3, 2, 4, 2)
@@ -59,7 +59,7 @@ def test_a_whole_turn_changes_nothing(window: int, more: int, turns: int) -> Non
 
 
 def test_what_a_cache_asks_for_is_part_of_the_whole() -> None:
-    layer = NearFarPositionalEmbedding(3, 8, heads=4, ring=5)
+    layer = NearFarPositionalEmbedding(near_window=3, dim=8, heads=4, ring=5)
     positions = torch.arange(30)
     whole = layer.at_scores(positions, positions)
     added = layer.before_queries_keys(lambda rows: rows.repeat(1, 2), positions)
@@ -71,7 +71,7 @@ def test_what_a_cache_asks_for_is_part_of_the_whole() -> None:
 
 def test_padded_is_plain() -> None:
     """Ids by row, as padding makes them: what is between two real tokens is that of the sequence alone."""
-    layer = NearFarPositionalEmbedding(3, 8, heads=4, ring=5)
+    layer = NearFarPositionalEmbedding(near_window=3, dim=8, heads=4, ring=5)
     ids = from_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]]))
     bias = layer.at_scores(ids, ids)
     assert bias.shape == (2, 4, 7, 7)
@@ -93,13 +93,13 @@ def test_training_draws_every_phase_and_all_rows_learn() -> None:
 
 
 def test_hidden_is_counted_from_positions() -> None:
-    layer = NearFarPositionalEmbedding(3, 8, heads=2)
+    layer = NearFarPositionalEmbedding(near_window=3, dim=8, heads=2)
     hidden = layer.at_scores(torch.tensor([0, 10]), torch.tensor([0, 7, 8]))
     assert torch.equal(hidden[0].isinf(), torch.tensor([[False, False, False], [True, True, False]]))
 
 
 def test_flex_attention_hides_the_same() -> None:
-    layer = NearFarPositionalEmbedding(3, 8, heads=2)
+    layer = NearFarPositionalEmbedding(near_window=3, dim=8, heads=2)
     positions = torch.arange(6)
     change = layer.score_mod(positions, positions)
     grid = torch.cartesian_prod(torch.arange(2), positions, positions)
@@ -108,20 +108,20 @@ def test_flex_attention_hides_the_same() -> None:
 
 
 def test_state_dict_is_the_weight() -> None:
-    assert list(NearFarPositionalEmbedding(4, 8, heads=2).state_dict()) == ["weight"]
+    assert list(NearFarPositionalEmbedding(near_window=4, dim=8, heads=2).state_dict()) == ["weight"]
 
 
 def test_bad_arguments() -> None:
     with pytest.raises(ArgumentError, match=r"multiple of heads, .*; got 10 and 4"):
-        NearFarPositionalEmbedding(4, 10, heads=4)
+        NearFarPositionalEmbedding(near_window=4, dim=10, heads=4)
     for near_heads in (0, 4):
         with pytest.raises(ArgumentError, match=rf"some of the 4 heads .* got {near_heads}"):
-            NearFarPositionalEmbedding(4, 8, heads=4, near_heads=near_heads)
+            NearFarPositionalEmbedding(near_window=4, dim=8, heads=4, near_heads=near_heads)
     with pytest.raises(ArgumentError, match=r"ring=7 is smaller than window=8"):
-        NearFarPositionalEmbedding(8, 8, heads=4, ring=7)
+        NearFarPositionalEmbedding(near_window=8, dim=8, heads=4, ring=7)
 
 
 def test_half_of_it_is_never_given_alone() -> None:
-    layer = NearFarPositionalEmbedding(4, 8, heads=2)
+    layer = NearFarPositionalEmbedding(near_window=4, dim=8, heads=2)
     with pytest.raises(ArgumentError, match="cannot be called by itself"):
         layer(5)

@@ -22,7 +22,7 @@ def oracle(q: np.ndarray, k: np.ndarray, t: int, s: int, delta: np.ndarray, base
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(st.integers(1, 9), st.integers(0, 2000), st.integers(0, 2000))
 def test_scaled_dot_products_are_the_papers_scores(d: int, t: int, s: int) -> None:
-    layer = PolarEmbedding(d, 1, delta_init="uniform")
+    layer = PolarEmbedding(head_dim=d, heads=1, delta_init="uniform")
     q, k = torch.randn(2, 1, 1, 1, d, dtype=torch.float64)
     wide_q, wide_k = layer.at_queries_keys(q, k, torch.tensor([t]), torch.tensor([s]))
     assert wide_q.shape == wide_k.shape == (1, 1, 1, 2 * d)
@@ -37,7 +37,7 @@ def test_it_is_x_transformers() -> None:
     import x_transformers.x_transformers as peer
 
     theirs = peer.PolarEmbedding(8, 3)
-    ours = PolarEmbedding(8, 3)
+    ours = PolarEmbedding(head_dim=8, heads=3)
     with torch.no_grad():
         theirs.learned_bias.uniform_(-7.0, 1.0)  # some out of range: both clamp
         ours.delta.copy_(theirs.learned_bias.squeeze(1))
@@ -55,7 +55,7 @@ def test_frequencies() -> None:
 
 
 def test_scores_depend_on_distance_alone() -> None:
-    layer = PolarEmbedding(8, 2, delta_init="uniform")
+    layer = PolarEmbedding(head_dim=8, heads=2, delta_init="uniform")
     q, k = torch.randn(2, 1, 2, 5, 8, dtype=torch.float64)
 
     def scores(shift: int) -> torch.Tensor:
@@ -67,13 +67,13 @@ def test_scores_depend_on_distance_alone() -> None:
 
 def test_attention_takes_the_wide_heads() -> None:
     q, k, v = torch.randn(3, 2, 3, 7, 8)
-    wide_q, wide_k = PolarEmbedding(8, 3)(q, k)
+    wide_q, wide_k = PolarEmbedding(head_dim=8, heads=3)(q, k)
     y = torch.nn.functional.scaled_dot_product_attention(wide_q, wide_k, v, is_causal=True)
     assert y.shape == v.shape
 
 
 def test_cached_decoding_equals_the_whole() -> None:
-    layer = PolarEmbedding(8, 2)
+    layer = PolarEmbedding(head_dim=8, heads=2)
     q, k = torch.randn(2, 1, 2, 9, 8)
     whole_q, whole_k = layer(q, k)
     last_q, all_k = layer.at_queries_keys(q[:, :, -1:], k, torch.tensor([8]), torch.arange(9))
@@ -82,7 +82,7 @@ def test_cached_decoding_equals_the_whole() -> None:
 
 
 def test_positions_by_row_equal_each_row_alone() -> None:
-    layer = PolarEmbedding(8, 2)
+    layer = PolarEmbedding(head_dim=8, heads=2)
     q, k = torch.randn(2, 3, 2, 5, 8)
     ids = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [3, 3, 0, 1, 90]])
     together, _ = layer(q, k, ids)
@@ -92,7 +92,7 @@ def test_positions_by_row_equal_each_row_alone() -> None:
 
 
 def test_gradients_reach_queries_keys_and_delta() -> None:
-    layer = PolarEmbedding(3, 2, delta_init="uniform").double()
+    layer = PolarEmbedding(head_dim=3, heads=2, delta_init="uniform").double()
     q, k = torch.randn(2, 1, 2, 4, 3, dtype=torch.float64)
     inputs = q.requires_grad_(), k.requires_grad_(), layer.delta
     # Angles are float32, so that delta's gradient is float32's.
@@ -100,7 +100,7 @@ def test_gradients_reach_queries_keys_and_delta() -> None:
 
 
 def test_zero_delta_learns() -> None:
-    layer = PolarEmbedding(4, 2)
+    layer = PolarEmbedding(head_dim=4, heads=2)
     a, b = layer(*torch.randn(2, 1, 2, 6, 4))
     (a @ b.transpose(-1, -2)).tril().sum().backward()
     assert layer.delta.grad is not None
@@ -108,9 +108,9 @@ def test_zero_delta_learns() -> None:
 
 
 def test_bfloat16_models_keep_positions_apart() -> None:
-    layer = PolarEmbedding(8, 1).to(torch.bfloat16)
+    layer = PolarEmbedding(head_dim=8, heads=1).to(torch.bfloat16)
     q = torch.ones(1, 1, 300, 8, dtype=torch.bfloat16)
-    expected, _ = PolarEmbedding(8, 1)(q.float(), q.float())
+    expected, _ = PolarEmbedding(head_dim=8, heads=1)(q.float(), q.float())
     torch.testing.assert_close(layer(q, q)[0].float(), expected, atol=2e-2, rtol=0)
     assert layer(q, q)[0].dtype == torch.bfloat16
     assert len(torch.unique(layer(q, q)[0][0, 0, 250:300], dim=0)) == 50
@@ -118,20 +118,20 @@ def test_bfloat16_models_keep_positions_apart() -> None:
 
 def test_meta_device_and_drawing_anew() -> None:
     with torch.device("meta"):
-        layer = PolarEmbedding(4, 2, delta_init="uniform")
+        layer = PolarEmbedding(head_dim=4, heads=2, delta_init="uniform")
     layer.to_empty(device="cpu").reset_parameters()
     assert -2 * math.pi <= layer.delta.min()
     assert layer.delta.max() <= 0
-    assert repr(layer) == "PolarEmbedding(4, 2, base=10000.0, delta_init='uniform')"
+    assert repr(layer) == "PolarEmbedding(head_dim=4, heads=2, base=10000.0, delta_init='uniform')"
 
 
 def test_bad_arguments() -> None:
     with pytest.raises(ArgumentError, match="head_dim must be at least 1; got 0"):
-        PolarEmbedding(0, 2)
+        PolarEmbedding(head_dim=0, heads=2)
     with pytest.raises(ArgumentError, match='"zero" or "uniform", got \'one\''):
-        PolarEmbedding(4, 2, delta_init="one")
+        PolarEmbedding(head_dim=4, heads=2, delta_init="one")
     q = torch.randn(1, 2, 3, 4)
     with pytest.raises(ArgumentError, match="not both"):
-        PolarEmbedding(4, 2)(q, q, torch.arange(3), offset=1)
+        PolarEmbedding(head_dim=4, heads=2)(q, q, torch.arange(3), offset=1)
     with pytest.raises(ArgumentError, match=r"\(B, H=3, L, d\)"):
-        PolarEmbedding(4, 3)(q, q)
+        PolarEmbedding(head_dim=4, heads=3)(q, q)

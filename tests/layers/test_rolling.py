@@ -16,12 +16,12 @@ PLACES: list[Place] = ["queries_keys", "input"]
 
 def decoder(place: Place, *, window: int = 4, ring: int | None = None, layers: int = 2) -> Decoder:
     torch.manual_seed(0)
-    encoding = RollingPositionalEmbedding(window, 16, ring=ring, place=place, init="normal", std=1.0)
+    encoding = RollingPositionalEmbedding(window=window, dim=16, ring=ring, place=place, init="normal", std=1.0)
     return Decoder(11, 16, layers=layers, heads=2, encoding=encoding).double().eval()
 
 
 def test_rows_come_round() -> None:
-    layer = RollingPositionalEmbedding(4, 6, ring=5)
+    layer = RollingPositionalEmbedding(window=4, dim=6, ring=5)
     ids = torch.tensor([0, 4, 5, 9, 10, 1_000_000_004, -1])
     assert torch.equal(layer.rows(ids), layer.weight[[0, 4, 0, 4, 0, 4, 4]])
 
@@ -50,7 +50,7 @@ def test_a_whole_turn_changes_nothing(place: Place, window: int, more: int, turn
 
 def test_queries_and_keys_read_h_plus_rows_and_values_do_not() -> None:
     """before_queries_keys gives W(h + P) - W h for W_q and W_k."""
-    layer = RollingPositionalEmbedding(3, 8, ring=4, init="normal").double()
+    layer = RollingPositionalEmbedding(window=3, dim=8, ring=4, init="normal").double()
     weight = torch.randn(16, 8, dtype=torch.float64)
     h = torch.randn(2, 9, 8, dtype=torch.float64)
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8, 9, 10, 11]])
@@ -62,7 +62,7 @@ def test_queries_and_keys_read_h_plus_rows_and_values_do_not() -> None:
 
 
 def test_training_draws_every_phase_and_the_generator_decides() -> None:
-    layer = RollingPositionalEmbedding(4, 6, ring=5)
+    layer = RollingPositionalEmbedding(window=4, dim=6, ring=5)
     ids = layer.training_positions(200, 7, torch.Generator().manual_seed(3))
     assert ids.shape == (200, 7)
     assert set(ids[:, 0].tolist()) == set(range(5))
@@ -71,7 +71,7 @@ def test_training_draws_every_phase_and_the_generator_decides() -> None:
 
 
 def test_forward_adds_rows_and_draws_phases_in_training_only() -> None:
-    layer = RollingPositionalEmbedding(4, 6, place="input")
+    layer = RollingPositionalEmbedding(window=4, dim=6, place="input")
     x = torch.zeros(64, 9, 6)
     layer.eval()
     assert torch.equal(layer(x, offset=3)[0], layer.rows(torch.arange(3, 12)))
@@ -102,26 +102,28 @@ def test_gradients_reach_the_rows_from_either_place() -> None:
 
 
 def test_rows_start_at_the_scale_of_what_they_are_added_to() -> None:
-    for init in ("sinusoidal", "normal"):
-        assert RollingPositionalEmbedding(64, 96, init=init).weight.std().item() == pytest.approx(1.0, rel=0.05)
-        layer = RollingPositionalEmbedding(64, 96, init=init, place="input")
+    for init in ("periodic", "normal"):
+        assert RollingPositionalEmbedding(window=64, dim=96, init=init).weight.std().item() == pytest.approx(
+            1.0, rel=0.05
+        )
+        layer = RollingPositionalEmbedding(window=64, dim=96, init=init, place="input")
         assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
-    assert RollingPositionalEmbedding(64, 96, std=0.3).weight.std().item() == pytest.approx(0.3, rel=0.05)
+    assert RollingPositionalEmbedding(window=64, dim=96, std=0.3).weight.std().item() == pytest.approx(0.3, rel=0.05)
 
 
 def test_state_dict_is_the_weight() -> None:
-    assert list(RollingPositionalEmbedding(4, 6).state_dict()) == ["weight"]
+    assert list(RollingPositionalEmbedding(window=4, dim=6).state_dict()) == ["weight"]
 
 
 def test_a_ring_smaller_than_its_window_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"ring=7 is smaller than window=8.*at least 8"):
-        RollingPositionalEmbedding(8, 6, ring=7)
+        RollingPositionalEmbedding(window=8, dim=6, ring=7)
 
 
 def test_other_bad_arguments() -> None:
     with pytest.raises(ArgumentError, match="window must be at least 1; got 0"):
-        RollingPositionalEmbedding(0, 6)
+        RollingPositionalEmbedding(window=0, dim=6)
     with pytest.raises(ArgumentError, match="place must be"):
-        RollingPositionalEmbedding(4, 6, place="values")  # type: ignore[arg-type]
+        RollingPositionalEmbedding(window=4, dim=6, place="values")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="init must be"):
-        RollingPositionalEmbedding(4, 6, init="zeros")  # type: ignore[arg-type]
+        RollingPositionalEmbedding(window=4, dim=6, init="zeros")  # type: ignore[arg-type]

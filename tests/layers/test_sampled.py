@@ -10,7 +10,7 @@ from posembed.layers.sampled import SAMPLERS
 
 
 def draw(sampler: str, max_len: int, length: int, seed: int = 0, batch: int = 64) -> torch.Tensor:
-    layer = SampledPositionalEmbedding(max_len, 4, sampler=sampler)
+    layer = SampledPositionalEmbedding(max_len=max_len, dim=4, sampler=sampler)
     return layer.training_positions(batch, length, torch.Generator().manual_seed(seed))
 
 
@@ -42,8 +42,8 @@ def test_how_each_is_drawn() -> None:
 
 def test_all_else_is_the_plain_table() -> None:
     torch.manual_seed(0)
-    ours = SampledPositionalEmbedding(9, 4, sampler="shifted").eval()
-    plain = LearnedPositionalEmbedding(9, 4, init=ours.weight.detach()).eval()
+    ours = SampledPositionalEmbedding(max_len=9, dim=4, sampler="shifted").eval()
+    plain = LearnedPositionalEmbedding(max_len=9, dim=4, init=ours.weight.detach()).eval()
     x = torch.randn(2, 9, 4)
     assert torch.equal(ours(x), plain(x))
     with pytest.raises(PositionError, match="position 9 has no row"):
@@ -51,7 +51,7 @@ def test_all_else_is_the_plain_table() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match="called 'random'; choose one of shifted, randomized, skipped"):
-        SampledPositionalEmbedding(9, 4, sampler="random")
+    with pytest.raises(ArgumentError, match=r"'random' \(did you mean randomized\?\); known are shifted, "):
+        SampledPositionalEmbedding(max_len=9, dim=4, sampler="random")
     with pytest.raises(PositionError, match="position 9 has no row"):
         draw("shifted", 9, 10)

@@ -42,7 +42,7 @@ def test_an_extent_places_the_same_picture_alike() -> None:
 
 
 def test_the_layer_adds_them_to_patches_alone() -> None:
-    layer = SinusoidalGridEmbedding((2, 3), 8, special=2, scale=0.5)
+    layer = SinusoidalGridEmbedding(grid=(2, 3), dim=8, special=2, scale=0.5)
     x = torch.randn(4, 8, 8, requires_grad=True)
     out = layer.at_input(x, torch.arange(8))
     assert torch.equal(out[:, :2], x[:, :2])
@@ -52,11 +52,11 @@ def test_the_layer_adds_them_to_patches_alone() -> None:
     assert not layer.state_dict()
     half = layer.half().at_input(torch.zeros(1, 8, 8, dtype=torch.float16), torch.arange(8))
     assert half.dtype == torch.float16
-    assert "(2, 3), 8, special=2" in repr(layer)
+    assert "grid=(2, 3), dim=8, special=2" in repr(layer)
 
 
 def test_dropout_is_of_the_sum_and_of_training() -> None:
-    layer = SinusoidalGridEmbedding((2, 2), 8, dropout=0.5)
+    layer = SinusoidalGridEmbedding(grid=(2, 2), dim=8, dropout=0.5)
     x = torch.ones(64, 5, 8)
     share = (layer.at_input(x, torch.arange(5))[:, 0] == 0).double().mean().item()
     assert share == pytest.approx(0.5, abs=0.1)
@@ -65,6 +65,6 @@ def test_dropout_is_of_the_sum_and_of_training() -> None:
 
 def test_what_cannot_be_used() -> None:
     with pytest.raises(ArgumentError, match=r"dim must be a multiple of 4, .*; got 6"):
-        SinusoidalGridEmbedding((2, 2), 6)
+        SinusoidalGridEmbedding(grid=(2, 2), dim=6)
     with pytest.raises(PositionError):
-        SinusoidalGridEmbedding((2, 2), 8).at_input(torch.zeros(1, 6, 8), torch.arange(6))
+        SinusoidalGridEmbedding(grid=(2, 2), dim=8).at_input(torch.zeros(1, 6, 8), torch.arange(6))

@@ -38,12 +38,12 @@ def scrambled(model: nn.Module) -> nn.Module:
 
 
 def decoder(name: str, layers: int = 2) -> Decoder:
-    return scrambled(Decoder(DIM, HEADS, layers=layers, encoding=encoding_by_name(name, sizes())))  # type: ignore[return-value]
+    return scrambled(Decoder(dim=DIM, heads=HEADS, layers=layers, encoding=encoding_by_name(name, sizes())))  # type: ignore[return-value]
 
 
 def encoder(name: str) -> Encoder:
     encoding = encoding_by_name(name, sizes(causal=False))
-    return scrambled(Encoder(DIM, HEADS, layers=2, encoding=encoding))  # type: ignore[return-value]
+    return scrambled(Encoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding))  # type: ignore[return-value]
 
 
 def tokens(batch: int, length: int) -> Tensor:
@@ -150,7 +150,7 @@ def test_attention_is_its_definition(name: str) -> None:
     """Rows, rotation, bias, window and log-length scale, in values and gradients."""
     causal = not name.startswith("encoder")
     encoding = encoding_by_name(name.split()[-1], sizes(causal=causal))
-    layer = scrambled(Attention(DIM, HEADS, encoding=encoding, causal=causal))
+    layer = scrambled(Attention(dim=DIM, heads=HEADS, encoding=encoding, causal=causal))
     assert isinstance(layer, Attention)
     length = LENGTH if name.split("+")[0].split()[-1] == "learned" else 23
     x = tokens(2, length).requires_grad_()
@@ -197,7 +197,7 @@ def test_the_table_is_trained_saved_and_loaded(name: str, tmp_path: Path) -> Non
         assert rows.any()
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, tmp_path / "a.safetensors")
     torch.manual_seed(7)
-    fresh = Decoder(DIM, HEADS, layers=2, encoding=encoding_by_name(name, sizes())).double().eval()
+    fresh = Decoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding_by_name(name, sizes())).double().eval()
     fresh.load_state_dict(load_file(tmp_path / "a.safetensors"))
     assert torch.equal(fresh(x), y)
 
@@ -264,7 +264,7 @@ def test_a_compiled_decoder(name: str) -> None:
 def test_a_real_size(name: str) -> None:
     """Batch 8 x 512 x 256 in float32: padded, and with a cache."""
     encoding = encoding_by_name(name, Sizes(dim=256, heads=4, max_len=512))
-    layer = DecoderLayer(256, 4, encoding=encoding).eval()
+    layer = DecoderLayer(dim=256, heads=4, encoding=encoding).eval()
     x = torch.randn(8, 512, 256)
     y = layer(x)
     mask = torch.ones(8, 512)

@@ -31,7 +31,7 @@ def model_of(name: str, **options: object) -> Encoder | Decoder:
     """In float64, with weights far from their small start, so that attention is far from even."""
     kind: Callable[..., Encoder | Decoder] = Encoder if name.startswith("encoder ") else Decoder
     encoding = encoding_of(name, options.get("kv_heads"))  # type: ignore[arg-type]
-    return scrambled(kind(DIM, HEADS, layers=2, encoding=encoding, **options))  # type: ignore[return-value]
+    return scrambled(kind(dim=DIM, heads=HEADS, layers=2, encoding=encoding, **options))  # type: ignore[return-value]
 
 
 def scrambled(model: nn.Module) -> nn.Module:
@@ -97,7 +97,7 @@ def test_packed_sequences_at_given_positions(name: str) -> None:
 
 @torch.no_grad()
 def test_the_weights_of_packed_sequences_stay_in_their_sequence() -> None:
-    layer = scrambled(Attention(DIM, HEADS, encoding="t5"))
+    layer = scrambled(Attention(dim=DIM, heads=HEADS, encoding="t5"))
     assert isinstance(layer, Attention)
     assert layer.encoding is not None
     x, ids = tokens(1, 9), torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2]])
@@ -109,7 +109,7 @@ def test_the_weights_of_packed_sequences_stay_in_their_sequence() -> None:
 
 
 def test_packed_sequences_without_tokens() -> None:
-    y = Decoder(DIM, HEADS, layers=1, encoding="t5")(
+    y = Decoder(dim=DIM, heads=HEADS, layers=1, encoding="t5")(
         torch.zeros(2, 0, DIM), segment_ids=torch.zeros(2, 0, dtype=torch.int64)
     )
     assert y.shape == (2, 0, DIM)
@@ -186,7 +186,7 @@ def test_every_option_in_every_layout(name: str, options: dict[str, object]) -> 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_layer_of_torch(norm: str) -> None:
     """With the same weights, nn.TransformerEncoderLayer gives the same values and gradients."""
-    layer = scrambled(EncoderLayer(DIM, HEADS, encoding="none", norm=norm, hidden=24))  # type: ignore[arg-type]
+    layer = scrambled(EncoderLayer(dim=DIM, heads=HEADS, encoding="none", norm=norm, hidden=24))  # type: ignore[arg-type]
     peer = nn.TransformerEncoderLayer(
         DIM, HEADS, 24, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     )
@@ -212,13 +212,13 @@ def test_the_layer_of_torch(norm: str) -> None:
 
 
 def test_swiglu_is_its_equation() -> None:
-    layer = scrambled(DecoderLayer(DIM, HEADS, encoding="none", feed_forward="swiglu"))
+    layer = scrambled(DecoderLayer(dim=DIM, heads=HEADS, encoding="none", feed_forward="swiglu"))
     x = tokens(2, 5)
     gate, value = layer.mlp[0].weight.chunk(2)  # type: ignore[index, union-attr]
     assert gate.shape == (48, DIM)  # 8/3 of 16, rounded up to a multiple of 8
     by_hand = (nn.functional.silu(x @ gate.T) * (x @ value.T)) @ layer.mlp[2].weight.T  # type: ignore[index, union-attr]
     torch.testing.assert_close(layer.mlp(x), by_hand, **EXACT)  # type: ignore[operator]
-    parameters = {kind: sum(p.numel() for p in EncoderLayer(768, 12, feed_forward=kind).mlp.parameters())
+    parameters = {kind: sum(p.numel() for p in EncoderLayer(dim=768, heads=12, feed_forward=kind).mlp.parameters())
                   for kind in ("gelu", "swiglu")}  # type: ignore[arg-type]  # fmt: skip
     assert parameters["swiglu"] == pytest.approx(parameters["gelu"], rel=0.01)
 
@@ -249,26 +249,32 @@ def test_checkpointing_keeps_less_and_changes_nothing(name: str) -> None:
 
 def call(kind: type[nn.Module] = Decoder, *, x: Tensor = torch.zeros(2, 6, DIM), **arguments: object) -> object:  # noqa: B008
     sizes = {"layers": 1} if kind in (Decoder, Encoder) else {}
-    return kind(DIM, HEADS, encoding="rope", **sizes)(x, **arguments)
+    return kind(dim=DIM, heads=HEADS, encoding="rope", **sizes)(x, **arguments)
 
 
 SEGMENTS = torch.zeros(2, 6, dtype=torch.int64)
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: Decoder(DIM, 2.0, layers=1), "heads must be a whole number; got 2.0"),  # type: ignore[arg-type]
-    (lambda: Attention(DIM, 0), "heads must be at least 1; got 0"),
-    (lambda: Attention(DIM, HEADS, kv_heads=3), "kv_heads must divide heads=4, .*; got 3"),
-    (lambda: Attention(DIM, HEADS, kv_heads=-1), "kv_heads must be at least 1; got -1"),
-    (lambda: Attention(DIM, HEADS, dropout=2), r"dropout is a probability, in \[0, 1\]; got 2"),
-    (lambda: Attention(DIM, HEADS, encoding="learned", max_len=-3), "max_len must be at least 1; got -3"),
-    (lambda: Attention(DIM, HEADS, kv_heads=1, encoding=encoding_of("near-far")), "near_heads=2, heads=4 and kv_heads"),
-    (lambda: Attention(DIM, HEADS, kv_heads=2, encoding=PolarEmbedding(4, 4)), "has kv_heads=2; build one of them"),
+    (lambda: Decoder(dim=DIM, heads=2.0, layers=1), "heads must be a whole number; got 2.0"),  # type: ignore[arg-type]
+    (lambda: Attention(dim=DIM, heads=0), "heads must be at least 1; got 0"),
+    (lambda: Attention(dim=DIM, heads=HEADS, kv_heads=3), "kv_heads must divide heads=4, .*; got 3"),
+    (lambda: Attention(dim=DIM, heads=HEADS, kv_heads=-1), "kv_heads must be at least 1; got -1"),
+    (lambda: Attention(dim=DIM, heads=HEADS, dropout=2), r"dropout is a probability, in \[0, 1\]; got 2"),
+    (lambda: Attention(dim=DIM, heads=HEADS, encoding="learned", max_len=-3), "max_len must be at least 1; got -3"),
+    (
+        lambda: Attention(dim=DIM, heads=HEADS, kv_heads=1, encoding=encoding_of("near-far")),
+        "near_heads=2, heads=4 and kv_heads",
+    ),
+    (
+        lambda: Attention(dim=DIM, heads=HEADS, kv_heads=2, encoding=PolarEmbedding(head_dim=4, heads=4)),
+        "has kv_heads=2; build one of them",
+    ),
     (lambda: encoding_by_name("alibi", Sizes(dim=DIM)), r"needs heads, .*Sizes\(heads=...\), or choose one"),
     (lambda: encoding_by_name("rope", Sizes(dim=DIM)), "needs heads"),
-    (lambda: EncoderLayer(DIM, HEADS, norm="Post"), "norm must be one of pre, post; got 'Post'"),  # type: ignore[arg-type]
-    (lambda: Decoder(DIM, HEADS, layers=1, feed_forward="relu"), "one of gelu, swiglu; got 'relu'"),  # type: ignore[arg-type]
-    (lambda: EncoderLayer(DIM, HEADS, hidden=0), "hidden must be at least 1"),
-    (lambda: Decoder(DIM, HEADS, layers=1).new_cache(2, -1), "max_len must be at least 1; got -1"),
-    (lambda: Decoder(DIM, HEADS, layers=1).new_cache(0, 5), "batch must be at least 1; got 0"),
+    (lambda: EncoderLayer(dim=DIM, heads=HEADS, norm="Post"), "norm must be one of pre, post; got 'Post'"),  # type: ignore[arg-type]
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1, feed_forward="relu"), "one of gelu, swiglu; got 'relu'"),  # type: ignore[arg-type]
+    (lambda: EncoderLayer(dim=DIM, heads=HEADS, hidden=0), "hidden must be at least 1"),
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1).new_cache(2, -1), "max_len must be at least 1; got -1"),
+    (lambda: Decoder(dim=DIM, heads=HEADS, layers=1).new_cache(0, 5), "batch must be at least 1; got 0"),
     (lambda: call(mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\), .*; got \(2, 5\). Pass"),
     (lambda: call(mask=[1] * 6), r"mask must be a tensor \(B, L\)=\(2, 6\).*got \[1, 1"),
     (lambda: call(segment_ids=SEGMENTS[:, 1:]), r"segment_ids must be \(L,\)=\(6,\) or .*; got \(2, 5\)"),
@@ -292,13 +298,13 @@ def test_what_is_refused(refused: Callable[[], object], message: str) -> None:
 
 @torch.no_grad()
 def test_a_cache_of_another_model_or_dtype_is_refused() -> None:
-    decoder = Decoder(DIM, HEADS, layers=2, encoding="rope", kv_heads=2)
+    decoder = Decoder(dim=DIM, heads=HEADS, layers=2, encoding="rope", kv_heads=2)
     x = torch.zeros(2, 3, DIM)
     others = {
         "layers=1, key heads=2 and head_dim=4; got 2 key heads of width 4 in layer number 2": partial(
-            Decoder(DIM, HEADS, layers=1, kv_heads=2).new_cache
+            Decoder(dim=DIM, heads=HEADS, layers=1, kv_heads=2).new_cache
         ),
-        "key heads=4 and head_dim=4; got 2 key heads": Decoder(DIM, HEADS, layers=2).new_cache,
+        "key heads=4 and head_dim=4; got 2 key heads": Decoder(dim=DIM, heads=HEADS, layers=2).new_cache,
         r"holds torch.float16, and the model computes torch.float32; .*dtype=torch.float32": partial(
             decoder.new_cache, dtype=torch.float16
         ),

@@ -32,11 +32,11 @@ X = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
 @pytest.mark.parametrize("name", ["learned", "rope", "alibi", "none"])
 def test_one_encoding_alone_or_shared_by_layers(name: str) -> None:
     """A layer with its own encoding is the layer that is handed Positions, and a stack is its layers and its norm."""
-    layer = DecoderLayer(8, 2, encoding=name, max_len=6, dropout=0.5).eval()
+    layer = DecoderLayer(dim=8, heads=2, encoding=name, max_len=6, dropout=0.5).eval()
     assert layer.encoding is not None
     positions = Positions(layer.encoding, X)
     torch.testing.assert_close(layer(X), layer(positions.at_input(X), positions=positions), atol=0, rtol=0)
-    stack = Decoder(8, 2, layers=2, encoding=layer.encoding).eval()
+    stack = Decoder(dim=8, heads=2, layers=2, encoding=layer.encoding).eval()
     y = positions.at_input(X)
     for one in stack.layers:
         y = one(y, positions=positions)
@@ -48,12 +48,12 @@ def test_an_encoder_sees_both_ways_and_a_decoder_does_not() -> None:
     changed = X.clone()
     changed[:, -1] += 1
     for kind, sees in ((EncoderLayer, True), (DecoderLayer, False)):
-        layer = kind(8, 2, encoding="rope")
+        layer = kind(dim=8, heads=2, encoding="rope")
         assert (not torch.equal(layer(X)[:, :-1], layer(changed)[:, :-1])) == sees
 
 
 def test_offsets_and_ids_place_tokens() -> None:
-    layer = Attention(8, 2, encoding=LearnedPositionalEmbedding(20, 8, dropout=0.0))
+    layer = Attention(dim=8, heads=2, encoding=LearnedPositionalEmbedding(max_len=20, dim=8, dropout=0.0))
     ids = torch.arange(3, 9)
     expected = layer(X, ids)
     torch.testing.assert_close(layer(X, offset=3), expected)
@@ -64,8 +64,8 @@ def test_offsets_and_ids_place_tokens() -> None:
 
 
 def test_names_know_their_sizes() -> None:
-    assert isinstance(Decoder(8, 2, layers=1, encoding="alibi").encoding, Alibi)
-    t5 = Encoder(8, 2, layers=1, encoding="t5").encoding
+    assert isinstance(Decoder(dim=8, heads=2, layers=1, encoding="alibi").encoding, Alibi)
+    t5 = Encoder(dim=8, heads=2, layers=1, encoding="t5").encoding
     assert isinstance(t5, posembed.T5Bias)
     assert t5.bidirectional
     windowed = encoding_by_name("rope+window+logn", Sizes(dim=8, heads=2, max_len=16, window=4))
@@ -79,31 +79,40 @@ def test_names_know_their_sizes() -> None:
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: Attention(10, 4), "width 10 is not divisible by 4 heads; try a width of 8"),
-    (lambda: Decoder(8, 2, layers=0), "layers must be at least 1"),
-    (lambda: Attention(8, 2)(X), "this Attention has no encoding"),
-    (lambda: Attention(8, 2, encoding="roap"), "unknown encoding 'roap'; known are learned, "),
-    (lambda: Attention(8, 2, encoding="learned"), "needs max_len"),
-    (lambda: Attention(8, 2, encoding="rolling"), r"needs window, .*Sizes\(window=...\)"),
+    (lambda: Attention(dim=10, heads=4), "width 10 is not divisible by 4 heads; try a width of 8"),
+    (lambda: Decoder(dim=8, heads=2, layers=0), "layers must be at least 1"),
+    (lambda: Attention(dim=8, heads=2)(X), "this Attention has no encoding"),
+    (lambda: Attention(dim=8, heads=2, encoding="roap"), r"unknown encoding 'roap' \(did you mean rope\?\); "),
+    (lambda: Attention(dim=8, heads=2, encoding="learned"), "needs max_len"),
+    (lambda: Attention(dim=8, heads=2, encoding="rolling"), r"needs window, .*Sizes\(window=...\)"),
     (lambda: encoding_by_name("learned-2d", Sizes(dim=8, heads=2)), "places the patches of an image in a grid"),
     (lambda: split_name("rope+window", "encoder"), "needs a causal window"),
     (lambda: split_name("fire", "encoder"), "is for a decoder"),
     (lambda: split_name("alibi", "images"), "patches of an image form a grid; choose among sinusoidal"),
-    (lambda: Attention(8, 2, encoding=Alibi(4)), "Alibi is built for heads=4, and this attention has heads=2"),
-    (lambda: Attention(8, 2, encoding=posembed.RotaryEmbedding(8)), "built for head_dim=8"),
-    (lambda: Attention(8, 2, encoding=Alibi(2), max_len=9), "max_len=9 is for encodings by name"),
     (
-        lambda: Encoder(8, 2, layers=1, encoding=RollingPositionalEmbedding(4, 8)),
+        lambda: Attention(dim=8, heads=2, encoding=Alibi(4)),
+        "Alibi is built for heads=4, and this attention has heads=2",
+    ),
+    (lambda: Attention(dim=8, heads=2, encoding=posembed.RotaryEmbedding(8)), "built for head_dim=8"),
+    (lambda: Attention(dim=8, heads=2, encoding=Alibi(2), max_len=9), "max_len=9 is for encodings by name"),
+    (
+        lambda: Encoder(dim=8, heads=2, layers=1, encoding=RollingPositionalEmbedding(window=4, dim=8)),
         "used under a causal window of 4 tokens",
     ),
-    (lambda: Attention(8, 2, encoding="rope")(X[0]), r"x must be \(B, L, D=8\)"),
-    (lambda: Attention(8, 2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
-    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\)"),
-    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.zeros(2, 6)), "only padding"),
-    (lambda: Attention(8, 2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
-    (lambda: Attention(8, 2)(X, torch.arange(6), positions=Positions(Alibi(2), X)), "positions hold the position_ids"),
-    (lambda: Attention(8, 2, causal=False)(X, positions=Positions(Alibi(2), X)), "causal=False and the positions"),
-    (lambda: Encoder(8, 2, layers=1, encoding="rope").new_cache(2, 9), "a cache is for causal attention"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X[0]), r"x must be \(B, L, D=8\)"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\)"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.zeros(2, 6)), "only padding"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
+    (
+        lambda: Attention(dim=8, heads=2)(X, torch.arange(6), positions=Positions(Alibi(2), X)),
+        "positions hold the position_ids",
+    ),
+    (
+        lambda: Attention(dim=8, heads=2, causal=False)(X, positions=Positions(Alibi(2), X)),
+        "causal=False and the positions",
+    ),
+    (lambda: Encoder(dim=8, heads=2, layers=1, encoding="rope").new_cache(2, 9), "a cache is for causal attention"),
     (lambda: decoded(X, offset=1), "leave offset out"),
     (lambda: decoded(torch.randn(2, 10, 8)), r"holds max_len=9 tokens; it has read 0, and x has 10 more"),
     (lambda: decoded(torch.randn(3, 2, 8)), r"2 sequences, and x has 3; make one with new_cache\(batch=3, max_len=9\)"),
@@ -111,7 +120,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 def decoded(x: Tensor, **others: object) -> Tensor:
-    decoder = Decoder(8, 2, layers=1, encoding="rope")
+    decoder = Decoder(dim=8, heads=2, layers=1, encoding="rope")
     with torch.no_grad():
         return decoder(x, cache=decoder.new_cache(2, 9), **others)
 
@@ -123,14 +132,16 @@ def test_what_is_refused(call: Callable[[], object], message: str) -> None:
 
 
 def test_a_cache_holds_no_gradients() -> None:
-    decoder = Decoder(8, 2, layers=1, encoding="rope")
+    decoder = Decoder(dim=8, heads=2, layers=1, encoding="rope")
     with pytest.raises(ArgumentError, match=r"torch.no_grad\(\)"):
         decoder(X, cache=decoder.new_cache(2, 9))
 
 
 @torch.no_grad()
 def test_a_step_that_fails_leaves_the_cache_as_it_was() -> None:
-    decoder = Decoder(8, 2, layers=2, encoding=LearnedPositionalEmbedding(8, 8, dropout=0.0)).eval()
+    decoder = Decoder(
+        dim=8, heads=2, layers=2, encoding=LearnedPositionalEmbedding(max_len=8, dim=8, dropout=0.0)
+    ).eval()
     cache = decoder.new_cache(2, 20)
     decoder(X, cache=cache)
     with pytest.raises(PositionError, match="position 8 has no row"):
@@ -145,7 +156,7 @@ def test_a_step_that_fails_leaves_the_cache_as_it_was() -> None:
 @torch.no_grad()
 def test_explicit_ids_with_a_cache() -> None:
     """Ids that are not consecutive, shared by the batch in one step and not in the next."""
-    decoder = Decoder(8, 2, layers=2, encoding="t5").eval()
+    decoder = Decoder(dim=8, heads=2, layers=2, encoding="t5").eval()
     ids = torch.tensor([[0, 2, 3, 7, 8, 20], [0, 2, 3, 9, 10, 11]])
     cache = decoder.new_cache(2, 6)
     parts = [decoder(X[:, :3], ids[0, :3], cache=cache), decoder(X[:, 3:], ids[:, 3:], cache=cache)]
@@ -154,7 +165,7 @@ def test_explicit_ids_with_a_cache() -> None:
 
 @torch.no_grad()
 def test_a_mask_over_the_cache_or_over_the_new_tokens() -> None:
-    decoder = Decoder(8, 2, layers=2, encoding="alibi").eval()
+    decoder = Decoder(dim=8, heads=2, layers=2, encoding="alibi").eval()
     mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]])
     whole = decoder(X, mask=mask)
     for last in (mask, mask[:, 4:]):
@@ -166,7 +177,7 @@ def test_a_mask_over_the_cache_or_over_the_new_tokens() -> None:
 
 def test_initial_values_are_gpt2_s() -> None:
     torch.manual_seed(0)
-    model = torch.nn.ModuleDict({"tokens": torch.nn.Embedding(50, 64), "body": Decoder(64, 2, layers=8)})
+    model = torch.nn.ModuleDict({"tokens": torch.nn.Embedding(50, 64), "body": Decoder(dim=64, heads=2, layers=8)})
     gpt2_init_(model)
     scales = {name: p.std().item() for name, p in model.named_parameters() if p.dim() > 1}
     for name, std in scales.items():

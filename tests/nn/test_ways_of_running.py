@@ -33,7 +33,7 @@ def model_of(name: str, layers: int = 1, **options: object) -> Encoder | Decoder
     sizes = Sizes(dim=DIM, heads=HEADS, kv_heads=2, max_len=LENGTH, longest=40, window=5,
                   causal=kind is Decoder, rope_factors=(1.0, 2.0))  # fmt: skip
     encoding = encoding_by_name(name.split()[-1], sizes)
-    model = kind(DIM, HEADS, layers=layers, encoding=encoding, **{**MODERN, **options}).eval()
+    model = kind(dim=DIM, heads=HEADS, layers=layers, encoding=encoding, **{**MODERN, **options}).eval()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return model

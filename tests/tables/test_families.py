@@ -30,7 +30,8 @@ LAYERS = {
 @pytest.mark.parametrize("pad_id", [1, 5])
 def test_the_input_layers_read_their_tables_as_the_table_says(family: str, pad_id: int) -> None:
     layer: Any = LAYERS[family]
-    built = layer(20, 8, 4, pad_id=pad_id) if family == "roberta" else layer(20, 8, 4)
+    sizes = {"vocab_size": 20, "max_len": 8, "dim": 4}
+    built = layer(**sizes, pad_id=pad_id) if family == "roberta" else layer(**sizes)
     (positions,) = (m for m in built.modules() if isinstance(m, posembed.LearnedPositionalEmbedding))
     assert positions.layout == FAMILIES[family].line_in({"pad_token_id": pad_id})
 

@@ -10,7 +10,7 @@ import torch
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from posembed.errors import ArgumentError
-from posembed.tables.fill import initial_rows, initial_table, root_mean_square, sinusoidal_table
+from posembed.tables.fill import SCALED, initial_rows, initial_table, root_mean_square, sinusoidal_table
 from posembed.tables.layout import TableLayout
 
 LENGTH, DIM = 300, 64
@@ -75,13 +75,24 @@ def test_random_fills_have_their_distribution() -> None:
     assert not initial_table("zero", LENGTH, DIM).any()
 
 
+def test_sinusoids_are_the_formula_unless_they_are_scaled() -> None:
+    assert torch.equal(initial_table("sinusoidal", LENGTH, DIM), sinusoidal_table(LENGTH, DIM))
+
+
+@pytest.mark.parametrize("init", ["xavier", "zero"])
+def test_what_has_no_scale_refuses_one(init: str) -> None:
+    with pytest.raises(ArgumentError, match=f"normal, truncated_normal, sinusoidal .*; leave it out for '{init}'"):
+        initial_table(init, LENGTH, DIM, std=0.02)
+
+
 @pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])
 def test_names(init: str) -> None:
     torch.manual_seed(0)
-    table = initial_table(init, LENGTH, DIM, std=0.1)
+    std = 0.1 if init in SCALED else None
+    table = initial_table(init, LENGTH, DIM, std=std)
     assert table.shape == (LENGTH, DIM)
     torch.manual_seed(0)
-    assert torch.equal(table, initial_table(init, LENGTH, DIM, std=0.1))
+    assert torch.equal(table, initial_table(init, LENGTH, DIM, std=std))
 
     rows = initial_rows(init, TableLayout.OPT, LENGTH, DIM)
     assert rows.shape == (LENGTH + 2, DIM)
@@ -104,7 +115,7 @@ broken[7, 3] = float("nan")
 bad = [
     (lambda: sinusoidal_table(4, 5), "come in pairs: dim must be even; got 5"),
     (lambda: sinusoidal_table(4, 0), "dim must be even; got 0"),
-    (lambda: initial_table("uniform", 4, 4), "one of normal, .*, zero, or a tensor; got 'uniform'"),
+    (lambda: initial_table("uniform", 4, 4), "unknown init 'uniform'; known are normal, .*, zero, or a tensor"),
     (lambda: initial_table("normal", 4, 4, std=-1), "std is a scale and cannot be negative; got -1"),
     (
         lambda: initial_rows(torch.zeros(LENGTH, DIM), TableLayout.OPT, LENGTH, DIM),

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from minilm import minilm_positions, minilm_tokens
+from posembed import LearnedPositionalEmbedding, RotaryEmbedding
 from posembed.errors import ArgumentError
 from posembed.tables.fill import initial_table, sinusoidal_table
-from posembed.tables.health import Finding, check_table, describe_rows
+from posembed.tables.health import Finding, check_scale, check_table, describe_rows
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import resize_table
 
@@ -21,7 +22,7 @@ def only(findings: tuple[Finding, ...]) -> Finding:
 
 def trained(n: int = 64) -> Tensor:
     """A sound table: (n, 64), its rows alike where they are near."""
-    return initial_table("sinusoidal", n, 64)
+    return initial_table("sinusoidal", n, 64, std=0.02)
 
 
 def test_all_minilm_l6_v2() -> None:
@@ -133,6 +134,45 @@ def test_a_scale_that_drowns_the_tokens() -> None:
     assert (finding.what, finding.rows) == ("scale", tuple(range(64)))
     assert finding.figure == "norm 5.66, 35.4 times the tokens' 0.16"
     assert check_table(table, token_norm=0.02 * 8 * 64**0.5 * 2) == ()  # tokens scaled up, as the original does
+
+
+def test_tokens_that_drown_the_rows() -> None:
+    table = trained(64)
+    finding = only(check_table(table, token_norm=8.0))
+    assert finding.figure == "norm 0.16, and the tokens' is 50 times that, 8"
+    assert finding.remedy == "Start from rows of the tokens' scale (std=1), or from tokens of the rows' (std=0.02)."
+    assert check_table(table, token_norm=0.16 * 19) == ()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "found"),
+    [(1, 0.02, 1), (0.02, 0.5, 1), (1, 1, 0), (1, 0.06, 0), (0.06, 0.15, 0), (1, 0, 0), (0, 1, 0)],
+)
+def test_the_scale_of_tokens_and_rows(tokens: float, rows: float, found: int) -> None:
+    x, table = torch.full((2, 3, 8), float(tokens)), torch.full((5, 8), float(rows))
+    layer = LearnedPositionalEmbedding(max_len=5, dim=8, init=table)
+    embedding = torch.nn.Embedding.from_pretrained(table)
+    results = [check_scale(x, held) for held in (table, table[None], layer, embedding)]
+    assert [[f.what for f in findings] for findings in results] == 4 * [found * ["scale"]]
+    assert not layer(x).isnan().any()  # and the layer itself says nothing: warnings are errors
+
+
+def test_the_scale_is_that_of_the_positions_alone() -> None:
+    layer = LearnedPositionalEmbedding(max_len=5, dim=8, init="zero", layout=TableLayout.OPT)
+    with torch.no_grad():
+        layer.weight[:2] = 100
+        layer.weight[2:] = 1
+    assert check_scale(torch.ones(2, 3, 8), layer) == ()
+    finding = only(check_scale(0.01 * torch.ones(2, 3, 8), layer))
+    assert finding.rows == (2, 3, 4, 5, 6)
+    assert only(check_scale(0.01 * torch.ones(2, 3, 8), layer.weight, layout=layer.layout)) == finding
+
+
+def test_no_scale_to_compare() -> None:
+    with pytest.raises(ArgumentError, match=r"tokens must be floats \(\.\.\., D=8\); got \(2, 3\) of torch.int64"):
+        check_scale(torch.ones(2, 3, dtype=torch.int64), torch.ones(5, 8))
+    with pytest.raises(ArgumentError, match="a layer that has one is needed; got RotaryEmbedding"):
+        check_scale(torch.ones(2, 3, 8), RotaryEmbedding(8))
 
 
 @pytest.mark.parametrize("token_norm", [0, -1.0, float("nan")])

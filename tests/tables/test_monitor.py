@@ -28,7 +28,7 @@ def test_its_numbers_are_those_of_the_definitions() -> None:
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 def test_weight_decay_alone_changes_no_row(optimizer: type[torch.optim.Optimizer]) -> None:
-    layer = LearnedPositionalEmbedding(64, 16, dropout=0)
+    layer = LearnedPositionalEmbedding(max_len=64, dim=16, dropout=0)
     monitor = TableMonitor(layer)
     steps = optimizer(layer.parameters(), lr=1e-3, weight_decay=0.1)
     for _ in range(50):
@@ -41,7 +41,7 @@ def test_weight_decay_alone_changes_no_row(optimizer: type[torch.optim.Optimizer
 
 
 def test_what_it_takes() -> None:
-    for layer in (nn.Embedding(5, 3), LearnedGridEmbedding((2, 3), 4, factorized=True), torch.zeros(1, 4, 3)):
+    for layer in (nn.Embedding(5, 3), LearnedGridEmbedding(grid=(2, 3), dim=4, factorized=True), torch.zeros(1, 4, 3)):
         assert TableMonitor(layer).state()["rows"] > 3
     with pytest.raises(ArgumentError, match="no table"):
         TableMonitor(RotaryEmbedding(8))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from posembed.calls import ChecksCalls
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.inputs.weights import fairseq_settings, model_config, read_tensors
 from posembed.tables.families import FAMILIES, Family
@@ -65,7 +66,7 @@ class Declaration:
         object.__setattr__(self, "family", family)
 
 
-class InputLayer(nn.Module):
+class InputLayer(ChecksCalls, nn.Module):
     """An input layer that can be loaded from a checkpoint by its declaration."""
 
     declaration: ClassVar[Declaration]

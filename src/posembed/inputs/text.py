@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
 from posembed.kernels import Norm, lookup
@@ -25,10 +26,10 @@ FAIRSEQ_PAD_ID = 1
 """The padding token of every dictionary that fairseq makes."""
 
 
-class TokenEmbedding(nn.Embedding):
+class TokenEmbedding(ChecksCalls, nn.Embedding):
     """Token rows (V, D) drawn from N(0, std). The pad token's row is zero and not trained."""
 
-    def __init__(self, vocab_size: int, dim: int, *, std: float = 0.02, pad_id: int | None = None) -> None:
+    def __init__(self, *, vocab_size: int, dim: int, std: float = 0.02, pad_id: int | None = None) -> None:
         require_at_least_one(vocab_size=vocab_size, dim=dim)
         if pad_id is not None and not 0 <= pad_id < vocab_size:
             raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
@@ -63,11 +64,12 @@ class TextInput(InputLayer):
     def forward(
         self,
         token_ids: Integer[Tensor, "B L"],
-        *,
+        *extra: Never,
         position_ids: Integer[Tensor, "... L"] | None = None,
         offset: int | Tensor = 0,
         mask: Shaped[Tensor, "B K"] | None = None,
         token_type_ids: Integer[Tensor, "B L"] | None = None,
+        **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
         """Embeds token_ids (B, L): (B, L, D).
 
@@ -82,6 +84,8 @@ class TextInput(InputLayer):
             ArgumentError: ids that are not integers, shapes that do not fit, or types for a model without.
             PositionError: a position without a row.
         """
+        if extra or unknown:
+            raise self.wrong_forward(token_ids, *extra, **unknown)
         parts = self.declaration
         tokens, positions = getattr(self, parts.tokens), getattr(self, parts.positions)
         types, norm, dropout, projection = (

@@ -48,10 +48,10 @@ class BertInput(TextInput):
 
     def __init__(
         self,
+        *,
         vocab_size: int,
         max_len: int,
         dim: int,
-        *,
         token_types: int = 2,
         dropout: float = 0.1,
         eps: float = 1e-12,
@@ -59,11 +59,11 @@ class BertInput(TextInput):
     ) -> None:
         super().__init__()
         require_probability(dropout)
-        self.word_embeddings = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
+        self.word_embeddings = TokenEmbedding(vocab_size=vocab_size, dim=dim, pad_id=pad_id)
         self.position_embeddings = LearnedPositionalEmbedding(
-            max_len, dim, dropout=0.0, init="truncated_normal", layout=self.layout(pad_id)
+            max_len=max_len, dim=dim, dropout=0.0, init="truncated_normal", layout=self.layout(pad_id)
         )
-        self.token_type_embeddings = TokenEmbedding(token_types, dim) if token_types else None
+        self.token_type_embeddings = TokenEmbedding(vocab_size=token_types, dim=dim) if token_types else None
         self.LayerNorm = nn.LayerNorm(dim, eps=eps)
         self.dropout = nn.Dropout(dropout)
 
@@ -88,16 +88,24 @@ class RobertaInput(BertInput):
 
     def __init__(
         self,
+        *,
         vocab_size: int,
         max_len: int,
         dim: int,
-        *,
         token_types: int = 1,
         dropout: float = 0.1,
         eps: float = 1e-5,
         pad_id: int = FAIRSEQ_PAD_ID,
     ) -> None:
-        super().__init__(vocab_size, max_len, dim, token_types=token_types, dropout=dropout, eps=eps, pad_id=pad_id)
+        super().__init__(
+            vocab_size=vocab_size,
+            max_len=max_len,
+            dim=dim,
+            token_types=token_types,
+            dropout=dropout,
+            eps=eps,
+            pad_id=pad_id,
+        )
 
     @classmethod
     def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -111,10 +119,10 @@ class GPT1Input(TextInput):
 
     declaration = Declaration(families=("openai-gpt",), tokens="tokens_embed", positions="positions_embed")
 
-    def __init__(self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1) -> None:
+    def __init__(self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1) -> None:
         super().__init__()
-        self.tokens_embed = TokenEmbedding(vocab_size, dim)
-        self.positions_embed = LearnedPositionalEmbedding(max_len, dim, dropout=dropout)
+        self.tokens_embed = TokenEmbedding(vocab_size=vocab_size, dim=dim)
+        self.positions_embed = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=dropout)
 
 
 class GPT2Input(TextInput):
@@ -122,10 +130,10 @@ class GPT2Input(TextInput):
 
     declaration = Declaration(families=("gpt2", "gpt_neo", "gpt_bigcode"), tokens="wte", positions="wpe")
 
-    def __init__(self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1) -> None:
+    def __init__(self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1) -> None:
         super().__init__()
-        self.wte = TokenEmbedding(vocab_size, dim)
-        self.wpe = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, std=0.01)
+        self.wte = TokenEmbedding(vocab_size=vocab_size, dim=dim)
+        self.wpe = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=dropout, std=0.01)
 
 
 class CLIPTextInput(TextInput):
@@ -141,10 +149,10 @@ class CLIPTextInput(TextInput):
         positions="position_embedding",
     )
 
-    def __init__(self, vocab_size: int, max_len: int, dim: int) -> None:
+    def __init__(self, *, vocab_size: int, max_len: int, dim: int) -> None:
         super().__init__()
-        self.token_embedding = TokenEmbedding(vocab_size, dim)
-        self.position_embedding = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, std=0.01)
+        self.token_embedding = TokenEmbedding(vocab_size=vocab_size, dim=dim)
+        self.position_embedding = LearnedPositionalEmbedding(max_len=max_len, dim=dim, dropout=0.0, std=0.01)
 
 
 class BartInput(TextInput):
@@ -170,10 +178,10 @@ class BartInput(TextInput):
 
     def __init__(
         self,
+        *,
         vocab_size: int,
         max_len: int,
         dim: int,
-        *,
         scale: bool = False,
         norm: bool = True,
         dropout: float = 0.1,
@@ -184,8 +192,10 @@ class BartInput(TextInput):
         require_probability(dropout)
         self.scale = math.sqrt(dim) if scale else 1.0
         # Scaled or not, the tokens start at the scale of the positions that are added to them.
-        self.embed_tokens = TokenEmbedding(vocab_size, dim, std=0.02 / self.scale, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=self.layout(pad_id))
+        self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, std=0.02 / self.scale, pad_id=pad_id)
+        self.embed_positions = LearnedPositionalEmbedding(
+            max_len=max_len, dim=dim, dropout=0.0, layout=self.layout(pad_id)
+        )
         self.layernorm_embedding = nn.LayerNorm(dim) if norm else None
         self.dropout = nn.Dropout(dropout)
 
@@ -204,12 +214,14 @@ class OPTInput(TextInput):
     declaration = Declaration(families=("opt",), prefix="decoder.", projection="project_in", optional=("project_in",))
 
     def __init__(
-        self, vocab_size: int, max_len: int, dim: int, *, token_dim: int | None = None, pad_id: int | None = 1
+        self, *, vocab_size: int, max_len: int, dim: int, token_dim: int | None = None, pad_id: int | None = 1
     ) -> None:
         super().__init__()
         token_dim = dim if token_dim is None else token_dim
-        self.embed_tokens = TokenEmbedding(vocab_size, token_dim, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=0.0, layout=self.layout(pad_id))
+        self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=token_dim, pad_id=pad_id)
+        self.embed_positions = LearnedPositionalEmbedding(
+            max_len=max_len, dim=dim, dropout=0.0, layout=self.layout(pad_id)
+        )
         self.project_in = nn.Linear(token_dim, dim, bias=False) if token_dim != dim else None
 
 
@@ -222,11 +234,13 @@ class WhisperDecoderInput(TextInput):
     declaration = Declaration(families=("whisper",), prefix="decoder.")
 
     def __init__(
-        self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.0, pad_id: int | None = None
+        self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.0, pad_id: int | None = None
     ) -> None:
         super().__init__()
-        self.embed_tokens = TokenEmbedding(vocab_size, dim, pad_id=pad_id)
-        self.embed_positions = LearnedPositionalEmbedding(max_len, dim, dropout=dropout, layout=self.layout(pad_id))
+        self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, pad_id=pad_id)
+        self.embed_positions = LearnedPositionalEmbedding(
+            max_len=max_len, dim=dim, dropout=dropout, layout=self.layout(pad_id)
+        )
 
 
 class ConvS2SInput(TextInput):
@@ -245,12 +259,12 @@ class ConvS2SInput(TextInput):
     declaration = Declaration(families=None, prefix="{side}.", zero_padding=True)
 
     def __init__(
-        self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1, pad_id: int = FAIRSEQ_PAD_ID
+        self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1, pad_id: int = FAIRSEQ_PAD_ID
     ) -> None:
         super().__init__()
-        self.embed_tokens = TokenEmbedding(vocab_size, dim, std=0.1, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, std=0.1, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(
-            max_len, dim, dropout=dropout, std=0.1, layout=self.layout(pad_id)
+            max_len=max_len, dim=dim, dropout=dropout, std=0.1, layout=self.layout(pad_id)
         )
 
 
@@ -271,14 +285,14 @@ class TransformerInput(TextInput):
     declaration = replace(ConvS2SInput.declaration, zero_padding=False)
 
     def __init__(
-        self, vocab_size: int, max_len: int, dim: int, *, dropout: float = 0.1, pad_id: int | None = None
+        self, *, vocab_size: int, max_len: int, dim: int, dropout: float = 0.1, pad_id: int | None = None
     ) -> None:
         super().__init__()
         require_at_least_one(dim=dim)
         self.scale = math.sqrt(dim)
-        self.embed_tokens = TokenEmbedding(vocab_size, dim, std=dim**-0.5, pad_id=pad_id)
+        self.embed_tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim, std=dim**-0.5, pad_id=pad_id)
         self.embed_positions = LearnedPositionalEmbedding(
-            max_len, dim, dropout=dropout, init="sinusoidal", std=math.sqrt(0.5), layout=self.layout(pad_id)
+            max_len=max_len, dim=dim, dropout=dropout, init="sinusoidal", layout=self.layout(pad_id)
         )
 
     @classmethod

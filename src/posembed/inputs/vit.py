@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
 from posembed.layers.grid import LearnedGridEmbedding
@@ -44,10 +45,10 @@ class ViTInput(InputLayer):
 
     def __init__(
         self,
+        *,
         image_size: int | Sequence[int],
         patch_size: int | Sequence[int],
         dim: int,
-        *,
         channels: int = 3,
         dropout: float = 0.0,
     ) -> None:
@@ -65,7 +66,7 @@ class ViTInput(InputLayer):
             self.register_parameter(name, nn.Parameter(torch.zeros(1, 1, dim)))
         layout = self.declaration.family.grid
         self.position_embeddings = LearnedGridEmbedding(
-            grid, dim, layout=layout, dropout=dropout, init="truncated_normal"
+            grid=grid, dim=dim, layout=layout, dropout=dropout, init="truncated_normal"
         )
 
     def reset_parameters(self) -> None:
@@ -73,12 +74,16 @@ class ViTInput(InputLayer):
         for name in self.special_tokens:
             nn.init.zeros_(getattr(self, name))
 
-    def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B L D"]:
+    def forward(
+        self, images: Float[Tensor, "B channels height width"], *extra: Never, **unknown: Never
+    ) -> Float[Tensor, "B L D"]:
         """Embeds images (B, channels, height, width): (B, special tokens + patches, D), patches row by row.
 
         Raises:
             ArgumentError: images of another size. Neither they nor the rows are ever stretched silently.
         """
+        if extra or unknown:
+            raise self.wrong_forward(images, *extra, **unknown)
         expected = (self.projection.in_channels, *self.image_size)
         if images.dim() != 4 or images.shape[1:] != expected:
             raise ArgumentError(

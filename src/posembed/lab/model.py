@@ -38,7 +38,7 @@ class Decoder(PositionedModel):
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, dim)
-        self.body = positioned.Decoder(dim, heads, layers=layers, dropout=dropout)
+        self.body = positioned.Decoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
         positioned.gpt2_init_(self)
         self.encoding = encoding
 
@@ -77,7 +77,7 @@ class Classifier(PositionedModel):
             raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
         self.embedding = embedding
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
-        self.body = positioned.Encoder(dim, heads, layers=layers, dropout=dropout)
+        self.body = positioned.Encoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
         require_fitting(encoding, dim, heads, causal=False)
         self.head = nn.Linear(dim, classes)
         positioned.gpt2_init_(self)

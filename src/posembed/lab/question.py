@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed, by_name
 from posembed.lab.runs.results import RunResult
@@ -124,7 +125,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         """Returns the preset's settings, replaced by the given ones that are not None."""
         name = self.preset if preset is None else preset
         if name not in self.presets:
-            raise ArgumentError(f"unknown preset {name!r}; known are {', '.join(self.presets)}")
+            raise unknown("preset", name, self.presets)
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:

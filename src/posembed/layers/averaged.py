@@ -102,7 +102,7 @@ class AveragedPositionalEmbedding(PositionEncoding):
     """
 
     def __init__(
-        self, max_len: int, dim: int, *, heads: int, heads_without: int | None = None, std: float = 1.0
+        self, *, max_len: int, dim: int, heads: int, heads_without: int | None = None, std: float = 1.0
     ) -> None:
         super().__init__()
         heads_without = min(1, heads - 1) if heads_without is None else heads_without

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
@@ -35,7 +36,7 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
 
 
-class PositionEncoding(nn.Module):
+class PositionEncoding(ChecksCalls, nn.Module):
     """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
     A model that calls all of them takes any encoding. Queries and keys have two methods because position enters in
@@ -171,8 +172,9 @@ class InputEncoding(PositionEncoding):
         self,
         x: Float[Tensor, "B L D"] | Integer[Tensor, "B L"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
+        **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, L, D), then applies dropout in training: (B, L, D).
 
@@ -186,6 +188,8 @@ class InputEncoding(PositionEncoding):
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
             PositionError: a position without a row.
         """
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         return self._added(x, self._rows_of(x, position_ids, offset))
 
     def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
@@ -233,9 +237,10 @@ class RotationEncoding(PositionEncoding):
         q: Float[Tensor, "... H L d"],
         k: Float[Tensor, "... Hk L d"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
+        **unknown: Never,
     ) -> tuple[Float[Tensor, "... H L e"], Float[Tensor, "... Hk L e"]]:
         """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
@@ -249,6 +254,8 @@ class RotationEncoding(PositionEncoding):
         Raises:
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
+        if extra or unknown:
+            raise self.wrong_forward(q, k, position_ids, *extra, **unknown)
         if q.shape[-1] != self.head_dim or k.shape[-1] != self.head_dim or q.shape[-2] != k.shape[-2]:
             raise ArgumentError(
                 f"q and k must be (B, H, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "

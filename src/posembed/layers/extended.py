@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.errors import ArgumentError
+from posembed.calls import Never, unknown
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import as_int64, check_offset, check_positions, check_within
 from posembed.positions.from_layout import consecutive, require_text_length, text_lengths
@@ -86,36 +86,35 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     def __init__(
         self,
+        *,
         max_len: int,
         dim: int,
-        *,
         method: str = "tile",
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
     ) -> None:
-        super().__init__(max_len, dim, dropout=dropout, init=init, std=std)
+        super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
         if method not in METHODS:
-            raise ArgumentError(
-                f"no way to make a table longer is called {method!r}; choose one of {', '.join(METHODS)}"
-            )
+            raise unknown("method", method, METHODS)
         self.method = method
 
     def forward(
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
         text_length: int | Tensor | None = None,
+        **unknown: Never,
     ) -> Tensor:
         """Adds rows to x as the learned table does: (B, L, D).
 
         ``text_length`` is the number of tokens of each text: a number, (B,), or (B, L) for packed texts. None
         means the largest position of each sequence plus one.
         """
-        if text_length is None:
-            return super().forward(x, position_ids, offset=offset)
+        if text_length is None or extra or unknown:
+            return super().forward(x, position_ids, *extra, offset=offset, **unknown)
         ids = self._ids(x, position_ids, offset)
         require_text_length(text_length, x.shape[1], batch=x.shape[0])
         return self._added(x, self.rows(ids, text_length=text_length))

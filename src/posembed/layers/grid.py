@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
 from posembed.positions.checks import check_positions, require_at_least_one
@@ -57,7 +58,7 @@ class LearnedGridEmbedding(PatchEncoding):
             ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
         layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
         registers: the number of tokens without a position between the prefix and the patches.
-        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``.
+        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``, sinusoids count its rows.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -65,15 +66,15 @@ class LearnedGridEmbedding(PatchEncoding):
 
     def __init__(
         self,
+        *,
         grid: tuple[int, int],
         dim: int,
-        *,
         factorized: bool = False,
         layout: TableLayout = TableLayout.VIT,
         registers: int = 0,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
     ) -> None:
         super().__init__(dim, dropout)
         if not isinstance(grid, Sequence) or len(grid) != 2:
@@ -140,9 +141,10 @@ class LearnedGridEmbedding(PatchEncoding):
         self,
         x: Float[Tensor, "B L D"],
         position_ids: Integer[Tensor, "... L"] | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
         grid: tuple[int, int] | None = None,
+        **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
@@ -155,6 +157,8 @@ class LearnedGridEmbedding(PatchEncoding):
             PositionError: images with more patches than the table in one direction, or an index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         grid = self.grid if grid is None else grid
         return self._add(x, self.rows(grid), position_ids, offset, grid, "Pass grid=(height, width) of these images")
 

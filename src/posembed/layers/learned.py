@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,13 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
 from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
-from posembed.tables.fill import initial_rows, root_mean_square
+from posembed.tables.fill import initial_rows
 from posembed.tables.layout import PADDING, TableLayout, table_rows
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-FAR_APART = 20
-"""The ratio of scales above which one summand drowns the other: N(0, 1) tokens and N(0, .02) rows."""
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -39,8 +35,10 @@ class LearnedPositionalEmbedding(InputEncoding):
         max_len: the number of positions that the table holds.
         dim: the width D.
         dropout: applied to the sum in training.
-        init: "normal", "truncated_normal", "xavier", "sinusoidal", "zero", or a whole table (N, D).
-        std: the scale of normal, truncated normal or sinusoidal initial values.
+        init: "normal", "truncated_normal", "xavier", "sinusoidal" (with its amplitude of 1), "zero", or a whole table
+            (N, D), such as ``posembed.sinusoidal_table(length=N, dim=D, base=500)``.
+        std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
+            first two and sqrt(1/2), the formula's own, for sinusoids.
         layout: which rows hold the positions; for a known model a value such as ``TableLayout.roberta(pad_id=1)``.
         check_ids: False if you have checked that every explicit id has a row. On CUDA the check waits for the ids;
             checking consecutive positions is free and always done.
@@ -51,12 +49,12 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     def __init__(
         self,
+        *,
         max_len: int,
         dim: int,
-        *,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         check_ids: bool = True,
     ) -> None:
@@ -140,20 +138,6 @@ class LearnedPositionalEmbedding(InputEncoding):
         changed.max_len = 1 + cells
         return changed
 
-    def check_scale(self, x: Tensor) -> None:
-        """Warns if the scales of the tokens x and the table differ by more than ``FAR_APART`` and none is zero."""
-        try:
-            token_scale, row_scale = root_mean_square(x), root_mean_square(self.weight[self.layout.front :])
-        except RuntimeError:  # vmap and fake tensors have no values to look at
-            return
-        if max(token_scale, row_scale) > FAR_APART * min(token_scale, row_scale) > 0:
-            warnings.warn(
-                f"the tokens have scale {token_scale:.3g} and the rows of their positions {row_scale:.3g} (root mean "
-                f"squares), so early in training the {'positions' if token_scale > row_scale else 'tokens'} are "
-                "drowned. Choose the table's std, or the tokens' scale, so that the two are alike",
-                stacklevel=2,
-            )
-
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
 
@@ -186,7 +170,7 @@ class LearnedPositionalEmbedding(InputEncoding):
                 # torch.compile replaces an error raised while tracing; this one is raised when the graph runs.
                 ids = consecutive(length, offset, device=self.weight.device)
                 return F.embedding(check_positions(ids, self.max_len), self.weight)
-            raise no_row(offset + length - 1, self.max_len)
+            raise no_row(offset + length - 1, self.max_len, length=length)
         start = self.layout.front + offset
         return self.weight[start : start + length].clone()
 

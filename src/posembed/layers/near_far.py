@@ -45,9 +45,9 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
 
     def __init__(
         self,
+        *,
         near_window: int,
         dim: int,
-        *,
         heads: int,
         near_heads: int | None = None,
         ring: int | None = None,

@@ -50,7 +50,7 @@ class PolarEmbedding(RotationEncoding):
         ArgumentError: no width, no head, or an unknown delta_init.
     """
 
-    def __init__(self, head_dim: int, heads: int, *, base: float = 10000.0, delta_init: str = "zero") -> None:
+    def __init__(self, *, head_dim: int, heads: int, base: float = 10000.0, delta_init: str = "zero") -> None:
         super().__init__()
         require_at_least_one(head_dim=head_dim, heads=heads)
         if delta_init not in ("zero", "uniform"):

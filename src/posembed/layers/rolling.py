@@ -23,7 +23,7 @@ from posembed.layers.base import InputEncoding, PositionEncoding, fill_, project
 from posembed.positions.checks import as_int64, require_at_least_one
 
 Place = Literal["queries_keys", "input"]
-Init = Literal["sinusoidal", "normal"]
+Init = Literal["periodic", "normal"]
 STD_BY_PLACE: dict[Place, float] = {"queries_keys": 1.0, "input": 0.02}
 
 
@@ -79,7 +79,7 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
         ring: P, the number of rows, at least w. None means w, which is enough.
         place: "queries_keys" adds the rows to the input of W_q and W_k only, in every layer; "input" adds them to
             x, once.
-        init: "sinusoidal" (periods divide the ring) or "normal".
+        init: "periodic", sinusoids whose periods divide the ring, or "normal".
         std: scale of the initial rows. None means the scale of what they are added to: 1 at queries and keys,
             which read normalised activations, and .02 at the input, the scale of tokens.
         dropout: applied after the sum at the input.
@@ -90,12 +90,12 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
 
     def __init__(
         self,
+        *,
         window: int,
         dim: int,
-        *,
         ring: int | None = None,
         place: Place = "queries_keys",
-        init: Init = "sinusoidal",
+        init: Init = "periodic",
         std: float | None = None,
         dropout: float = 0.0,
     ) -> None:
@@ -103,8 +103,8 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
         self._make_ring(ring, window, dim)
         if place not in STD_BY_PLACE:
             raise ArgumentError(f'place must be "queries_keys" or "input", got {place!r}')
-        if init not in ("sinusoidal", "normal"):
-            raise ArgumentError(f'init must be "sinusoidal" or "normal", got {init!r}')
+        if init not in ("periodic", "normal"):
+            raise ArgumentError(f'init must be "periodic" or "normal", got {init!r}')
         self.window, self.place, self.init = window, place, init
         self.std = STD_BY_PLACE[place] if std is None else std
         self.reset_parameters()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posembed.errors import ArgumentError
+from posembed.calls import unknown
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import no_row
 from posembed.positions.samplers import randomized, shifted, skipped
@@ -31,17 +31,17 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
 
     def __init__(
         self,
+        *,
         max_len: int,
         dim: int,
-        *,
         sampler: str,
         dropout: float = 0.1,
         init: str | Tensor = "normal",
-        std: float = 0.02,
+        std: float | None = None,
     ) -> None:
-        super().__init__(max_len, dim, dropout=dropout, init=init, std=std)
+        super().__init__(max_len=max_len, dim=dim, dropout=dropout, init=init, std=std)
         if sampler not in SAMPLERS:
-            raise ArgumentError(f"no sampler is called {sampler!r}; choose one of {', '.join(SAMPLERS)}")
+            raise unknown("sampler", sampler, SAMPLERS)
         self.sampler = sampler
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
@@ -51,7 +51,7 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
             PositionError: sequences longer than the table.
         """
         if length > self.max_len:
-            raise no_row(length - 1, self.max_len)
+            raise no_row(length - 1, self.max_len, length=length)
         if self.sampler == "shifted":
             return shifted(batch, length, max_shift=self.max_len - length, generator=generator)
         if self.sampler == "randomized":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
 from posembed.positions.checks import as_int64, require_at_least_one, require_whole
@@ -81,9 +82,16 @@ class ScoreBias(PositionEncoding):
         return add_bias
 
     def forward(
-        self, q_length: int, k_length: int | None = None, *, device: torch.device | None = None
+        self,
+        q_length: int,
+        k_length: int | None = None,
+        *extra: Never,
+        device: torch.device | None = None,
+        **unknown: Never,
     ) -> Float[Tensor, "H Lq Lk"]:
         """Returns the bias (H, Lq, Lk), float32, for the last q_length of k_length tokens, as when decoding."""
+        if extra or unknown:
+            raise self.wrong_forward(q_length, k_length, *extra, **unknown)
         k_length = q_length if k_length is None else k_length
         require_whole(q_length, "q_length")
         require_whole(k_length, "k_length")

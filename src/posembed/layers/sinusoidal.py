@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posembed.calls import Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with
 from posembed.layers.grid import PatchEncoding
@@ -83,9 +84,9 @@ class SinusoidalGridEmbedding(PatchEncoding):
 
     def __init__(
         self,
+        *,
         grid: tuple[int, int],
         dim: int,
-        *,
         special: int = 1,
         extent: tuple[int, int] | None = None,
         scale: float = 1.0,
@@ -113,12 +114,21 @@ class SinusoidalGridEmbedding(PatchEncoding):
         rows = self.scale * grid_sinusoids(self.grid, self.dim, extent=self.extent)
         return F.pad(rows, (0, 0, self.special, 0))
 
-    def forward(self, x: Tensor, position_ids: Tensor | None = None, *, offset: int | Tensor = 0) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        position_ids: Tensor | None = None,
+        *extra: Never,
+        offset: int | Tensor = 0,
+        **unknown: Never,
+    ) -> Tensor:
         """Adds rows to x (B, L, D), then applies dropout; position_ids are indices among an image's tokens.
 
         Raises:
             PositionError: an index past the grid.
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
         """
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         rows = self.rows().to(x.device, x.dtype)
         return self._add(x, rows, position_ids, offset, self.grid, "Call on_grid((height, width)) of these images")

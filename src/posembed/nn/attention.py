@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.calls import ChecksCalls, Never
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
 from posembed.layers.near_far import NearFarPositionalEmbedding
@@ -17,14 +18,14 @@ from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.torch_internals import linear_of_one_row
 
 
-class Positioned(nn.Module):
+class Positioned(ChecksCalls, nn.Module):
     """The base of the modules that read tokens at positions. Subclasses define ``read``; arguments as in Attention."""
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         kv_heads: int | None,
         encoding: PositionEncoding | str | None,
         max_len: int | None,
@@ -57,7 +58,7 @@ class Positioned(nn.Module):
         self,
         x: Tensor,
         position_ids: Tensor | None = None,
-        *,
+        *extra: Never,
         offset: int | Tensor = 0,
         mask: Tensor | None = None,
         segment_ids: Tensor | None = None,
@@ -65,6 +66,7 @@ class Positioned(nn.Module):
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
         positions: Positions | None = None,
+        **unknown: Never,
     ) -> Tensor:
         """Reads the tokens x (B, L, D), at positions: (B, L, D).
 
@@ -87,6 +89,8 @@ class Positioned(nn.Module):
             PositionError: a position without a row.
             ArgumentError: arguments that do not fit, or neither an encoding nor positions.
         """
+        if extra or unknown:
+            raise self.wrong_forward(x, position_ids, *extra, **unknown)
         if cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2:
             return self(
                 x.unsqueeze(0), position_ids, offset=offset, mask=mask, segment_ids=segment_ids,
@@ -174,9 +178,9 @@ class Attention(Positioned):
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         kv_heads: int | None = None,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
@@ -184,7 +188,7 @@ class Attention(Positioned):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(
-            dim, heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
         self.widths = (dim, self.kv_heads * (dim // heads), self.kv_heads * (dim // heads))
         """The widths of queries, keys and values."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.layers.alibi import Alibi
 from posembed.layers.averaged import AveragedPositionalEmbedding
@@ -106,11 +107,11 @@ def rope(scaling: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]
 
 
 def extended(method: str) -> Callable[[Sizes], PositionEncoding]:
-    return lambda s: ExtendedPositionalEmbedding(s.length, s.dim, method=method, dropout=s.dropout)
+    return lambda s: ExtendedPositionalEmbedding(max_len=s.length, dim=s.dim, method=method, dropout=s.dropout)
 
 
 def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
-    return lambda s: SampledPositionalEmbedding(s.tested, s.dim, sampler=sampler, dropout=s.dropout)
+    return lambda s: SampledPositionalEmbedding(max_len=s.tested, dim=s.dim, sampler=sampler, dropout=s.dropout)
 
 
 def longrope(s: Sizes) -> LongRopeScaling:
@@ -139,10 +140,11 @@ IMAGES: tuple[Use, ...] = ("images",)
 
 # fmt: off
 ENCODINGS: dict[str, Entry] = {
-    "learned": Entry(lambda s: LearnedPositionalEmbedding(s.length, s.dim, dropout=s.dropout),
+    "learned": Entry(lambda s: LearnedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
         "one trained row per position, added to the token; nothing past the last row",
         "Gehring et al. 2017, arXiv:1705.03122", EITHER),
-    "rolling": Entry(lambda s: RollingPositionalEmbedding(s.given("window"), s.dim, ring=s.ring, dropout=s.dropout),
+    "rolling": Entry(
+        lambda s: RollingPositionalEmbedding(window=s.given("window"), dim=s.dim, ring=s.ring, dropout=s.dropout),
         "learned rows reused in a ring, under a causal window", "posembed"),
     "sinusoidal": Entry(sinusoidal,
         "fixed sines and cosines, added to the token",
@@ -165,7 +167,7 @@ ENCODINGS: dict[str, Entry] = {
     "fire": Entry(lambda s: Fire(s.given("heads"), threshold=s.length / 4),
         "a small network on the scores, reading the distance as a share of the query's position",
         "Li et al. 2024, arXiv:2310.04418"),
-    "pope": Entry(lambda s: PolarEmbedding(s.head_dim, s.kv_heads or s.given("heads")),
+    "pope": Entry(lambda s: PolarEmbedding(head_dim=s.head_dim, heads=s.kv_heads or s.given("heads")),
         "queries and keys as lengths, their angles from the position alone",
         "Gopalakrishnan et al. 2025, arXiv:2509.10534", EITHER),
     # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
@@ -189,9 +191,12 @@ ENCODINGS: dict[str, Entry] = {
         "no position; a causal mask alone shows each token how many came before it",
         "Haviv et al. 2022, arXiv:2203.16634", ANYWHERE, "there is nothing to change"),
     "near-far": Entry(
-        lambda s: NearFarPositionalEmbedding(s.given("window"), s.dim, heads=s.given("heads"), ring=s.ring),
+        lambda s: NearFarPositionalEmbedding(
+            near_window=s.given("window"), dim=s.dim, heads=s.given("heads"), ring=s.ring
+        ),
         "half the heads see a window through a ring of learned rows, the others everything by its content", "posembed"),
-    "learned-averaged": Entry(lambda s: AveragedPositionalEmbedding(s.length, s.dim, heads=s.given("heads")),
+    "learned-averaged": Entry(
+        lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.given("heads")),
         "a learned table, its logits averaged by distance into a bias of each layer; one head without position",
         "posembed"),
     "learned-interpolated": Entry(extended("linear"),
@@ -209,19 +214,21 @@ ENCODINGS: dict[str, Entry] = {
     "learned-skipped": Entry(sampled("skipped"),
         "a learned table for the longest text, trained with a gap in each sequence",
         "Zhu et al. 2023, arXiv:2309.10400"),
-    "learned-1d": Entry(lambda s: LearnedPositionalEmbedding(1 + math.prod(s.given("grid")), s.dim, dropout=s.dropout),
+    "learned-1d": Entry(
+        lambda s: LearnedPositionalEmbedding(max_len=1 + math.prod(s.given("grid")), dim=s.dim, dropout=s.dropout),
         "one trained row per patch; the patches form a line",
         "Dosovitskiy et al. 2021, arXiv:2010.11929", IMAGES,
         "its line of rows is interpolated linearly to the new number of patches"),
-    "learned-2d": Entry(lambda s: LearnedGridEmbedding(s.given("grid"), s.dim, dropout=s.dropout),
+    "learned-2d": Entry(lambda s: LearnedGridEmbedding(grid=s.given("grid"), dim=s.dim, dropout=s.dropout),
         "one trained row per patch; the rows form a grid",
         "Dosovitskiy et al. 2021, arXiv:2010.11929", IMAGES,
         "its grid of rows is resized bicubically, with antialiasing, as timm does"),
-    "factorized": Entry(lambda s: LearnedGridEmbedding(s.given("grid"), s.dim, factorized=True, dropout=s.dropout),
+    "factorized": Entry(
+        lambda s: LearnedGridEmbedding(grid=s.given("grid"), dim=s.dim, factorized=True, dropout=s.dropout),
         "a trained row for the height plus one for the width",
         "Dehghani et al. 2023, arXiv:2307.06304", IMAGES,
         "each of its two tables is resized along its side, like learned-2d"),
-    "sinusoidal-2d": Entry(lambda s: SinusoidalGridEmbedding(s.given("grid"), s.dim, dropout=s.dropout),
+    "sinusoidal-2d": Entry(lambda s: SinusoidalGridEmbedding(grid=s.given("grid"), dim=s.dim, dropout=s.dropout),
         "fixed sines and cosines, half of the width for the column, half for the row",
         "He et al. 2022, arXiv:2111.06377", IMAGES, "it is evaluated between the old positions"),
 }
@@ -246,14 +253,13 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
     """
     base, *words = name.split("+")
     suffixes = frozenset(f"+{word}" for word in words)
-    known = base in ENCODINGS and suffixes <= SUFFIXES.keys() and len(suffixes) == len(words)
-    if known and use in ENCODINGS[base].uses and (use == "decoder" or not suffixes):
+    if base not in ENCODINGS or not suffixes <= SUFFIXES.keys() or len(suffixes) != len(words):
+        also = "; ".join(f"{suffix} ({line})" for suffix, line in SUFFIXES.items())
+        also = f", each also with {also}" if use == "decoder" else ""
+        raise unknown("encoding", name, names_for(use), also=also)
+    if use in ENCODINGS[base].uses and (use == "decoder" or not suffixes):
         return base, suffixes
     names = ", ".join(names_for(use))
-    if not known:
-        also = "; ".join(f"{suffix} ({line})" for suffix, line in SUFFIXES.items())
-        each = f", each also with {also}" if use == "decoder" else ""
-        raise ArgumentError(f"unknown encoding {name!r}; known are {names}{each}")
     if use == "images":
         reason = "encodes positions in a sequence, and the patches of an image form a grid"
     elif ENCODINGS[base].uses == IMAGES:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from posembed.calls import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, FlexBias, attend, causal_mask, flex_bias, scale_by_log_length
@@ -19,7 +20,7 @@ Project = Callable[[Tensor], Tensor]
 """(N, D) -> (N, 2 D): the products with a layer's W_q and W_k side by side. Grouped key heads are repeated."""
 
 
-class Positions:
+class Positions(ChecksCalls):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
     A model creates it once per call. Every use of an encoding's methods is here, in the order of a forward pass:

@@ -50,9 +50,9 @@ class _Layer(Positioned):
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         kv_heads: int | None = None,
         encoding: PositionEncoding | str | None = None,
         max_len: int | None = None,
@@ -63,14 +63,14 @@ class _Layer(Positioned):
     ) -> None:
         causal = not self.SEES_THE_FUTURE
         super().__init__(
-            dim, heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
         _require_one_of(get_args(Norm), norm, "norm")
         _require_one_of(get_args(FeedForward), feed_forward, "feed_forward")
         require_at_least_one(hidden=1 if hidden is None else hidden)
         self.norm = norm
         self.attention_norm = nn.LayerNorm(dim)
-        self.attention = Attention(dim, heads, kv_heads=kv_heads, causal=causal, dropout=dropout)
+        self.attention = Attention(dim=dim, heads=heads, kv_heads=kv_heads, causal=causal, dropout=dropout)
         self.mlp_norm = nn.LayerNorm(dim)
         self.mlp = feed_forward_network(feed_forward, dim, hidden, dropout)
 
@@ -112,9 +112,9 @@ class _Stack(Positioned):
 
     def __init__(
         self,
+        *,
         dim: int,
         heads: int,
-        *,
         layers: int,
         kv_heads: int | None = None,
         encoding: PositionEncoding | str | None = None,
@@ -127,13 +127,19 @@ class _Stack(Positioned):
     ) -> None:
         causal = not self.LAYER.SEES_THE_FUTURE
         super().__init__(
-            dim, heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
+            dim=dim, heads=heads, kv_heads=kv_heads, encoding=encoding, max_len=max_len, causal=causal, dropout=dropout
         )
         require_at_least_one(layers=layers)
         self.checkpoint_activations = checkpoint_activations
         self.layers = nn.ModuleList(
             self.LAYER(
-                dim, heads, kv_heads=kv_heads, norm=norm, feed_forward=feed_forward, hidden=hidden, dropout=dropout
+                dim=dim,
+                heads=heads,
+                kv_heads=kv_heads,
+                norm=norm,
+                feed_forward=feed_forward,
+                hidden=hidden,
+                dropout=dropout,
             )
             for _ in range(layers)
         )

@@ -57,15 +57,28 @@ def require_probability(dropout: float) -> None:
         raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
 
 
-def no_row(position: int, max_len: int) -> PositionError:
-    """Returns the error for a position that a table does not hold."""
-    held = f"position {position} has no row: this table holds positions 0 to {max_len - 1} (max_len={max_len})."
+def no_row(position: int, max_len: int, *, length: int = 1) -> PositionError:
+    """Returns the error for a position that a table does not hold, the last of ``length`` consecutive tokens."""
+    first = position - length + 1
+    reached = f"{length} tokens from offset {first} reach it, and " if length > 1 and first >= 0 else ""
+    held = (
+        f"position {position} has no row: {reached}this table holds positions 0 to {max_len - 1} (max_len={max_len})."
+    )
     if position < 0:
         return PositionError(f"{held} Count from 0; posembed.positions.from_mask does it for padded inputs.")
     return PositionError(
         f"{held} Shorten the input, lengthen the table (posembed.resize_table, posembed resize), or use an "
         "encoding without an end (RollingPositionalEmbedding, Alibi)."
     )
+
+
+def _which_has_no_row(ids: Tensor, max_len: int, lowest: int) -> Exception:
+    if ids.max() < max_len:
+        return no_row(int(ids.min()), max_len)
+    sequences = ids.reshape(-1, ids.shape[-1] if ids.dim() else 1)
+    worst = sequences[sequences.amax(dim=-1).argmax()]
+    consecutive = bool((worst.diff() == 1).all())
+    return no_row(int(worst.max()), max_len, length=len(worst) if consecutive else 1)
 
 
 def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
@@ -106,7 +119,7 @@ def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exc
 _check_positions = _checked(
     "every position has a row",
     lambda ids, max_len, lowest: ((ids >= lowest) & (ids < max_len)).all(),
-    lambda ids, max_len, lowest: no_row(int(ids.max() if ids.max() >= max_len else ids.min()), max_len),
+    _which_has_no_row,
 )
 
 

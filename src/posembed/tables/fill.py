@@ -7,8 +7,15 @@ import math
 import torch
 from torch import Tensor
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
+
+STD = 0.02
+"""The scale of random initial values unless one is given: BERT's, and that of most models' tokens."""
+
+SCALED = ("normal", "truncated_normal", "sinusoidal")
+"""The initial values that ``std`` scales."""
 
 
 def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
@@ -41,36 +48,38 @@ def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleave
     return sinusoids(torch.arange(length), dim, base=base, interleaved=interleaved)
 
 
-def initial_table(init: str, length: int, dim: int, *, std: float = 0.02) -> Tensor:
+def initial_table(init: str, length: int, dim: int, *, std: float | None = None) -> Tensor:
     """Returns a new table (length, dim) by the name of its initial values; ``std`` scales the first three.
 
-    "normal"            N(0, std^2), the safe default: GPT-2's own code uses .01, BERT .02; .5 drowns the tokens
+    "normal"            N(0, std^2), std .02 unless given: GPT-2's own code uses .01, BERT .02; .5 drowns the tokens
     "truncated_normal"  the same, truncated at two standard deviations, as in BERT and ViT
-    "sinusoidal"        sinusoids of the root mean square ``std``; unscaled it is sqrt(1/2), which drowns the tokens
+    "sinusoidal"        ``sinusoidal_table``, with its amplitude of 1 unless std is given: then its root mean square,
+                        otherwise sqrt(1/2), is std. Beside tokens of scale .02 give std=.02, or they drown
     "xavier"            U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)
     "zero"              zeros: the model starts without positions and has to learn them
     """
-    if std < 0:
+    if std is not None and std < 0:
         raise ArgumentError(f"std is a scale and cannot be negative; got {std}")
-    table = torch.empty(length, dim, dtype=torch.float32)
+    if std is not None and init not in SCALED:
+        raise ArgumentError(f"std is the scale of {', '.join(SCALED)} initial values; leave it out for {init!r}")
+    table, scale = torch.empty(length, dim, dtype=torch.float32), STD if std is None else std
     match init:
         case "normal":
-            return table.normal_(std=std)
+            return table.normal_(std=scale)
         case "truncated_normal":
-            return torch.nn.init.trunc_normal_(table, std=std, a=-2 * std, b=2 * std)
+            return torch.nn.init.trunc_normal_(table, std=scale, a=-2 * scale, b=2 * scale)
         case "sinusoidal":
-            return sinusoidal_table(length, dim) * (std * math.sqrt(2))
+            return sinusoidal_table(length, dim) * (1.0 if std is None else std * math.sqrt(2))
         case "xavier":
             return torch.nn.init.xavier_uniform_(table)
         case "zero":
             return table.zero_()
         case "given":  # what a layer calls the initial values that its caller gave
             raise ArgumentError("this table was given and cannot be drawn anew; load it with load_state_dict")
-    names = "normal, truncated_normal, xavier, sinusoidal, zero"
-    raise ArgumentError(f"init must be one of {names}, or a tensor; got {init!r}")
+    raise unknown("init", init, (*SCALED, "xavier", "zero"), also=", or a tensor")
 
 
-def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float = 0.02) -> Tensor:
+def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float | None = None) -> Tensor:
     """Returns a table (N, dim) for ``length`` positions in this layout: filled by name, or given and checked.
 
     Reserved rows are zero, since no position reads them; the others are filled as one sequence.
@@ -79,6 +88,8 @@ def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int,
     if isinstance(init, str):
         values = initial_table(init, rows - layout.reserved, dim, std=std)
         return torch.cat((torch.zeros(layout.reserved, dim, dtype=torch.float32), values))
+    if std is not None:
+        raise ArgumentError(f"std is the scale of {', '.join(SCALED)} initial values; leave it out for a given table")
     if tuple(init.shape) != (rows, dim) or not init.is_floating_point():
         raise ArgumentError(
             f"the given table must be {(rows, dim)} floats, for {length} positions in {layout}; "

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout, table_rows
@@ -43,6 +44,9 @@ MiniLM's lowest is 35; in a small language model the median was 8 after 100 step
 
 TOKEN_RATIO = 3.0
 """The largest ratio to the tokens' norm: at 3, position makes up nine tenths of the variance of token + position."""
+
+ROW_RATIO = 20.0
+"""The largest ratio of the tokens' norm to the rows': at 20, position makes up 1/400 of that variance."""
 
 SHOWN = 4
 """The largest number of rows whose values a figure lists."""
@@ -162,15 +166,64 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             "Marked positions: the first row often marks the start, others where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
-    norm = rows.norm(dim=1).median().item()
-    if token_norm is not None and norm > TOKEN_RATIO * token_norm:
-        yield Finding(
-            "scale",
-            tuple(places.tolist()),
-            f"norm {norm:.3g}, {norm / token_norm:.3g} times the tokens' {token_norm:.3g}",
-            "Added to the tokens, these rows dominate them, above all early in training.",
-            "Start from rows with the tokens' scale (init='normal', std=0.02), or scale the tokens up by sqrt(D).",
+    if token_norm is not None:
+        yield from _of_scale(rows, places, token_norm)
+
+
+def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
+    """Compares the scale of tokens with that of the rows added to them: one finding if one drowns the other, or none.
+
+    A table of zeros, which a model fills by training, has no scale to compare.
+
+    Args:
+        tokens: embedded tokens (..., D), floating, as the rows are added to them.
+        table: the rows (N, D), or a layer that has them: one of posembed's, or an nn.Embedding.
+        layout: how the rows are read. None means the layer's layout; all rows are positions if it has none.
+
+    Raises:
+        ArgumentError: tokens and rows of different widths, or a layer without rows.
+
+    >>> [finding] = check_scale(torch.ones(2, 10, 64), torch.full((512, 64), 0.02))
+    >>> finding.remedy
+    "Start from rows of the tokens' scale (std=1), or from tokens of the rows' (std=0.02)."
+    """
+    rows: Tensor | None = table if isinstance(table, Tensor) else None
+    if isinstance(table, nn.Module):
+        of_encoding: Any = getattr(table, "table", None)
+        rows = getattr(table, "weight", None) if of_encoding is None else of_encoding()
+        layout = getattr(table, "layout", None) if layout is None else layout
+    if rows is None:
+        raise ArgumentError(f"a table (N, D) or a layer that has one is needed; got {type(table).__name__}")
+    rows, layout = table_rows(rows).detach().to("cpu", torch.float64), layout or TableLayout()
+    if not tokens.is_floating_point() or tokens.shape[-1] != rows.shape[1]:
+        raise ArgumentError(
+            f"tokens must be floats (..., D={rows.shape[1]}); got {tuple(tokens.shape)} of {tokens.dtype}"
         )
+    places = torch.arange(layout.front, layout.front + layout.length(len(rows)))
+    places = places[rows[places].isfinite().all(dim=1)]
+    token_norm = tokens.detach().float().norm(dim=-1).mean().item()
+    return tuple(_of_scale(rows[places], places, token_norm)) if token_norm > 0 and rows[places].any() else ()
+
+
+def _of_scale(rows: Tensor, places: Tensor, token_norm: float) -> Iterator[Finding]:
+    """Yields a finding if the rows (N, D) at these places drown the tokens or the tokens drown them."""
+    norm, root = rows.norm(dim=1).median().item(), rows.shape[1] ** 0.5
+    if norm > TOKEN_RATIO * token_norm:
+        figure = f"{norm / token_norm:.3g} times the tokens' {token_norm:.3g}"
+        meaning = "Added to the tokens, these rows dominate them, above all early in training."
+    elif token_norm > ROW_RATIO * norm > 0:
+        figure = f"and the tokens' is {token_norm / norm:.3g} times that, {token_norm:.3g}"
+        meaning = "Added to tokens of this scale, these rows hardly change them, above all early in training."
+    else:
+        return
+    yield Finding(
+        "scale",
+        tuple(places.tolist()),
+        f"norm {norm:.3g}, {figure}",
+        meaning,
+        f"Start from rows of the tokens' scale (std={token_norm / root:.2g}), or from tokens of the rows' "
+        f"(std={norm / root:.2g}).",
+    )
 
 
 def _listed(values: Tensor) -> str:

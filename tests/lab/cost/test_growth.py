@@ -15,7 +15,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 def build(name: str, shape: Shape) -> PositionEncoding:
     if name == "alibi":
         return Alibi(shape.heads)
-    return LearnedPositionalEmbedding(shape.length, shape.width, dropout=0.0)
+    return LearnedPositionalEmbedding(max_len=shape.length, dim=shape.width, dropout=0.0)
 
 
 def test_lengths_double_and_never_pass_the_longest() -> None:

@@ -25,7 +25,7 @@ def built(name: str) -> torch.nn.Module:
 
 
 def test_learned_at_its_place() -> None:
-    layer = LearnedPositionalEmbedding(24, 32, dropout=0.0)
+    layer = LearnedPositionalEmbedding(max_len=24, dim=32, dropout=0.0)
     places = Places(layer, SHAPE)
     made = places.made()
     assert (len(made.queries_keys), len(made.scores)) == (0, 0)
@@ -64,7 +64,7 @@ def test_the_formula_is_what_is_handed_over_and_the_peak_is_no_less(name: str) -
 @pytest.mark.parametrize("training", [False, True])
 def test_a_step_leaves_nothing_behind(name: str, training: bool) -> None:
     torch.manual_seed(0)
-    layer = Attention(32, 4, dropout=0.0)
+    layer = Attention(dim=32, heads=4, dropout=0.0)
     for step in (
         Places(built(name), SHAPE, training=training),
         AttentionWith(built(name), layer, SHAPE, training=training),
@@ -77,13 +77,13 @@ def test_a_step_leaves_nothing_behind(name: str, training: bool) -> None:
 
 def test_attention_without_position_is_the_layer_itself() -> None:
     torch.manual_seed(0)
-    layer = Attention(32, 4, dropout=0.0)
+    layer = Attention(dim=32, heads=4, dropout=0.0)
     step = AttentionWith(NoPosition(), layer, SHAPE)
     torch.testing.assert_close(step.results()[0], layer(step.x, positions=Positions(NoPosition(), step.x)))
 
 
 def test_a_step_of_training_has_its_gradients() -> None:
-    layer = LearnedPositionalEmbedding(24, 32, dropout=0.0)
+    layer = LearnedPositionalEmbedding(max_len=24, dim=32, dropout=0.0)
     gradients = Places(layer, SHAPE, training=True)()
     assert isinstance(gradients, tuple)
     table = gradients[-1]

@@ -67,7 +67,7 @@ def test_what_an_encoder_cannot_use() -> None:
         return Classifier(torch.nn.Linear(4, 8), 8, 3, encoding=encoding, **settings)  # type: ignore[arg-type]
 
     with pytest.raises(ArgumentError, match="RollingPositionalEmbedding is used under a causal window of 4 tokens"):
-        build(RollingPositionalEmbedding(4, 8))
+        build(RollingPositionalEmbedding(window=4, dim=8))
     with pytest.raises(ArgumentError, match="width 8 is not divisible by 3 heads"):
         build(NoPosition(), heads=3)
     with pytest.raises(ArgumentError, match="pooling must be one of cls, mean; got 'max'"):
@@ -85,7 +85,7 @@ def test_what_an_encoder_cannot_use() -> None:
         ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),
         ("fire", "'fire' is for a decoder, or for texts longer"),
         ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
-        ("roap", "unknown encoding 'roap'; known are learned, "),
+        ("roap", r"unknown encoding 'roap' \(did you mean rope\?\); known are learned, "),
     ],
 )
 def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:

@@ -160,7 +160,9 @@ def test_every_problem_trains_and_is_measured(problem: str, accelerator: Acceler
 def test_bad_input_is_said_before_anything_trains() -> None:
     with pytest.raises(ArgumentError, match=r"abacus ids do not apply to parity.* they apply to copy and addition"):
         check_encoding("abacus", "parity")
-    with pytest.raises(ArgumentError, match=r"unknown encoding 'roap' for copy; known are learned, .*, abacus"):
+    with pytest.raises(
+        ArgumentError, match=r"unknown encoding 'roap' for copy \(did you mean rope\?\); known are learned, .*, abacus"
+    ):
         check_encoding("roap", "copy")
     with pytest.raises(ArgumentError, match=r"unknown question .division.; known are .*copy"):
         prepare("division", {})

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
-from posembed.lab.runs.spec import default_window, option, require_divisible
+from posembed.lab.runs.spec import default_window, option, options, require_divisible
 
 LAYERS = 12
 """The depth of the model for which windows are suggested."""
@@ -162,6 +163,9 @@ def needs_of(
 ) -> Needs:
     """Returns the needs, with defaults for what is None: the longest length is the training length, an image's
     lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit."""
+    known = options(Needs)
+    if wrong := [name for name in others if name not in known]:
+        raise unknown("need", wrong[0], known)
     if grid is not None:
         length = math.prod(grid) if length is None else length
         others = {"vocabulary": 0, **others}

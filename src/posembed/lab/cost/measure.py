@@ -133,7 +133,7 @@ def _turns(settings: CostSettings, *, training: bool, progress: Callable[[float]
     """Times each encoding alone and with attention, and attention without position, in the same rounds."""
     torch.manual_seed(0)
     device, shape = torch.device(settings.device), settings.shape
-    layer = Attention(settings.width, settings.heads, dropout=0.0)
+    layer = Attention(dim=settings.width, heads=settings.heads, dropout=0.0)
     steps: dict[str, Step] = {PLAIN: AttentionWith(NoPosition(), layer, shape, training=training, device=device)}
     for name in settings.encodings:
         encoding = encoding_of(settings, name)

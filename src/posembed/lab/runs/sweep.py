@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
 from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec, Watcher
@@ -124,7 +125,7 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 def check_tracker(name: str) -> None:
     """Raises ArgumentError for an unknown tracker, or one whose library is not installed."""
     if name not in INSTALLED_BY:
-        raise ArgumentError(f"unknown tracker {name!r}; known are {', '.join(INSTALLED_BY)}")
+        raise unknown("tracker", name, INSTALLED_BY)
     if find_spec(name) is None:
         raise ArgumentError(f"--track {name} needs the library {name}; install it with: {INSTALLED_BY[name]}")
 

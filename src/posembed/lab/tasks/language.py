@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.errors import ArgumentError, DataError
+from posembed.calls import unknown
+from posembed.errors import DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
@@ -19,7 +20,7 @@ from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.task import DecoderTask, draw_seed
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables import fill
-from posembed.tables.fill import root_mean_square, sinusoidal_table
+from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import table_spectrum
 
@@ -101,7 +102,7 @@ class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
 
     def encoding(self, spec: InitSpec) -> LearnedPositionalEmbedding:
         start = initial_table(spec.init, spec.train_length, spec.width)
-        return LearnedPositionalEmbedding(spec.train_length, spec.width, dropout=spec.dropout, init=start)
+        return LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init=start)
 
     def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
@@ -118,15 +119,13 @@ class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
 
 def initial_table(init: str, length: int, dim: int) -> Tensor:
     """Returns the table (length, dim) of this name: "normal-STD" or "sinusoidal-STD" with any root mean square STD,
-    "xavier", "zero", or "sinusoidal" as published, with an amplitude of 1. Raises ArgumentError for other names."""
+    "xavier", "zero", or "sinusoidal", with its amplitude of 1. Raises ArgumentError for other names."""
     if init in PLAIN:
-        return sinusoidal_table(length, dim) if init == "sinusoidal" else fill.initial_table(init, length, dim)
+        return fill.initial_table(init, length, dim)
     kind, _, scale = init.partition("-")
     if kind not in SCALED or not re.fullmatch(r"\d+(\.\d+)?|\.\d+", scale):
-        raise ArgumentError(
-            f"unknown initial values {init!r}; known are {', '.join(PLAIN)}, and "
-            f"{' and '.join(f'{name}-STD' for name in SCALED)} with a number, as normal-0.02"
-        )
+        scaled = " and ".join(f"{name}-STD" for name in SCALED)
+        raise unknown("initial values", init, PLAIN, also=f", and {scaled} with a number, as normal-0.02")
     return fill.initial_table(kind, length, dim, std=float(scale))
 
 

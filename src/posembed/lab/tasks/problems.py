@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.model import PositionedModel
@@ -63,7 +64,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
             # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for other
             # tokens than digits.
             rows = max(spec.test_sizes) + spec.train_size + 4
-            return LearnedPositionalEmbedding(rows, spec.width, dropout=spec.dropout)
+            return LearnedPositionalEmbedding(max_len=rows, dim=spec.width, dropout=spec.dropout)
         return build_encoding(spec)
 
     def draw(
@@ -120,8 +121,7 @@ def check_encoding(encoding: str, problem: str) -> None:
         try:
             split_name(encoding)
         except ArgumentError as error:
-            known = ", ".join([*names_for("decoder"), *applicable])
-            raise ArgumentError(f"unknown encoding {encoding!r} for {problem}; known are {known}") from error
+            raise unknown("encoding", encoding, [*names_for("decoder"), *applicable], of=f" for {problem}") from error
 
 
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,177 @@
+"""What posembed answers to a call that is wrong: the name that was meant, or the call written with names.
+
+Several libraries have layers like ours, with other names for the same arguments and another order of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from posembed.errors import ArgumentError, CallError
+
+if TYPE_CHECKING:
+    from typing_extensions import Never as Never
+else:
+    Never = Any  # beartype has no check for an argument that nothing may fill
+
+OTHER_NAMES: dict[str, str] = {
+    "base": "theta rope_theta rotary_base rotary_emb_base max_wavelength",
+    "buckets": "num_buckets relative_attention_num_buckets",
+    "cache": "past_key_values past_key_value layer_past kv_cache",
+    "causal": "is_causal",
+    "channels": "in_chans in_channels num_channels",
+    "dim": "d_model hidden_size n_embd embed_dim embedding_dim emb_dim dim_model model_dim",
+    "dropout": "p dropout_p dropout_prob dropout_rate drop_rate hidden_dropout_prob embd_pdrop",
+    "encoding": "position_encoding positional_encoding position_embedding_type pos_emb",
+    "eps": "layer_norm_eps layer_norm_epsilon norm_eps",
+    "grid": "grid_size",
+    "head_dim": "dim d_head dim_head head_size rotary_dim",
+    "heads": "num_heads nhead n_head n_heads num_attention_heads",
+    "image_size": "img_size",
+    "images": "pixel_values",
+    "k": "key keys",
+    "k_length": "key_length k_len",
+    "layers": "num_layers n_layer n_layers num_hidden_layers depth",
+    "mask": "attention_mask attn_mask padding_mask key_padding_mask src_key_padding_mask",
+    "max_distance": "relative_attention_max_distance",
+    "max_len": "max_length max_seq_len max_seq_length max_position_embeddings max_positions n_positions num_positions "
+    "num_embeddings n_ctx context_length block_size seq_len",
+    "near_window": "window window_size sliding_window attention_window",
+    "offset": "past_length past_key_values_length start_pos",
+    "pad_id": "pad_token_id padding_idx",
+    "position_ids": "positions pos pos_ids input_pos cache_position",
+    "q": "query queries",
+    "q_length": "query_length q_len seq_len",
+    "scaling": "rope_scaling",
+    "std": "init_std initializer_range",
+    "token_ids": "input_ids",
+    "token_type_ids": "segment_ids segments type_ids",
+    "token_types": "type_vocab_size",
+    "vocab_size": "vocab n_vocab num_tokens ntoken num_embeddings",
+    "window": "window_size sliding_window attention_window",
+    "x": "input inputs inputs_embeds hidden_states src",
+}
+"""An argument's name in posembed -> its names in other libraries."""
+
+NOTES = {
+    "head_dim": "the width of one head",
+    "mask": "1 for a token, 0 for padding",
+    "offset": "the number of earlier tokens",
+    "position_ids": "counted from 0",
+}
+"""What to know of an argument that other libraries also define in another way."""
+
+
+class ChecksCalls:
+    """A base of classes whose constructors answer a wrong call with a CallError that shows the right one.
+
+    A module's ``forward`` does it itself, so that a right call costs nothing: it collects what it does not take in
+    ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
+
+    def wrong_forward(self, *args: Any, **unknown: Any) -> CallError:
+        """Returns the error for a call of ``forward`` with these positional and these unknown arguments."""
+        return wrong_call(type(self).__name__, type(self).forward, args, unknown)  # type: ignore[attr-defined]
+
+
+def _checked(init: Callable[..., None]) -> Callable[..., None]:
+    _, *taken = inspect.signature(init).parameters.values()
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in taken):
+        return init
+    names = frozenset(parameter.name for parameter in taken)
+    by_position = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in taken)
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        if len(args) > by_position or not kwargs.keys() <= names:
+            direct = type(self).__init__ is checked  # not by a subclass, whose caller wrote another name
+            name = type(self).__name__ if direct else init.__qualname__.split(".")[-2]
+            raise wrong_call(name, init, args, kwargs)
+        init(self, *args, **kwargs)
+
+    return checked
+
+
+def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallError:
+    """Returns the error for a call with arguments that a method does not take, or takes by name only.
+
+    Args:
+        name: what the caller wrote, such as the name of a class.
+        args: all positional arguments after ``self``.
+        kwargs: the arguments given by name, or those that are unknown.
+    """
+    _, *parameters = inspect.signature(method).parameters.values()
+    taken = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if unknown_names := [given for given in kwargs if given not in taken]:
+        refused = [f"{given}{_meant(given, taken)}" for given in unknown_names]
+        return CallError(f"{name} does not take {_listed(refused, 'or')}. It takes {_listed(taken) or 'no argument'}")
+    by_position = [p.name for p in taken.values() if p.kind is not p.KEYWORD_ONLY]
+    only = f"takes only {_listed(by_position)} by position" if by_position else "takes its arguments by name"
+    by_name = [p.name for p in taken.values() if p.kind is p.KEYWORD_ONLY and p.name not in kwargs]
+    extra = len(args) - len(by_position)
+    if extra > len(by_name) or any(_shown(value) is None for value in args):
+        remedy = f"write {_listed([f'{other}=...' for other in by_name], 'or')} for the others" if by_name else ""
+        return CallError(f"{name} {only}, and got {len(args)}{remedy and ': ' + remedy}")
+    values = [*map(_shown, args[: len(by_position)])]
+    by_name_too = {**dict(zip(by_name, args[len(by_position) :], strict=False)), **kwargs}
+    values += [f"{other}={_shown(value) or '...'}" for other, value in by_name_too.items()]
+    return CallError(
+        f"{name} {only}, and got {', '.join(map(str, map(_shown, args)))}: write {name}({', '.join(map(str, values))}) "
+        "if that is their order"
+    )
+
+
+def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: str = "") -> ArgumentError:
+    """Returns the error for a name that is not among the known ones, with those that resemble it up to its "+"."""
+    known, base = tuple(known), name.partition("+")[0]
+    near = [] if base in known else closest(base, known)
+    meant = f" (did you mean {_listed(near, 'or')}?)" if near else ""
+    return ArgumentError(f"unknown {what} {name!r}{of}{meant}; known are {', '.join(known)}{also}")
+
+
+def closest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Returns the known names that a misspelt one resembles, the nearest first: "ALiBi" -> ["alibi"].
+
+    Case and punctuation do not count, and a part of a name stands for it: "yarn" -> ["rope-yarn"].
+    """
+    forms = {_folded(one): one for one in known}
+    form = _folded(name)
+    if form in forms:
+        return [forms[form]]
+    parts = [one for other, one in forms.items() if len(form) > 2 and form in other]
+    return (parts or [forms[near] for near in difflib.get_close_matches(form, forms, n=most, cutoff=0.7)])[:most]
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).casefold()
+
+
+def _meant(given: str, taken: Iterable[str]) -> str:
+    """Returns what the name of an argument stands for among those taken, in parentheses; empty if that is unknown."""
+    ours = [name for name in taken if given in OTHER_NAMES.get(name, "").split()]
+    if ours:
+        return f" (here it is {_listed([f'{n}, {NOTES[n]}' if n in NOTES else n for n in ours], 'or')})"
+    near = closest(given, taken, most=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _listed(words: Iterable[str], last: str = "and") -> str:
+    *before, end = [*words] or [""]
+    return f"{', '.join(before)} {last} {end}" if before else end
+
+
+def _shown(value: Any) -> str | None:
+    """Shows a number, a name or a tuple of them as a person writes it; None for anything else."""
+    if isinstance(value, tuple | list):
+        return None if None in map(_shown, value) else repr(value)
+    return repr(value) if value is None or isinstance(value, int | float | str) else None

@@ -1,0 +1,260 @@
+"""A call that is wrong never passes in silence, and its error is the right call: for every public module."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import inspect
+import pickle
+from typing import Any, Generic, TypeVar
+
+import pytest
+import torch
+from torch import nn
+
+import posembed
+from every_layer import LAYERS, SMALL, public_layers
+from posembed import ArgumentError, CallError, PositionError, inputs
+from posembed.calls import OTHER_NAMES, closest, unknown
+from posembed.nn import ENCODINGS, Sizes, encoding_by_name
+
+SIZES = {
+    "max_len",
+    "dim",
+    "heads",
+    "head_dim",
+    "vocab_size",
+    "grid",
+    "window",
+    "near_window",
+    "image_size",
+    "patch_size",
+}
+BY_ITSELF = [name for name, layer in LAYERS.items() if layer.contract != "both"]
+"""The layers of ``every_layer`` that have a ``forward``."""
+
+
+def public_modules() -> dict[str, type[nn.Module]]:
+    found = {name: getattr(room, name) for room in (posembed, inputs, posembed.nn) for name in dir(room)}
+    bases = ("PositionEncoding", "TextInput")  # whose constructors are nn.Module's
+    return {
+        name: kind
+        for name, kind in sorted(found.items())
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and name not in bases
+    }
+
+
+MODULES = public_modules()
+T = TypeVar("T")
+
+
+def parameters(call: Any) -> dict[str, inspect.Parameter]:
+    return {
+        p.name: p
+        for p in inspect.signature(call).parameters.values()
+        if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    }
+
+
+def foreign(taken: Any) -> list[tuple[str, str]]:
+    """The pairs (another library's name, ours) that a call with these parameters must answer."""
+    return [(theirs, ours) for ours in taken for theirs in OTHER_NAMES.get(ours, "").split() if theirs not in taken]
+
+
+def test_every_layer_is_here() -> None:
+    assert public_layers() <= set(MODULES)
+
+
+# Constructors
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_two_sizes_are_never_given_by_position(name: str) -> None:
+    sizes = [p for p in parameters(MODULES[name]).values() if p.name in SIZES and p.default is p.empty]
+    assert len(sizes) < 2 or all(p.kind is p.KEYWORD_ONLY for p in sizes)
+    if len(sizes) > 1:
+        values = [(8, 8) if p.name == "grid" else 8 for p in sizes]
+        shown = ", ".join(f"{p.name}={value}" for p, value in zip(sizes, values, strict=True))
+        with pytest.raises(CallError) as caught:
+            MODULES[name](*values)
+        assert "takes its arguments by name, and got 8" in str(caught.value).replace("(8, 8)", "8")
+        assert f"write {name}({shown})" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_other_names_of_an_argument_are_answered_with_ours(name: str) -> None:
+    taken = parameters(MODULES[name])
+    for theirs, ours in foreign(taken):
+        with pytest.raises(TypeError, match=rf"^{name} does not take {theirs} \(here it is [^)]*\b{ours}\b"):
+            MODULES[name](**{theirs: 8})
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_misspelt_argument_is_answered_with_the_nearest(name: str) -> None:
+    for ours in parameters(MODULES[name]):
+        if len(ours) > 4:
+            with pytest.raises(CallError, match=rf"does not take {ours}z \(did you mean {ours}\?\). It takes "):
+                MODULES[name](**{f"{ours}z": 8})
+
+
+def test_all_wrong_names_are_answered_at_once() -> None:
+    expected = (
+        "Attention|LearnedPositionalEmbedding does not take d_model (here it is dim) or bias. It takes max_len, dim,"
+    )
+    with pytest.raises(CallError) as caught:
+        posembed.LearnedPositionalEmbedding(d_model=8, bias=True)  # type: ignore[call-arg]
+    assert str(caught.value).startswith(expected.partition("|")[2])
+
+
+def test_what_is_given_stays_in_the_call_that_is_shown() -> None:
+    with pytest.raises(CallError, match=r"write RotaryEmbedding\(64, base=500.0, pairing='interleaved'\) if that is"):
+        posembed.RotaryEmbedding(64, 500.0, pairing="interleaved")  # type: ignore[misc]
+    with pytest.raises(CallError, match="Alibi takes only heads by position, and got 2"):
+        posembed.Alibi(8, 16)  # type: ignore[call-arg]
+
+
+class Narrow(posembed.LearnedPositionalEmbedding):
+    """A user's subclass with names of its own."""
+
+    def __init__(self, d_model: int, *, wrong: bool = False) -> None:
+        if wrong:
+            super().__init__(16, d_model)  # type: ignore[misc]
+        super().__init__(max_len=16, dim=d_model)
+
+
+def test_a_subclass_has_the_names_that_it_chooses() -> None:
+    assert Narrow(8).dim == Narrow(d_model=8).dim == 8
+    with pytest.raises(
+        CallError, match=r"^LearnedPositionalEmbedding .* write LearnedPositionalEmbedding\(max_len=16, d"
+    ):
+        Narrow(8, wrong=True)
+    with pytest.raises(CallError, match=r"^Narrow does not take dim\b"):
+        Narrow(dim=8)  # type: ignore[call-arg]
+
+
+def test_a_subclass_may_have_other_bases() -> None:
+    class Other(posembed.LearnedPositionalEmbedding, abc.ABC, Generic[T]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    assert Other(max_len=4, dim=8).dim == 8
+    with pytest.raises(CallError, match=r"^LearnedPositionalEmbedding takes its arguments by name, and got 4, 8"):
+        Other(4, 8)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_constructor_shows_its_own_signature(name: str) -> None:
+    _, *written = inspect.signature(inspect.unwrap(MODULES[name].__init__)).parameters.values()
+    assert [*inspect.signature(MODULES[name]).parameters.values()] == written
+
+
+# Forward
+
+
+@pytest.mark.parametrize("name", [*BY_ITSELF, "Attention", "EncoderLayer", "DecoderLayer", "Encoder", "Decoder"])
+def test_forward_answers_as_a_constructor_does(name: str) -> None:
+    if name in LAYERS:
+        layer, arguments = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
+    else:
+        layers = {"layers": 1} if name in ("Encoder", "Decoder") else {}
+        layer, arguments = MODULES[name](dim=8, heads=2, encoding="rope", **layers), (torch.randn(2, 5, 8),)
+    taken = parameters(layer.forward)
+    first = list(taken)[: len(arguments)]
+    for theirs, ours in foreign(taken):
+        with pytest.raises(TypeError, match=rf"^{name} does not take {theirs} \(here it is [^)]*\b{ours}\b"):
+            layer(*arguments, **{theirs: torch.zeros(1)})
+    for wrong in ("bias", "key_padding_mask", "is_causal"):
+        with pytest.raises(CallError, match=rf"^{name} does not take {wrong}.* It takes {first[0]}\b"):
+            layer(*arguments, **{wrong: None})
+    by_position = sum(p.kind is not p.KEYWORD_ONLY for p in taken.values())
+    rest = [p.name for p in taken.values() if p.kind is p.KEYWORD_ONLY]
+    more = [*arguments, *[torch.zeros(2, 5)] * (by_position + 1 - len(arguments))]
+    with pytest.raises(
+        CallError, match=rf"^{name} takes only {first[0]}.*by position, and got {by_position + 1}"
+    ) as caught:
+        layer(*more)
+    assert all(f"{other}=..." in str(caught.value) for other in rest)
+
+
+def test_a_first_argument_under_another_name_is_named() -> None:
+    layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'token_ids'"):
+        layer(input_ids=torch.ones(2, 5, dtype=torch.int64))
+
+
+def test_the_second_argument_of_other_libraries_is_named() -> None:
+    ids = torch.ones(2, 5, dtype=torch.int64)
+    layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
+    with pytest.raises(
+        TypeError, match=r"by position, and got 2: write .*mask=\.\.\. or token_type_ids=\.\.\. for the"
+    ):
+        layer(ids, torch.zeros_like(ids))
+
+
+# What a wrapped constructor must not change
+
+
+@pytest.mark.parametrize("name", BY_ITSELF)
+def test_copies_and_pickles(name: str) -> None:
+    layer = LAYERS[name].make(SMALL).eval()
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert type(other) is type(layer)
+        assert str(other) == str(layer)
+
+
+@pytest.mark.parametrize("name", ["LearnedPositionalEmbedding", "RotaryEmbedding", "T5Bias", "BertInput"])
+def test_compiled_whole_and_exported(name: str) -> None:
+    layer, arguments = LAYERS[name].make(SMALL).eval(), LAYERS[name].arguments(SMALL)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*arguments), layer(*arguments))
+    if name != "T5Bias":  # lengths are no tensors
+        exported = torch.export.export(layer, arguments).module()
+        torch.testing.assert_close(exported(*arguments), layer(*arguments))
+
+
+def test_errors_are_caught_as_what_they_are() -> None:
+    assert issubclass(PositionError, IndexError)
+    assert issubclass(PositionError, ValueError)
+    assert issubclass(CallError, TypeError)
+    for kind in (PositionError, CallError, ArgumentError):
+        again = pickle.loads(pickle.dumps(kind("position 8 has no row")))
+        assert (type(again), str(again)) == (kind, "position 8 has no row")
+
+
+# Names of things
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("ALiBi", ["alibi"]),
+        ("RoPE", ["rope"]),
+        ("yarn", ["rope-yarn"]),
+        ("YaRN", ["rope-yarn"]),
+        ("learnt", ["learned"]),
+        ("sinusoid", ["sinusoidal", "sinusoidal-2d"]),
+        ("kerple", ["kerple-log", "kerple-power"]),
+        ("near_far", ["near-far"]),
+        ("T5", ["t5"]),
+        ("xyzzy", []),
+        ("", []),
+    ],
+)
+def test_the_nearest_names(name: str, near: list[str]) -> None:
+    assert closest(name, ENCODINGS) == near
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_any_spelling_of_a_name_finds_it(name: str) -> None:
+    for spelt in (name.upper(), name.title().replace("-", "_"), f" {name}", name.replace("-", "")):
+        assert closest(spelt, ENCODINGS) == [name]
+
+
+def test_the_nearest_name_is_in_the_error() -> None:
+    sizes = Sizes(dim=8, heads=2, max_len=4)
+    for name, near in {"ALiBi": "alibi", "yarn": "rope-yarn", "learnt": "learned", "RoPE+window": "rope"}.items():
+        with pytest.raises(ArgumentError) as caught:
+            encoding_by_name(name, sizes)
+        assert f"unknown encoding {name!r} (did you mean {near}?); known are learned, rolling" in str(caught.value)
+    with pytest.raises(ArgumentError, match=r"unknown thing 'xyzzy'; known are a, b$"):
+        raise unknown("thing", "xyzzy", ["a", "b"])
