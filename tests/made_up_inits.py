@@ -29,7 +29,8 @@ LOOSE = ("normal-0.01", "zero")
 
 def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object) -> RunResult:
     of = dataclasses.asdict(spec("learned", seed, **({"steps": 600} | settings)))
-    shared = {name: value for name, value in of.items() if name not in ("test_lengths", "question")}
+    known = {field.name for field in dataclasses.fields(InitSpec)} - {"question"}
+    shared = {name: value for name, value in of.items() if name in known}
     drift = 0.2 * math.sin(5 * seed) + 0.002 * math.sin(7 * seed + len(init))
     measured = None
     if failure is None:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "evaluation": {"checkpoints", "modelfiles"},
     "nn": {"layers", "positions"},
     "integrations": {"nn", "layers", "checkpoints", "tables", "positions"},
-    "lab": {"nn", "layers", "positions", "tables"},
+    "lab": {"nn", "layers", "positions", "tables", "integrations"},
     "report": {"tables", "checkpoints", "evaluation", "lab", "nn"},
     "comparison": {"lab", "report"},
     "cli": {

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
@@ -131,8 +131,18 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
     return reached[0]
 
 
-def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
-    """Returns the path of a model's only position table, and what must be known of it."""
+def own_rows(model: PreTrainedModel) -> Tensor:
+    """Returns a copy of the rows (N, D) of the positions in a model's only position table, from position 0.
+
+    Raises:
+        ArgumentError: no such table.
+    """
+    table = _only_table(model)
+    return table.layout.split(model.get_parameter(table.parameter or table.key).detach())[1].clone()
+
+
+def _only_table(model: PreTrainedModel) -> PositionTable:
+    """Returns a model's only position table."""
     name = type(model).__name__
     config = {**model.config.to_dict(), "architectures": [name]}
     # The values of a model that is still to be loaded do not exist; a table of zeros has the same layout.
@@ -156,6 +166,12 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
         raise ArgumentError(f"{table.key} of {name} is not replaced: {doubt}")
     if table.layout.grid is not None and table.patch is None:
         raise ArgumentError(f"{table.key} of {name} is not replaced: the size of its patches is not known")
+    return table
+
+
+def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
+    """Returns the path of a model's only position table, and what must be known of it."""
+    table = _only_table(model)
     path = table.parameter or table.key
     field, layout = table.field, table.layout
     beyond = field.value - table.length if field is not None and isinstance(field.value, int) else 0

@@ -22,7 +22,8 @@ from posembed.report.evidence import smoothed
 
 @pytest.fixture
 def shared(spec: LengthSpec) -> InitSpec:
-    settings = {name: value for name, value in vars(spec).items() if name != "test_lengths"}
+    known = {field.name for field in dataclasses.fields(InitSpec)}
+    settings = {name: value for name, value in vars(spec).items() if name in known}
     return InitSpec(**settings | {"question": "inits", "encoding": "learned", "init": ""})
 
 

@@ -36,18 +36,21 @@ class Corpus:
     """Covers the tokenizer and both sides of the split, so that the same text under another path is equal."""
 
 
-def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes") -> Corpus:
+def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | None = None) -> Corpus:
     """Reads text and holds out a tenth, the same tenth every time. A document whose text is held out is not trained
     on, whatever its name.
 
     data: "stdlib" (the source of Python's standard library), a text file or several separated by commas, a folder
     (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``.
+    end: the id that ends a document, if the tokenizer is not "bytes"; None means one that no token has.
 
     Raises DataError for data without text, and for a tokenizer that finds no token; and what both readers raise.
     """
     documents, own, description = read_documents(data)
     sides = split(documents, by_name=data == "stdlib") if own is None else apart(documents, own)
     chosen = read_tokenizer(tokenizer, (document.text.decode() for document in sides.train))
+    if end is not None and isinstance(chosen, Loaded):
+        chosen.vocabulary, chosen.end = chosen.end, end
     train, held_out = (_in_a_row(side, chosen) for side in (sides.train, sides.held_out))
     for ids, documents, what in ((train, sides.train, "train on"), (held_out, sides.held_out, "measure on")):
         if len(ids) == len(documents):

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 
 ByLength: TypeAlias = dict[int, Estimate | None]
 """None: the encoding has no position at that length."""
+
+OF_MODEL = ("layers", "width", "heads", "dropout")
+"""The settings that a given model decides."""
+CONTINUED_LEARNING_RATE = 1e-4
+"""The default where training continues from weights, which the presets' would undo."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,15 @@ class LanguageSpec(TrainingSpec):
 class LengthSpec(LanguageSpec):
     Measured = Measurements
 
+    model: str | None = option(
+        "Compare inside a decoder of transformers: its config.json, or a folder that may hold its weights too.",
+        default=None,
+        compare=False,
+    )
+    model_sha256: str | None = None
+    """Hash of the config and the weights of ``model``."""
+    model_start: str | None = None
+    """How its training begins, in words."""
     test_lengths: tuple[int, ...] = option("Context lengths to measure at, separated by commas.", MODEL)
     """Ascending."""
     window: int = option("Causal window of the encodings that use one.", MODEL)
@@ -109,10 +125,18 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
     presets_help = "quick (minutes), small (an hour on two cores) or gpt2 (a GPU)."
     counts = ("train_length", "test_tokens")
 
+    def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        chosen = super().settings(preset, given)
+        return chosen if chosen.get("model") is None else chosen | of_model(Path(chosen["model"]).expanduser(), given)
+
     def load(self, chosen: dict[str, Any]) -> Loaded:
+        ascending(chosen, "test_lengths", lowest=2, unit="tokens")
+        if chosen.get("model") is not None:
+            from posembed.lab.tasks.inside import load_inside
+
+            return load_inside(chosen)
         from posembed.lab.tasks.language import LanguageModelling
 
-        ascending(chosen, "test_lengths", lowest=2, unit="tokens")
         corpus = corpus_of(chosen)
         with_default_window(chosen)
         return LanguageModelling(corpus), {"data_sha256": corpus.sha256}
@@ -126,10 +150,39 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
         )
 
 
-def corpus_of(chosen: Mapping[str, Any]) -> Corpus:
+def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what replaces a preset's settings inside the model at ``path``: its tokenizer, and a lower learning rate
+    where it continues from its weights.
+
+    Raises:
+        ArgumentError: a given setting that the model decides, weights without a tokenizer, or no transformers.
+    """
+    if both := [name for name in OF_MODEL if given.get(name) is not None]:
+        given_both = ", ".join(f"--{name}" for name in both)
+        raise ArgumentError(f"the config of {path} decides {', '.join(OF_MODEL)}; leave out {given_both}, or --model")
+    try:
+        from posembed.integrations.decoder import has_weights
+    except ImportError as error:
+        raise ArgumentError(f"--model needs transformers 5 or later: pip install 'posembed[hf]' ({error})") from error
+    continued, tokenizer = has_weights(path), (path if path.is_dir() else path.parent) / "tokenizer.json"
+    found = {"learning_rate": CONTINUED_LEARNING_RATE} if continued and given.get("learning_rate") is None else {}
+    if given.get("tokenizer") is not None:
+        return found
+    if tokenizer.is_file():
+        return found | {"tokenizer": str(tokenizer)}
+    if continued:
+        raise ArgumentError(
+            f"{path} has weights but no tokenizer.json, and the weights expect their own token ids; save the tokenizer "
+            "there, or name it with --tokenizer (bytes needs a vocabulary of 256 or more)"
+        )
+    return found
+
+
+def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
+    """Loads the text of the settings. ``end`` is as in ``load_corpus``."""
     from posembed.lab.data.text import load_corpus
 
-    return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"])
+    return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)
 
 
 def length_row(runs: BySeed[Measurements], spec: LengthSpec) -> LengthRow:

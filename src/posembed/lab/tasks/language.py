@@ -67,7 +67,7 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         logits = model(ids[:, :-1], position_ids)
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
-    def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor:
+    def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
         """Measures it on held-out text at the training length."""
         length = spec.train_length
         text = measure.windows(self.corpus.held_out, length, attention.SEQUENCES * length)

@@ -40,10 +40,14 @@ CUT = 4
 
 class LengthsPage(QuestionPage[LengthSummary]):
     def about(self, spec: LengthSpec, summary: LengthSummary) -> str:
+        model, more = f"the same small Transformer ({model_size(spec)})", ""
+        if spec.model is not None:
+            model = f"the same model, {spec.model} ({model_size(spec)}), {spec.model_start},"
+            more = " Where its heads look is not shown: only the lab's own model gives its attention weights."
         return (
-            f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
-            f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}), and tests it with up to "
-            f"{max(spec.test_lengths):,}. Only the position encoding differs."
+            f"Each run trains {model} on {spec.data} for {spec.steps:,} steps, in sequences of {spec.train_length:,} "
+            f"tokens (tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,}. Only the position "
+            f"encoding differs.{more}"
         )
 
     def paragraphs(self, summary: LengthSummary) -> list[str]:

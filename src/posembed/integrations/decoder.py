@@ -1,0 +1,143 @@
+"""A decoder of transformers, from a config or a whole checkpoint, that is built with one encoding after another."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from posembed.checkpoints.rebuild import config_object, last_line, quiet
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.files import json_object
+from posembed.integrations.attention import NAME
+from posembed.integrations.install import own_rows
+from posembed.integrations.transformers import replace_positions
+from posembed.layers.base import PositionEncoding
+from posembed.layers.none import NoPosition
+
+WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+DROPOUT = ("resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout")
+"""The names that configs have for the dropout after a sublayer."""
+
+
+@dataclass(frozen=True, eq=False)
+class GivenDecoder:
+    """A decoder that a user gives by its files. It pickles, weights included.
+
+    config: transformers' own. weights: its state dict, float32; None for a config alone. rows: the rows (N, D) of its
+    position table, of position 0 and up, from these weights. sha256: a hash of config.json and the weights.
+    """
+
+    path: Path
+    config: Any
+    weights: Mapping[str, Tensor] | None
+    rows: Tensor | None
+    sha256: str
+
+    @cached_property
+    def trial(self) -> PreTrainedModel:
+        """The model, to try encodings on."""
+        return self.build(NoPosition())
+
+    def build(self, encoding: PositionEncoding) -> PreTrainedModel:
+        """Returns the model, float32, with an encoding in the place of its table. Without weights of its own they are
+        drawn from torch's default generator, the same ones for every encoding.
+
+        Raises:
+            ArgumentError: a model that ``replace_positions`` refuses, or an encoding that does not fit.
+        """
+        with quiet():
+            model = AutoModelForCausalLM.from_config(copy.deepcopy(self.config), dtype=torch.float32)
+        if self.weights is not None:
+            model.load_state_dict(self.weights)
+        return replace_positions(model, encoding)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Its ``layers``, ``width``, ``heads`` and ``dropout``, as its config gives them."""
+        config = self.config
+        sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size, "heads": config.num_attention_heads}
+        return sizes | {"dropout": float(next((getattr(config, n) for n in DROPOUT if hasattr(config, n)), 0.0))}
+
+    @property
+    def end(self) -> int | None:
+        """The id of its token at the end of a text, or None if its config names none that it has a row for."""
+        end = getattr(self.config, "eos_token_id", None)
+        end = end[0] if isinstance(end, list) and end else end
+        return end if isinstance(end, int) and 0 <= end < self.config.vocab_size else None
+
+
+def has_weights(path: Path) -> bool:
+    """Returns whether this is a folder with a model's weights."""
+    return any(file for pattern in WEIGHTS for file in path.glob(pattern))
+
+
+def open_decoder(path: Path) -> GivenDecoder:
+    """Reads a config.json, or a folder with one and perhaps weights, which are loaded then.
+
+    Raises:
+        ArgumentError: a path without config.json, a model that is no decoder of text, or one whose positions
+            ``replace_positions`` cannot replace.
+        CheckpointError: files that cannot be read, or weights that are not whole.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        wanted = "a config.json of transformers or a folder that holds one"
+        raise ArgumentError(f"{path}: expected {wanted}, and there is no file {file}; save the model's config there")
+    try:
+        settings = json_object(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read as JSON: {error}; restore it") from error
+    if NAME in settings:
+        raise ArgumentError(
+            f"{path} was saved after replace_positions, so it has no position table of its own; give the model as it "
+            "was before"
+        )
+    config = config_object(settings)
+    if config is None or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = f"model_type {settings.get('model_type')!r}"
+        raise ArgumentError(
+            f"{file}: transformers has no language model (AutoModelForCausalLM) for {kind}; give a decoder of text, "
+            "such as a GPT-2, GPT-Neo or OPT"
+        )
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    weights = rows = None
+    if has_weights(path):
+        model = _loaded(path)
+        weights, rows = model.state_dict(), own_rows(model)
+        for name, tensor in sorted(weights.items()):
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().numpy())
+    decoder = GivenDecoder(path, config, weights, rows, digest.hexdigest())
+    if not getattr(decoder.trial.config, NAME)["causal"]:
+        raise ArgumentError(
+            f"{path} is an encoder: its tokens see those that follow them, which a language model must predict; give a "
+            "decoder of text, such as a GPT-2, GPT-Neo or OPT"
+        )
+    return decoder
+
+
+def _loaded(path: Path) -> PreTrainedModel:
+    try:
+        with quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                path, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, local_files_only=True
+            )
+    except Exception as error:  # each family has errors of its own
+        raise CheckpointError(f"{path}: transformers cannot load it ({last_line(error)})") from error
+    if missing := sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}):
+        raise CheckpointError(
+            f"{path}: its weights lack {', '.join(missing[:3])}, which would be random; give a checkpoint with all of "
+            "them, or its config.json alone to train from scratch"
+        )
+    return model

@@ -1,0 +1,99 @@
+"""Next-token prediction inside a decoder of transformers, with each encoding in the place of its position table."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posembed.errors import ArgumentError
+from posembed.integrations.decoder import GivenDecoder, open_decoder
+from posembed.integrations.transformers import replace_positions
+from posembed.lab.data.text import Corpus
+from posembed.lab.model import PositionedModel
+from posembed.lab.questions.lengths import LengthSpec, corpus_of
+from posembed.lab.runs.spec import with_default_window
+from posembed.lab.tasks.language import LanguageModelling
+from posembed.lab.tasks.task import build_encoding
+from posembed.layers.base import PositionEncoding
+from posembed.layers.extended import ExtendedPositionalEmbedding
+from posembed.layers.learned import LearnedPositionalEmbedding
+
+
+class GivenModel(PositionedModel):
+    """Token ids (B, L) -> logits (B, L, V), by a decoder of transformers, ``body``, that holds the encoding."""
+
+    def __init__(self, body: nn.Module, encoding: PositionEncoding) -> None:
+        super().__init__()
+        self.body, self.encoding = body, encoding
+
+    def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Reads ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        if position_ids is not None:
+            position_ids = position_ids.expand(ids.shape)
+        # Without a mask, transformers takes a gap between positions for the beginning of another text.
+        everything = torch.ones_like(ids)
+        return self.body(input_ids=ids, attention_mask=everything, position_ids=position_ids, use_cache=False).logits
+
+
+class InsideGivenModel(LanguageModelling):
+    """Next-token prediction by a given decoder, measured at several context lengths."""
+
+    def __init__(self, decoder: GivenDecoder, corpus: Corpus) -> None:
+        super().__init__(corpus)
+        self.decoder = decoder
+        self.description = (
+            f"model: {decoder.path} ({decoder.config.model_type}), {start_of(decoder)}\n{self.description}"
+        )
+
+    def build(self, spec: LengthSpec) -> PositionedModel:
+        if torch.get_default_device().type != "meta":
+            torch.manual_seed(spec.seed)
+            encoding = self.encoding(spec)
+            torch.manual_seed(spec.seed)
+            return GivenModel(self.decoder.build(encoding), encoding)
+        with torch.device("cpu"):  # models of transformers look at their inputs
+            encoding = self.encoding(spec)
+            return GivenModel(replace_positions(self.decoder.trial, encoding), encoding)
+
+    def encoding(self, spec: LengthSpec) -> PositionEncoding:
+        """Draws the encoding. A learned table starts as the decoder's own, if it comes with weights."""
+        spec, rows = dataclasses.replace(spec, dropout=0.0), self.decoder.rows  # the model applies its own dropout
+        encoding = build_encoding(spec)
+        if rows is None or type(encoding) not in (LearnedPositionalEmbedding, ExtendedPositionalEmbedding):
+            return encoding
+        encoding = build_encoding(dataclasses.replace(spec, train_length=max(spec.train_length, len(rows))))
+        with torch.no_grad():
+            encoding.get_parameter("weight")[: len(rows)] = rows
+        return encoding
+
+    def attention(self, spec: LengthSpec, model: PositionedModel, device: torch.device) -> None:
+        """Returns None: only the lab's own attention gives its weights."""
+
+
+def start_of(decoder: GivenDecoder) -> str:
+    return "from random weights" if decoder.weights is None else "continued from its weights"
+
+
+def load_inside(chosen: dict[str, Any]) -> tuple[InsideGivenModel, dict[str, Any]]:
+    """Loads the decoder of ``model`` and the text, and sets the decoder's sizes in ``chosen``. Returns the task, and
+    the settings that the files decide.
+
+    Raises:
+        ArgumentError, CheckpointError, DataError: a model that cannot be used, or text that cannot be loaded.
+    """
+    decoder = open_decoder(Path(chosen["model"]).expanduser())
+    chosen |= decoder.sizes
+    with_default_window(chosen)
+    corpus = corpus_of(chosen, end=decoder.end)
+    if corpus.vocabulary > decoder.config.vocab_size:
+        raise ArgumentError(
+            f"{chosen['model']} has a vocabulary of {decoder.config.vocab_size:,}, and the tokenizer "
+            f"{chosen['tokenizer']} needs {corpus.vocabulary:,}; give the model's own tokenizer with --tokenizer, or "
+            "another config.json"
+        )
+    found = {"data_sha256": corpus.sha256, "model_sha256": decoder.sha256, "model_start": start_of(decoder)}
+    return InsideGivenModel(decoder, corpus), found
