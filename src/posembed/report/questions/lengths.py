@@ -46,8 +46,8 @@ class LengthsPage(QuestionPage[LengthSummary]):
             more = " Where its heads look is not shown: only the lab's own model gives its attention weights."
         return (
             f"Each run trains {model} on {spec.data} for {spec.steps:,} steps, in sequences of {spec.train_length:,} "
-            f"tokens (tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,}. Only the position "
-            f"encoding differs.{more}"
+            f"tokens (tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,}. Only the "
+            f"position encoding differs.{more}"
         )
 
     def paragraphs(self, summary: LengthSummary) -> list[str]:
