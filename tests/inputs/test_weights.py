@@ -253,7 +253,7 @@ def test_a_missing_tensor(tmp_path: Path) -> None:
     tensors = gpt2_tensors()
     del tensors["transformer.wpe.weight"]
     one_safetensors(tmp_path, tensors)
-    with pytest.raises(CheckpointError, match=r"expected tensors wte\.weight, wpe\.weight, .*; found .*\(2 in all\)"):
+    with pytest.raises(CheckpointError, match=r"expected the tensors wte\.weight, wpe\.weight, .*; found 2 tensors"):
         GPT2Input.from_checkpoint(tmp_path)
 
 
@@ -282,7 +282,7 @@ def test_an_index_that_is_none(tmp_path: Path) -> None:
 def test_an_index_of_files_elsewhere(tmp_path: Path) -> None:
     write_config(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"wte.weight": "../other.safetensors"}}')
-    with pytest.raises(CheckpointError, match=r"names '\.\./other.* as a shard"):
+    with pytest.raises(CheckpointError, match=r"the shard '\.\./other"):
         GPT2Input.from_checkpoint(tmp_path)
 
 

@@ -115,7 +115,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ArgumentError, match=r"multiple of heads, .*; got 10 and 4"):
         NearFarPositionalEmbedding(near_window=4, dim=10, heads=4)
     for near_heads in (0, 4):
-        with pytest.raises(ArgumentError, match=rf"some of the 4 heads .* got {near_heads}"):
+        with pytest.raises(ArgumentError, match=rf"near_heads must be 1 to 3.*got {near_heads}"):
             NearFarPositionalEmbedding(near_window=4, dim=8, heads=4, near_heads=near_heads)
     with pytest.raises(ArgumentError, match=r"ring=7 is smaller than window=8"):
         NearFarPositionalEmbedding(near_window=8, dim=8, heads=4, ring=7)

@@ -113,7 +113,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "causal=False and the positions",
     ),
     (lambda: Encoder(dim=8, heads=2, layers=1, encoding="rope").new_cache(2, 9), "a cache needs causal attention"),
-    (lambda: decoded(X, offset=1), "leave offset out"),
+    (lambda: decoded(X, offset=1), "omit offset"),
     (lambda: decoded(torch.randn(2, 10, 8)), r"holds max_len=9 tokens; it has read 0, and x has 10 more"),
     (lambda: decoded(torch.randn(3, 2, 8)), r"2 sequences, and x has 3; make one with new_cache\(batch=3, max_len=9\)"),
 ]

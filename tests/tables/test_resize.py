@@ -164,7 +164,7 @@ def test_leading_rows_kept_compares_bits() -> None:
         ({"length": 7.5}, "got 7.5"),
         ({"length": 50, "method": "stretchy"}, "'stretchy'; choose one of truncate, tile"),
         ({"length": 50, "method": "bicubic"}, "line is called 'bicubic'"),
-        ({"length": 50, "method": "truncate"}, "Pass a method that makes new rows"),
+        ({"length": 50, "method": "truncate"}, "a method that makes new rows"),
         ({"length": 50, "method": lambda rows, length: rows}, r"\(50, 6\); got \(40, 6\)"),
         ({"length": 50, "layout": TableLayout(grid=(5, 8))}, r"Pass grid=\(height, width\)"),
         ({"length": 50, "layout": TableLayout(reserved=40)}, "no row left for a position"),

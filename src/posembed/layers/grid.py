@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from posembed.calls import Never
 from posembed.errors import ArgumentError, PositionError
@@ -41,6 +40,9 @@ class PatchEncoding(InputEncoding):
                 f"x {width} patches; got {tuple(x.shape)}. {remedy}, or pass position_ids"
             )
         return self._added(x, rows)
+
+
+GridT = TypeVar("GridT", bound="LearnedGridEmbedding")
 
 
 class LearnedGridEmbedding(PatchEncoding):
@@ -99,14 +101,14 @@ class LearnedGridEmbedding(PatchEncoding):
 
     @classmethod
     def from_state_dict(
-        cls,
+        cls: type[GridT],
         state_dict: Mapping[str, Any],
         *,
         grid: tuple[int, int],
         key: str | None = None,
         layout: TableLayout = TableLayout.VIT,
         **arguments: Any,
-    ) -> Self:
+    ) -> GridT:
         """Builds the layer with the position table of a state dict, as ``LearnedPositionalEmbedding`` does.
 
         The grid is never guessed from the number of rows. A factorized grid has no table of this kind.
@@ -115,19 +117,21 @@ class LearnedGridEmbedding(PatchEncoding):
 
     @classmethod
     def from_module(
-        cls,
+        cls: type[GridT],
         module: nn.Module,
         *,
         grid: tuple[int, int],
         key: str | None = None,
         layout: TableLayout = TableLayout.VIT,
         **arguments: Any,
-    ) -> Self:
+    ) -> GridT:
         """Builds the layer with the position table of a module; as ``from_state_dict``, and keeps ``requires_grad``."""
         return cls._around(table_of_module(module, key, layout)[0], grid, layout, arguments)
 
     @classmethod
-    def _around(cls, table: Tensor, grid: tuple[int, int], layout: TableLayout, arguments: dict[str, Any]) -> Self:
+    def _around(
+        cls: type[GridT], table: Tensor, grid: tuple[int, int], layout: TableLayout, arguments: dict[str, Any]
+    ) -> GridT:
         if arguments.get("factorized"):
             raise ArgumentError("a factorized grid has two tables; got one. Build the layer and call load_state_dict")
         dim = table_rows(table).shape[1]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
@@ -23,6 +22,8 @@ from posembed.tables.resize import resize_table
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+LearnedT = TypeVar("LearnedT", bound="LearnedPositionalEmbedding")
 
 
 class LearnedPositionalEmbedding(InputEncoding):
@@ -69,13 +70,13 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     @classmethod
     def from_state_dict(
-        cls,
+        cls: type[LearnedT],
         state_dict: Mapping[str, Any],
         *,
         key: str | None = None,
         layout: TableLayout = TableLayout(),  # noqa: B008 (it is frozen)
         **arguments: Any,
-    ) -> Self:
+    ) -> LearnedT:
         """Builds the layer with the position table of a state dict, of one module or of a whole model.
 
         The table is found by its name, such as ``position_embeddings.weight``, ``embed_positions.weight``,
@@ -95,8 +96,13 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     @classmethod
     def from_module(
-        cls, module: nn.Module, *, key: str | None = None, layout: TableLayout | None = None, **arguments: Any
-    ) -> Self:
+        cls: type[LearnedT],
+        module: nn.Module,
+        *,
+        key: str | None = None,
+        layout: TableLayout | None = None,
+        **arguments: Any,
+    ) -> LearnedT:
         """Builds the layer with the position table of a module: an nn.Embedding, or one that owns a table.
 
         As ``from_state_dict``, and ``requires_grad`` is kept. A module that scales or normalizes the rows when it
@@ -112,7 +118,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return cls._around(*table_of_module(module, key, layout), arguments)
 
     @classmethod
-    def _around(cls, table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> Self:
+    def _around(cls: type[LearnedT], table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> LearnedT:
         if layout != TableLayout():  # some subclasses take none
             arguments["layout"] = layout
         rows, dim = table_rows(table).shape
