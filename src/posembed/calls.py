@@ -70,8 +70,8 @@ NOTES = {
 class ChecksCalls:
     """A base of classes whose constructors answer a wrong call with a CallError that shows the right one.
 
-    A module's ``forward`` does it itself, so that a right call costs nothing: it collects what it does not take in
-    ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
+    A module's ``forward`` checks its own arguments, so that a correct call costs nothing: it collects unexpected ones
+    as ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -36,7 +36,7 @@ def test_table_answer_and_notes_in_this_order(printed) -> None:
     assert lines[7].replace("\N{EN DASH}", "~").split()[3] == "3.49~3.60"
     text = "\n".join(lines)
     order = [
-        "The model stops",
+        "Past their last positions",
         "The lowest perplexity at 512",
         "below each mean",
         "holds: past 64",

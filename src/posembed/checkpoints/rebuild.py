@@ -124,7 +124,10 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
 
 
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
-    """Doubles each length-like field of a config (``known``: its object) in turn; returns those that change shapes."""
+    """Doubles each length-like field of a config in turn. Returns the fields that change shapes, and these changes.
+
+    known: the config as an object of transformers.
+    """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
     for field in length_like_fields(known.to_dict()):

@@ -33,7 +33,8 @@ def everything(
     tokens: int,
     held_out_bytes: Tensor | None,
 ) -> Measurements:
-    """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the bytes per token."""
+    """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the bytes of each
+    held-out token; None if unknown."""
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
     shorter = {n: shorter_windows(longest, n) for n in test_lengths}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PatchEncoding(InputEncoding):
-    """The base of encodings of images, which have a row for each token of an image."""
+    """The base class of image encodings with a row for each token of an image."""
 
     def _add(
         self, x: Tensor, rows: Tensor, position_ids: Tensor | None, offset: int | Tensor, grid: tuple[int, int],

@@ -168,7 +168,7 @@ def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.devic
 def _shard(
     length: int, rank: int, world_size: int, device: torch.device | str | None, numbers: tuple[int, ...]
 ) -> Tensor:
-    """Returns the ids of the pieces with these numbers, of equal pieces of which each process has as many."""
+    """Splits the sequence into len(numbers) * world_size equal pieces and returns the ids of the pieces ``numbers``."""
     pieces = len(numbers) * world_size
     if not 0 <= rank < world_size:
         raise ArgumentError(f"rank must be 0 .. world_size - 1 = {world_size - 1}; got {rank}")

@@ -157,7 +157,7 @@ class ImageSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRow(Row):
-    """One encoding, by the side of the images in pixels."""
+    """One encoding, by image size (side in pixels)."""
 
     accuracy: dict[int, Estimate]
     """Empty if every run failed."""

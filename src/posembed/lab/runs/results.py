@@ -165,8 +165,8 @@ class RunFolder(Generic[SpecT]):
 def claim(
     folder: Path, settings: Mapping[str, Any], *, ignore: Collection[str] = (), folders: Iterable[str] = ()
 ) -> None:
-    """Creates a folder for the results of these settings (the question among them), with these ``folders`` in it, or
-    checks that it holds such results. Settings to ``ignore`` may differ.
+    """Creates ``folder`` and its subfolders ``folders`` for results of these settings, which include the question, or
+    checks that it holds results of the same settings. Settings to ``ignore`` may differ.
 
     Raises RunFolderError if it holds other results, or cannot be written.
     """

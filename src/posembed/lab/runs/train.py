@@ -198,7 +198,8 @@ def _train(
 
 @contextmanager
 def delayed_signals() -> Iterator[list[int]]:
-    """Yields the signals that came. A first Ctrl-C or SIGTERM waits for the end of the step, a second one does not."""
+    """Yields the list of signals received so far. A first Ctrl-C or SIGTERM waits for the end of the step; a second one
+    takes effect at once."""
     came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -54,7 +54,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
 
         return table_of(
             best_first(summary),
-            "Accuracy in percent, by the side of the images in pixels and the grid of patches",
+            "Accuracy in percent, by image size (side in pixels) and patch grid",
             f"On {summary.examples:,} held-out images.",
             *by_size(
                 summary.test_sizes,
@@ -97,7 +97,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
     def figures(self, summary: ImageSummary) -> Iterable[Picture]:
         caption = (
             "The dotted line marks the training size. At other sizes, tables are resized to the new grid without "
-            f"further training. Shaded, if there are several runs: {INTERVAL}s."
+            f"further training. With several runs per encoding, shaded bands are {INTERVAL}s."
         )
         yield picture(
             line_chart(
@@ -146,7 +146,7 @@ def differences(summary: ImageSummary, size: int) -> list[str]:
         if are_twins(row, summary, size):
             del found[row.name]
             twins = f"{capitalised(row.name)} and {reference}"
-            same.append(f"{twins} are the same model until the grid changes, and gave the same answers.")
+            same.append(f"{twins} are the same model until the grid changes, and reached the same accuracy.")
     return same + compared(found, reference, "images")
 
 

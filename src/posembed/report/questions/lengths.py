@@ -140,7 +140,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
         caption = (
             f"A flat line holds past the training length; a rising one gets worse. The axis ends at {high:.3g}; if a "
             "line leaves it, its last value is next to its name. A low perplexity does not mean use of distant text: "
-            f"see the repeat probe. Shaded, if there are several runs: {INTERVAL}s."
+            f"see the repeat probe. With several runs per encoding, shaded bands are {INTERVAL}s."
         )
         figure = line_chart(
             lines,
@@ -267,12 +267,12 @@ def _past_training(summary: LengthSummary) -> list[str]:
         ]
     elif ratios:
         sentences.append(
-            f"From {base:,} to {longest:,} tokens of context, the perplexity of the same tokens changes by a factor of "
-            f"{listed(ratios)}."
+            f"With up to {longest:,} tokens of context, the perplexity of the same tokens is at most this many times "
+            f"that with {base:,}: {listed(ratios)}."
         )
     if ending:
         ends = listed([f"{called(row.name)} ({last_position(row, summary):,} tokens)" for row in ending])
-        sentences.append(f"The model stops after the last position of {ends}.")
+        sentences.append(f"Past their last positions, these cannot be measured: {ends}.")
     return sentences
 
 
@@ -298,8 +298,8 @@ def _longest(summary: LengthSummary) -> list[str]:
     if rows and summary.gaps:
         reached = listed([f"{reach_in_words(row, summary)} with {called(row.name)}" for row in rows])
         sentences.append(
-            "A low perplexity does not mean that the model uses distant text. In the repeat probe, the farthest "
-            f"passage used (in tokens back) was {reached}."
+            "A low perplexity does not mean that the model uses distant text. In the repeat probe, models used "
+            f"passages up to this many tokens back: {reached}."
         )
     return sentences
 

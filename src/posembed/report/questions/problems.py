@@ -76,7 +76,7 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
             name="sizes",
             described=" ".join(self.answer(summary)),
             caption=f"The dotted lines mark the largest training size and the {SOLVED:.0%} accuracy at which a size "
-            f"counts as solved. Shaded, if there are several runs: {INTERVAL}s.",
+            f"counts as solved. With several runs per encoding, shaded bands are {INTERVAL}s.",
         )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
