@@ -220,14 +220,6 @@ def fastest_peer(times: dict[Key, Estimate], key: Key) -> Key | None:
     return min(others, key=lambda other: times[other].value, default=None)
 
 
-def verdict(share: Estimate, limit: float) -> str:
-    if share.high is not None and share.high <= limit:
-        return "holds"
-    if share.low is not None and share.low > limit:
-        return "DOES NOT HOLD"
-    return f"{'holds' if share.value <= limit else 'does not hold'} by the median; the noise is larger"
-
-
 def table_of(times: dict[Key, Estimate]) -> list[str]:
     rows = []
     for key, time_ in times.items():
@@ -252,7 +244,7 @@ def claims(name: str, times: dict[Key, Estimate], limit: float) -> list[dict[str
             found.append(
                 {
                     "what": f"{name}: {key[0]}, {key[1]}, {key[2]}", "peer": peer[2], "ratio": share.value,
-                    "low": share.low, "high": share.high, "limit": limit, "verdict": verdict(share, limit),
+                    "low": share.low, "high": share.high, "limit": limit, "verdict": pages.at_most(share, limit),
                 }
             )  # fmt: skip
     return found

@@ -170,15 +170,6 @@ def against_ours(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -
     return "" if key == ours or ours not in times else f"{ratio(times[key], times[ours]).value:.3f}"
 
 
-def at_most(measured: Estimate, bound: float) -> str:
-    """Whether a claim holds, by the interval of the median and not by the median alone."""
-    if measured.high is not None and measured.high <= bound:
-        return "holds"
-    if measured.low is not None and measured.low > bound:
-        return "DOES NOT HOLD"
-    return f"{'holds' if measured.value <= bound else 'does not hold'} by the median; the noise is larger"
-
-
 def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str, str], Estimate]) -> list[str]:
     """shares: of a step of training."""
     lines = []
@@ -191,7 +182,7 @@ def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str,
             ):
                 lines.append(
                     f"- {name}: {percent(share.value)} of {of}, at most the published {percent(quoted)}: "
-                    f"{at_most(share, quoted)}."
+                    f"{pages.at_most(share, quoted)}."
                 )
     for library, name in shares:
         if library not in ("posembed", COPY):
@@ -205,7 +196,7 @@ def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str,
             )
             lines.append(
                 f"- {name}: a step takes {times.value:.4f} times as long as with {library}, at most 1.03: "
-                f"{at_most(times, 1 + NOT_FASTER_BY)}."
+                f"{pages.at_most(times, 1 + NOT_FASTER_BY)}."
             )
     return lines
 

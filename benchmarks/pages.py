@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from posembed.lab.runs.environment import processor_name
+from posembed.statistics import Estimate
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -37,3 +38,12 @@ def write(name: str, lines: Sequence[str], *, keep: bool = True) -> None:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.md").write_text(text.rstrip() + "\n", encoding="utf-8")
         print(f"kept in {RESULTS / name}.md")
+
+
+def at_most(measured: Estimate, bound: float) -> str:
+    """Whether a claim holds, by the interval of the median and not by the median alone."""
+    if measured.high is not None and measured.high <= bound:
+        return "holds"
+    if measured.low is not None and measured.low > bound:
+        return "DOES NOT HOLD"
+    return f"{'holds' if measured.value <= bound else 'does not hold'} by the median; the noise is larger"

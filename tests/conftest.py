@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each taking all would have them wait
     share = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -15,6 +16,15 @@ import torch
 def _seeded() -> None:
     """Each test draws the same numbers, whichever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For tensors so small that a second thread only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

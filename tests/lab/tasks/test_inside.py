@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,7 @@ def inside(path: Path, corpus: Corpus) -> InsideGivenModel:
     return InsideGivenModel(open_decoder(path), corpus)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Tensors of these tests are so small that a second thread only waits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ class TextSpec(TrainingSpec):
         "Column of the label. Default: a column with an obvious name.", default=None, compare=False
     )
     tokenizer: str = option(
-        "bytes, bpe:N (N merges learned from the data), a tokenizer.json, or a name on the hub.", compare=False
+        "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
     train_length: int = option("Tokens per text, the class token included; longer texts are truncated.", MODEL)
     pooling: str = option("cls (a token in front) or mean.", MODEL)
