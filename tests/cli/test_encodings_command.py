@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from posembed.nn.encodings import ENCODINGS, names_for
 
 
@@ -48,3 +50,10 @@ def test_a_size_that_cannot_be(posembed) -> None:
     code, out, err = posembed("encodings --width 12 --heads 4", columns=140)
     assert (code, out) == (1, "")
     assert "even" in err
+
+
+@pytest.mark.parametrize("size", ["width", "heads", "length", "layers", "grid"])
+def test_sizes_are_at_least_one(size: str, posembed) -> None:
+    done = posembed("encodings", f"--{size}", 0)
+    assert (done.code, done.out) == (1, "")
+    assert f"{size} must be at least 1; got 0" in done.err

@@ -23,9 +23,11 @@ def encodings(
 
     from posembed.lab.runs.spec import default_window
     from posembed.nn.encodings import ENCODINGS, Sizes
+    from posembed.positions.checks import require_at_least_one
 
+    require_at_least_one(width=width, heads=heads, length=length, layers=layers, grid=grid)
     # LongRoPE is not built without factors, which are given and not learned.
-    factors = (1.0,) * (width // max(heads, 1) // 2)
+    factors = (1.0,) * (width // heads // 2)
     text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)
     image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
     rows: list[dict[str, Any]] = []
