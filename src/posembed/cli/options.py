@@ -24,7 +24,7 @@ from posembed.lab.runs.spec import options
 def path(text: str | Path) -> Path:
     """Parses a path. An empty text, as from an unset variable, is refused; Path("") would be the current folder."""
     if not str(text):
-        raise typer.BadParameter("expected a path, got an empty text; write . for the current folder")
+        raise typer.BadParameter("expected a path, got an empty text; is the variable that holds it unset?")
     return Path(text)
 
 

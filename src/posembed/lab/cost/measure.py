@@ -39,11 +39,12 @@ MOST_GROWTH = 4
 FIT_FROM = 2048  # below this length, function calls take as long as their work
 FEWEST_TO_FIT = 3
 
-LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), 1) | {
-    "length": 2,  # a single token has no order
-    "longest": GROWTH_SHAPE.length,
-    "seconds": 0,
+LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), (1, "")) | {
+    "length": (2, ": a single token has no order"),
+    "longest": (GROWTH_SHAPE.length, ", the length that the growth measurement starts at"),
+    "seconds": (0, ""),
 }
+"""The lowest value of each setting, and why."""
 
 
 def checked(settings: CostSettings) -> CostSettings:
@@ -52,10 +53,10 @@ def checked(settings: CostSettings) -> CostSettings:
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
         raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
-    for name, lowest in LOWEST.items():
+    for name, (lowest, reason) in LOWEST.items():
         value = getattr(settings, name)
         if value is not None and not lowest <= value < math.inf:
-            raise ArgumentError(f"{name} must be at least {lowest}, got {value}")
+            raise ArgumentError(f"{name} must be at least {lowest}, got {value}{reason}")
     require_divisible(settings.width, settings.heads)
     if settings.device != "cpu" and not (settings.device == "cuda" and torch.cuda.is_available()):
         raise ArgumentError(f"this machine has no device {settings.device!r} to measure on; use cpu or cuda")

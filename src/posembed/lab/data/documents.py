@@ -158,6 +158,8 @@ def _read_bytes(path: Path, most: int = -1) -> bytes:
             f'no file or folder {path}; the data may be "stdlib", text files or a folder of them (for texts with '
             "labels: a .csv, .tsv or .jsonl file), or hf:NAME[:CONFIG]"
         ) from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; expected a file") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 

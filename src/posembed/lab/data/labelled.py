@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import reprlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -306,14 +307,14 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
     if len(by_label) > 2 and len(by_label) > total * LABELS_PER_DOCUMENT:
         raise DataError(
             f"the {column} of {name} has {len(by_label):,} different values in {total:,} texts, such as "
-            f"{first[:40]!r}: these identify texts, not classes; choose another column"
+            f"{reprlib.repr(first)}: these identify texts, not classes; choose another column"
         )
     if len(by_label) == 1:
         raise DataError(f"all texts of {name} have the {column} {first!r}; expected two classes or more")
     if alone := sorted(label for label, documents in by_label.items() if len(documents) == 1):
         raise DataError(
-            f"classes of {name} with a single example: {len(alone):,}, such as {alone[0][:40]!r}; expected two or "
-            "more, one of them held out. Add some, or leave these classes out"
+            f"classes of {name} with a single example: {len(alone):,}, such as {reprlib.repr(alone[0])}; expected two "
+            "or more, one of them held out. Add some, or leave these classes out"
         )
 
 
