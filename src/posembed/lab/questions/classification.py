@@ -135,11 +135,11 @@ class Recognised:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSpec(TrainingSpec):
-    """``train_length`` is the number of tokens of an image: its patches, and the class token if there is one."""
+    """Settings of an image run. ``train_length`` counts the tokens of an image: its patches and any class token."""
 
     Measured = Recognised
 
-    data: str = option("digits: scikit-learn's, 8 x 8 pixels.", compare=False)
+    data: str = option("digits (from scikit-learn, 8 x 8 pixels).", compare=False)
     data_sha256: str
     patch: int = option("Side of a patch, in pixels.", MODEL)
     train_size: int
@@ -157,7 +157,7 @@ class ImageSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRow(Row):
-    """One encoding, by image size (side in pixels)."""
+    """The results of one encoding, by image side in pixels."""
 
     accuracy: dict[int, Estimate]
     """Empty if every run failed."""
@@ -176,7 +176,7 @@ class ImageSummary(Summary):
 
     @property
     def farthest(self) -> int:
-        """The tested side whose grid differs most from that of training."""
+        """The tested side whose grid differs most from the training grid."""
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 

@@ -67,7 +67,7 @@ class ProblemSummary(Summary):
 
 
 class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
-    """One problem of PROBLEMS."""
+    """The question about one problem of PROBLEMS."""
 
     page = "problems"
     group = "tasks"
@@ -81,8 +81,8 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
         self.names_help = f"Encodings to compare, separated by commas{f'; {ids} ids apply too' if ids else ''}."
-        # To look up what followed the same characters, tokens must know their neighbour: that takes a second layer. A
-        # head must distinguish all rows of the table: with half of GPT-2's heads, half of the steps suffice.
+        # Looking up what followed the same characters takes two layers: the first one tells each token its neighbour.
+        # Each head must distinguish all rows of the table: with half as many heads, half of the steps suffice.
         self.presets = presets_of("problems", name)
 
     def check_name(self, name: str) -> None:
