@@ -62,7 +62,7 @@ class WithRows(nn.Module):
 
 
 class Called(nn.Module):
-    """A layer with its own way of being called."""
+    """A layer with its own calling convention."""
 
     def __init__(self, layer: nn.Module, call: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ def decoding(batch: int, prompt: int, tokens: int, width: int, layers: int, roun
 
 
 def fastest_peer(times: dict[Key, Estimate], key: Key) -> Key | None:
-    """Returns the other library's layer with this encoding whose median time is the lowest."""
+    """Returns the fastest layer of another library with this encoding, by median time."""
     others = [other for other in times if other[:2] == key[:2] and not other[2].startswith(OURS)]
     return min(others, key=lambda other: times[other].value, default=None)
 

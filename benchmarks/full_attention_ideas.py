@@ -22,9 +22,9 @@ Project = Callable[[Tensor], Tensor]
 
 
 def add_bias(q: Tensor, k: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Widens q and k (B, H, L, d) to add a bias (B, H, L, L) to their scaled products: divided by the root of the new
-    width, the new products equal the old ones, divided by the root of d, plus the bias. So each layer can have its own
-    bias."""
+    """Widens q and k (B, H, L, d) so that their scaled products include a bias (B, H, L, L): divided by the root of the
+    new width, the new products equal the old ones, divided by the root of d, plus the bias. This allows a bias per
+    layer."""
     batch, heads, length, width = q.shape
     wider = width + length
     columns = torch.eye(length).expand(batch, heads, -1, -1)
@@ -64,7 +64,7 @@ class Decay(nn.Module):
 
 
 class NearFarWithDecay(NearFarPositionalEmbedding):
-    """NearFarPositionalEmbedding with a learned decay with distance in the far heads."""
+    """NearFarPositionalEmbedding whose far heads have a learned decay with distance."""
 
     def __init__(self, window: int, dim: int, heads: int) -> None:
         super().__init__(near_window=window, dim=dim, heads=heads)
@@ -78,7 +78,7 @@ class NearFarWithDecay(NearFarPositionalEmbedding):
 
 class NearFarSharpened(NearFarPositionalEmbedding):
     """NearFarPositionalEmbedding whose far heads multiply their logits by s ln n, in training too; n is the number of
-    tokens seen, s is learned for each head (Scalable-Softmax, Nakanishi 2025, arXiv:2501.19399)."""
+    tokens seen, and s is learned for each head (Scalable-Softmax, Nakanishi 2025, arXiv:2501.19399)."""
 
     def __init__(self, window: int, dim: int, heads: int, rows: int) -> None:
         super().__init__(near_window=window, dim=dim, heads=heads)
@@ -185,7 +185,7 @@ class NumberByDistance(PositionEncoding):
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         length = q_positions.size(-1)
-        return with_tail(4 * self.weight.T, length)[:, distances(length)]  # 4: numbers learn faster than rows do
+        return with_tail(4 * self.weight.T, length)[:, distances(length)]  # the factor 4 makes the numbers learn faster
 
 
 class FarBias(PositionEncoding):

@@ -31,7 +31,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def write(name: str, lines: Sequence[str], *, keep: bool = True) -> None:
-    """Prints a page. Saves it as results/NAME.md if ``keep`` is set: not if sizes were changed to try the script."""
+    """Prints a page, and saves it as results/NAME.md if ``keep`` is set. Runs with trial sizes do not keep it."""
     text = "\n".join(lines)
     print(text)
     if keep:
@@ -41,7 +41,7 @@ def write(name: str, lines: Sequence[str], *, keep: bool = True) -> None:
 
 
 def at_most(measured: Estimate, bound: float) -> str:
-    """Returns whether a claim holds, in words. The interval of the median decides, unless it includes the bound."""
+    """Returns in words whether a claim holds. The interval decides, or the median if the bound is in it."""
     if measured.high is not None and measured.high <= bound:
         return "holds"
     if measured.low is not None and measured.low > bound:

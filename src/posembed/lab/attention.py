@@ -1,4 +1,4 @@
-"""Attention by distance: how much of its attention each head of a model gives to the tokens at each distance."""
+"""Attention by distance: the share of its attention that each head gives to the tokens at each distance."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Te
 
 
 def diagonal_sums(weights: Tensor) -> Tensor:
-    """Sums weights (B, H, L, L) over B and each diagonal: (H, L) float64 on the CPU; entry d is d below the main."""
+    """Sums weights (B, H, L, L) over B and each diagonal: (H, L) float64 on the CPU. Entry d is subdiagonal d."""
     summed = weights.double().sum(dim=0).cpu()
     return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
 

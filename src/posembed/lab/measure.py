@@ -91,7 +91,7 @@ def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
 
 
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
-    """Returns the mean over the predicted tokens of the longest ``windows``, split into windows of ``length``."""
+    """Returns the mean bytes of the predicted tokens in the longest ``windows``, split into windows of ``length``."""
     if held_out_bytes is None:
         return None
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
@@ -160,7 +160,7 @@ def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) ->
     needed = 3 * passage + gap
     starts = torch.linspace(0, len(held_out) - needed, min(PROBES, len(held_out) - needed + 1)).long()
     text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
-    # In the text the filler touches neither passage, so the break before it is the same after both.
+    # In the text, the filler is next to neither passage, so both sequences have a break before it.
     filler = text[:, passage + passage // 2 :][:, :gap]
     probed, other = text[:, :passage], text[:, -passage:]
     seen, unseen = (torch.cat((first, filler, probed), dim=1) for first in (probed, other))

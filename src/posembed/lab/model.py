@@ -53,7 +53,7 @@ class Decoder(PositionedModel):
 class Classifier(PositionedModel):
     """A classifier of texts or images with logits (B, C): an embedding, ``posembed.nn``'s encoder and a linear head.
 
-    On patches it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
+    With patches as input, it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
 
     embedding: an nn.Embedding for token ids, or an nn.Linear for the pixels of a patch. dim: the width D. classes: the
     number of classes C. pooling: "cls" (the head reads a learned token at position 0) or "mean" (it reads the mean of

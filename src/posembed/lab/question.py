@@ -33,7 +33,7 @@ PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.jso
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """How the runs are executed, for every question. None of these settings changes the result of a run."""
+    """Settings for executing runs, common to all questions. None of them changes the result of a run."""
 
     out: Path | None = option("The run folder. The same command continues where it stopped.", default=None)
     seeds: int = option("Runs per encoding, each with a different seed.", default=1)
@@ -47,7 +47,7 @@ class Conduct:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the runs are summarised. The run folder keeps this, so that the page repeats the command's answer."""
+    """Settings for summarising runs. The run folder keeps them, so that the page repeats the command's answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Question:
     page: str
     """The module of its page in posembed.report.questions."""
     group: str | None = None
-    """The command above this one: ``posembed compare GROUP NAME``."""
+    """The parent command: ``posembed compare GROUP NAME``."""
 
 
 class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
@@ -129,7 +129,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
-        """Raises ArgumentError for invalid names, seeds or reading, before any data is loaded."""
+        """Raises ArgumentError for invalid names, number of seeds or reading, before any data is loaded."""
         if not names:
             raise ArgumentError(f"{self.compared}: expected at least one name, got none")
         if seeds < 1:

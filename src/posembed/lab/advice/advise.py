@@ -50,7 +50,7 @@ CONDITIONS: dict[str, Callable[[Needs], bool]] = {
 class Choice:
     """A possible recommendation. Its texts are templates, which are formatted with the needs as ``n``.
 
-    of: "sequence", "grid" or "checkpoint", whichever it applies to.
+    of: the kind of positions that it applies to: "sequence", "grid" or "checkpoint".
     encoding: its name in the lab and in the studies; None if the lab does not train it.
     rows: the number of its position rows, new or existing: "table" (one per position), "window", or None for no rows.
     reason: why to choose it, if it meets the needs.
@@ -213,7 +213,7 @@ def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
 
 
 def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list[Figures]:
-    """Returns the figures of the user's own studies, or else of the choice's study and the one with most encodings."""
+    """Returns figures of the user's own studies, or else of the choice's study and the one with the most encodings."""
     if needs.grid is not None or not studies:
         return []
     broadest = max(studies, key=lambda study: len([row for row in study.rows if row.encoding in TRAINED]))

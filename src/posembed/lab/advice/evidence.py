@@ -10,7 +10,7 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.statistics import Estimate
 
 PUBLISHED = Path(__file__).with_name("evidence.json")
-"""Generated from the documentation by benchmarks/evidence.py; a test keeps the two equal."""
+"""Generated from the documentation by benchmarks/evidence.py; a test checks that both agree."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a user needs from a position encoding."""
+"""A user's requirements for a position encoding."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Step = Callable[[], object]
 
 
 def ratio(ours: Estimate, theirs: Estimate, *, less: float = 0.0) -> Estimate:
-    """Estimates the median ratio of times from the same rounds, minus ``less``: 1 gives the overhead."""
+    """Estimates the median ratio of times from the same rounds, minus ``less``; ``less=1`` gives the overhead."""
     return estimate_median([a / b - less for a, b in zip(ours.values, theirs.values, strict=True)])
 
 
@@ -61,7 +61,7 @@ def _wait() -> None:
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
-    """Fits value = a size^b by least squares on the logarithms. Returns b; None without three positive points."""
+    """Fits value = a size^b by least squares on the logarithms. Returns b, or None without three positive points."""
     if len(sizes) < 3 or min(values) <= 0:
         return None
     return statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values]).slope

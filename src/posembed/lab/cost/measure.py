@@ -29,7 +29,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 PLAIN = "attention without position"
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
-"""The first shape of the growth measurement. One sequence, and the fewest heads that every encoding accepts."""
+"""The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
 MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
 SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
 ROUNDS = 3

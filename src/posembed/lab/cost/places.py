@@ -54,7 +54,7 @@ class Places:
         return [tensor for place in self.made() for tensor in place]
 
     def __call__(self) -> object:
-        """Runs the forward pass. In training, also computes the leaves' gradients, with the results as upstream."""
+        """Runs the forward pass and, in training, the backward pass with the results as upstream gradients."""
         with torch.set_grad_enabled(self.training):
             made = [tensor for tensor in self.results() if tensor.requires_grad]
         leaves = [tensor for tensor in (*self.leaves, *self.encoding.parameters()) if tensor.requires_grad]

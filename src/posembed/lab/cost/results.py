@@ -67,7 +67,7 @@ class Writes:
     """The bytes, in float32, of the tensors that an encoding passes to the model: the least it must write.
 
     input: (B, L, D), tokens with their rows, once per forward pass.
-    queries_keys: 2 (B, L, D), rotated or with rows added, or 4 (B, L, D), both or widened; in each layer.
+    queries_keys: 2 (B, L, D) if rotated or with rows added, 4 (B, L, D) if both or if widened; in each layer.
     scores: (H, L, L), the bias, once per forward pass.
     """
 
@@ -82,7 +82,7 @@ class Writes:
 
 @dataclass(frozen=True)
 class Growth:
-    """The forward pass of one encoding alone, on one sequence, at growing lengths.
+    """The cost of one encoding's forward pass alone, on one sequence, at growing lengths.
 
     seconds: medians. peak: bytes. stopped: why no longer length was tried; None if all were.
     """
@@ -97,13 +97,13 @@ class Growth:
 
 @dataclass(frozen=True)
 class CostRow:
-    """One encoding. Times are medians in seconds, sizes are in bytes.
+    """The cost of one encoding. Times are medians in seconds, sizes are in bytes.
 
     share_of_embeddings: its share of the position and token parameters.
     alone: its own work for one layer. attention: an attention layer with it.
     alone_share, overhead: both relative to an attention layer without position, paired by round. An overhead of .1
     means 10% more time; it is negative where a window saves work.
-    peak_forward, peak_backward: the most memory of the encoding alone.
+    peak_forward, peak_backward: the peak memory of the encoding alone.
     """
 
     encoding: str
@@ -122,7 +122,7 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostResult:
-    """A measurement. attention: seconds of an attention layer without position. seconds: of the whole measurement."""
+    """All costs. attention: seconds of an attention layer without position. seconds: time of the whole measurement."""
 
     settings: CostSettings
     attention: Passes

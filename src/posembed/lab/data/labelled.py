@@ -25,7 +25,7 @@ COLUMNS = {
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
-"""If there are more different labels than this per document, they identify documents and are not classes."""
+"""With more different labels per document than this, the labels identify documents and are not classes."""
 PART_FILES = 10  # a standard library package becomes a class if it has at least this many source files
 PIECE = 400  # the maximum number of characters in a piece of source, which consists of whole lines
 
@@ -141,7 +141,7 @@ def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def _separated(text: str, path: Path, *, tabs: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    csv.field_size_limit(2**31 - 1)  # the library's 128 KiB is too little for some texts
+    csv.field_size_limit(2**31 - 1)  # the default limit of 128 KiB is too small for some texts
     # In tab-separated files a quotation mark is an ordinary character (IANA text/tab-separated-values).
     format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
     reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
@@ -196,7 +196,7 @@ def _examples(
     name: str,
     classes: Sequence[str] | None,
 ) -> tuple[list[Example], int]:
-    """Returns one example per row with a text, and the number of rows without. Texts that differ only in white space
+    """Returns one example per row with a text, and the number of other rows. Texts that differ only in white space
     are one document.
 
     classes: the names of the classes, if labels are numbers.
@@ -235,8 +235,8 @@ def labelled(
     column: str = "label",
     blank: int = 0,
 ) -> Labelled:
-    """Checks the labels and splits the examples. If ``held_out`` is given, keeps that split, without the training
-    documents that are held out too. ``blank``: the number of skipped examples without text.
+    """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the
+    training documents that are held out too. ``blank``: the number of skipped examples without text.
 
     Raises DataError for labels that ``check_labels`` refuses, and for a label that is missing on one side of the split.
     """
@@ -269,7 +269,7 @@ def labelled(
 
 def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     """Returns (train, held out). For each label, holds out its smallest document, then others in the order of their
-    names' hashes while they fit into a fifth of its examples. A document has the label of its first example."""
+    names' hashes while they fit into a fifth of the examples. A document has the label of its first example."""
     sizes = Counter(example.document for example in examples)
     by_label = defaultdict(list)
     for document, label in {e.document: e.label for e in reversed(examples)}.items():

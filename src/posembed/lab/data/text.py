@@ -106,8 +106,8 @@ def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
     """Holds out about a tenth of the different texts.
 
     Takes whole documents in the order of their texts' hashes, except large ones. If there are too few documents, or too
-    much is in large ones, takes the end of each instead. The order of ``documents`` does not matter. ``by_name`` hashes
-    names instead of texts, because names stay the same in the next version of a library.
+    much of the text is in large ones, takes the end of each instead. The order of ``documents`` does not matter.
+    ``by_name`` hashes names instead of texts, because names stay the same in the next version of a library.
     """
 
     def order(document: Document) -> tuple[bytes, int, bytes]:
@@ -136,7 +136,7 @@ def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
 
 
 def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """Splits each document at the last line break that holds out one to two shares, or else inside a line."""
+    """Splits each document at the last line break that holds out one to two tenths of it, or else inside a line."""
     train, held_out = [], []
     for document in documents:
         text = document.text

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 PAIRS = "bpe:"
-TEXTS_AT_ONCE = 1000  # the tokenizers library holds some hundred bytes per token until a batch of texts is done
+TEXTS_AT_ONCE = 1000  # the tokenizers library keeps a few hundred bytes per token until a batch of texts is done
 
 
 class Bytes:
@@ -36,7 +36,7 @@ class Bytes:
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """Returns the bytes per token, like ``Loaded.bytes_of``: one for each, and one for the end."""
+        """Returns the bytes per token, like ``Loaded.bytes_of``: one for each token and one for the end."""
         return np.ones(len(text.encode()) + 1, dtype=np.uint8)
 
 
@@ -148,7 +148,7 @@ class Texts:
 
 
 def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:
-    """Encodes each text. A text without tokens becomes the end alone."""
+    """Encodes each text. A text without tokens becomes the end id alone."""
     ids = [found if len(found) else np.array([tokenizer.end], found.dtype) for found in tokenizer.ids(texts)]
     bounds = np.cumsum([0, *map(len, ids)])
     return Texts(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(bounds))

@@ -80,7 +80,7 @@ class InitRow(TableValues[Estimate | None], Row):
     versus_reference: Estimate | None
     """The loss minus the reference's, paired by seed; None for the reference itself."""
     steps: Estimate | None
-    """Steps to the summary's loss; None unless every run reached it."""
+    """The number of steps to the summary's loss; None unless every run reached it."""
     steps_reached: int
     """The number of runs that reached it."""
     steps_versus_reference: Estimate | None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
 ByLength: TypeAlias = dict[int, Estimate | None]
-"""None: the encoding has no position at that length."""
+"""None means that the encoding has no position at that length."""
 
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that a given model decides."""
@@ -73,7 +73,7 @@ class LengthSpec(LanguageSpec):
     model_start: str | None = None
     """Whether training starts from random weights or continues, in words."""
     test_lengths: tuple[int, ...] = option("Context lengths to measure at, separated by commas.", MODEL)
-    """Ascending."""
+    """In ascending order."""
     window: int = option("Causal window of the encodings that use one.", MODEL)
     ring: int = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(

@@ -1,4 +1,4 @@
-"""A sweep over many machines: each run is a Ray task, and its result is saved here as soon as it is finished.
+"""A sweep over many machines: each run is a Ray task, and its result is saved on this machine when it finishes.
 
 The task and its data go to the cluster once; the machines need only posembed. A run whose worker dies starts again on
 another, so a lost machine costs only its own time.
@@ -171,7 +171,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def knock(address: str) -> None:
-    """Raises ArgumentError if no cluster answers, in less than 20 seconds; ray.init may wait for minutes."""
+    """Raises ArgumentError, within 20 seconds, if no cluster answers; ray.init may wait for minutes."""
     import grpc
 
     try:

@@ -34,7 +34,7 @@ def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
 
 
 def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of ``settings`` from ``given``. Returns those that are not None, each as its type."""
+    """Removes the options of ``settings`` from ``given``. Returns those that are not None, converted to their types."""
     hints, taken = get_type_hints(settings), {}
     for name in options(settings):
         value = given.pop(name, None)
@@ -57,7 +57,7 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
             try:
                 return tuple(as_type(name, part, item) for part in value)
             except ArgumentError as error:
-                raise ArgumentError(f"{error}, in the list {given!r}; separate several by commas") from None
+                raise ArgumentError(f"{error}, in the list {given!r}; separate items by commas") from None
     elif kind is Path and isinstance(value, str | Path) and value != "":
         return Path(value)
     elif kind is str and isinstance(value, str | Path):
@@ -153,7 +153,7 @@ MeasuredT = TypeVar("MeasuredT")
 
 
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults, replaced by the given values that are not None. A default warm-up is at most the steps."""
+    """Returns the defaults, replaced by the given values that are not None. A default warm-up is at most ``steps``."""
     given = {name: value for name, value in given.items() if value is not None}
     steps = given.get("steps", defaults["steps"])
     return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
@@ -194,14 +194,14 @@ def default_window(layers: int, train_length: int) -> int:
 
 
 def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
-    """Adds the default window and ring where none is given."""
+    """Adds the default window and ring if they are not given."""
     values.setdefault("window", default_window(values["layers"], values["train_length"]))
     values.setdefault("ring", values["window"])
     return values
 
 
 def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> None:
-    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError for none, or one below ``lowest``."""
+    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError if there are none, or one below ``lowest``."""
     sizes = values[name] = tuple(sorted(set(values[name])))
     if not sizes or sizes[0] < lowest:
         raise ArgumentError(

@@ -46,7 +46,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
         vars(state).update(contents["state"])
     except FileNotFoundError:  # also if another process has finished this run and removed it
         return
-    except Exception as error:  # damaged bytes make torch.load raise many types
+    except Exception as error:  # torch.load raises many types for damaged files
         raise RunFolderError(
             f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
         ) from error

@@ -43,7 +43,7 @@ FINAL_LEARNING_RATE = 0.1  # the learning rate at the last step, as a share of t
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: ``step`` of its spec.steps are done."""
+    """The progress of a run after ``step`` of ``spec.steps`` steps."""
 
     step: int
     loss: float
@@ -115,7 +115,7 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
 
 
 def keep_rows(model: PositionedModel, state: State, step: int) -> None:
-    """Adds a copy of the encoding's table, (N, D) on the CPU, to ``state.tables``, if it has one."""
+    """Adds a copy of the encoding's table, if any, to ``state.tables``: (N, D) on the CPU."""
     table = model.encoding.table()
     if table is not None:
         state.tables[step] = table.detach().cpu().clone()

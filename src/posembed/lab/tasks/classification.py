@@ -131,7 +131,7 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
     """Classification of scikit-learn's 1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak 1998) with a small ViT.
 
     Images are (N, 8, 8), float32, with mean 0 and variance 1 over the training part. The last quarter is held out:
-    neighbouring digits have the same writer, so a random split would test on the writers of the training images.
+    neighbouring digits often have the same writer, so a random split would test on writers of the training images.
 
     Raises:
         DataError: data other than "digits".

@@ -24,7 +24,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 
 
 class GivenModel(PositionedModel):
-    """Token ids (B, L) -> logits (B, L, V): wraps ``body``, a decoder of transformers that contains the encoding."""
+    """A decoder of transformers, ``body``, that contains the encoding: token ids (B, L) -> logits (B, L, V)."""
 
     def __init__(self, body: nn.Module, encoding: PositionEncoding) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class GivenModel(PositionedModel):
         """Returns the logits of ids at positions (L,) or (B, L); None means 0 .. L - 1."""
         if position_ids is not None:
             position_ids = position_ids.expand(ids.shape)
-        # Without a mask, transformers takes a gap between positions for the beginning of another text.
+        # Without a mask, transformers treats a gap between positions as the start of another text.
         everything = torch.ones_like(ids)
         return self.body(input_ids=ids, attention_mask=everything, position_ids=position_ids, use_cache=False).logits
 
@@ -60,7 +60,7 @@ class InsideGivenModel(LanguageModelling):
             return GivenModel(replace_positions(self.decoder.trial, encoding), encoding)
 
     def encoding(self, spec: LengthSpec) -> PositionEncoding:
-        """Builds the encoding. A learned table starts with the rows of the decoder's own table, if it has weights."""
+        """Builds the encoding. A learned table starts with the decoder's own rows, if the decoder has weights."""
         spec, rows = dataclasses.replace(spec, dropout=0.0), self.decoder.rows  # the model applies its own dropout
         encoding = build_encoding(spec)
         if rows is None or type(encoding) not in (LearnedPositionalEmbedding, ExtendedPositionalEmbedding):

@@ -61,8 +61,8 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
     def encoding(self, spec: ProblemSpec) -> PositionEncoding:
         if spec.encoding in IDS:
             # Training shifts ids by up to the largest tested size, so that the last tested rows are trained often. The
-            # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for
-            # tokens other than digits.
+            # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for tokens
+            # other than digits.
             rows = max(spec.test_sizes) + spec.train_size + 4
             return LearnedPositionalEmbedding(max_len=rows, dim=spec.width, dropout=spec.dropout)
         return build_encoding(spec)

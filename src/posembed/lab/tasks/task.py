@@ -27,7 +27,7 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
         """Raises ArgumentError or DataError for a spec that cannot run. ``train.check`` also builds its model."""
 
     def build(self, spec: SpecT) -> PositionedModel:
-        """Builds the model. The seed decides its weights, which outside the encoding are the same for all encodings."""
+        """Builds the model. The seed decides its weights; those outside the encoding are the same for all encodings."""
         torch.manual_seed(spec.seed)
         encoding = self.encoding(spec)
         torch.manual_seed(spec.seed)
