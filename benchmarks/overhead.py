@@ -241,8 +241,8 @@ def main() -> None:
     lines += [
         "## The encoding's own work in that step",
         "",
-        f"Forward and backward, {args.own_rounds} rounds. Multiplied by its number per step, as a share of the "
-        "step without position.",
+        f"Forward and backward, {args.own_rounds} rounds. The share is the time multiplied by how often a step "
+        "does this work, relative to the step without position.",
         "",
     ]
     lines += pages.table(

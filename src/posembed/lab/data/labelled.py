@@ -67,7 +67,7 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
     """
     if data == "stdlib":
         if text_column or label_column:
-            raise DataError("the standard library has no columns; name columns only of a file or a dataset")
+            raise DataError("the standard library has no columns; name columns only for a file or a dataset")
         return labelled(_packages(), None, name="pieces of source of Python's standard library", column="package")
     parts: dict[str, Iterable[tuple[int, Mapping[str, Any]]]]
     if data.startswith("hf:"):

@@ -55,7 +55,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | No
     train, held_out = (_in_a_row(side, chosen) for side in (sides.train, sides.held_out))
     for ids, documents, what in ((train, sides.train, "train on"), (held_out, sides.held_out, "measure on")):
         if len(ids) == len(documents):
-            raise DataError(f"{data} has no text to {what} with the tokenizer {tokenizer}; give more, or another")
+            raise DataError(f"{data} has no text to {what} with the tokenizer {tokenizer}; give more text or another")
     counts: list[Any] = [chosen.bytes_of(document.text.decode()) for document in sides.held_out]
     decodes = all(count is not None for count in counts)
 

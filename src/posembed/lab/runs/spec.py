@@ -201,7 +201,7 @@ def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> None:
-    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError if there are none, or one below ``lowest``."""
+    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError if none are given or one is too small."""
     sizes = values[name] = tuple(sorted(set(values[name])))
     if not sizes or sizes[0] < lowest:
         raise ArgumentError(
