@@ -93,7 +93,7 @@ class Question:
     asks: str
     """The question itself, in one sentence."""
     page: str
-    """The module of its page in posembed.report.questions."""
+    """The name of its page's module in posembed.report.questions."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
 

@@ -33,7 +33,7 @@ GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
 MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
 SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
 ROUNDS = 3
-CALLS = ROUNDS + 2  # one more warms up, and one counts the memory
+CALLS = ROUNDS + 2  # plus one call to warm up and one to count the memory
 MOST_GROWTH = 4
 """The largest predicted growth of time when the length doubles: quadratic growth is 4 times, and more is noise."""
 FIT_FROM = 2048  # below this length, the overhead of function calls dominates

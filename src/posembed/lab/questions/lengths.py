@@ -89,8 +89,8 @@ class LengthSpec(LanguageSpec):
 class LengthRow(Row):
     """The results of one encoding. Perplexities are per token; intervals are over seeds.
 
-    ``ratio`` and ``versus_reference`` are ratios of same-token perplexities, paired by seed: to the encoding's own at
-    the training length, and to the reference's at the same length.
+    ``ratio`` divides the perplexity of the same tokens by the encoding's own at ``base_length``; ``versus_reference``
+    divides it by the reference's at the same length. Both are paired by seed.
     """
 
     window: int | None

@@ -89,7 +89,7 @@ class TrainingSpec:
     COMPARED: ClassVar[str] = "encoding"
     """The field in which the runs of one folder differ, besides the seed."""
     Measured: ClassVar[type[Any]]
-    """A frozen dataclass of plain values, which a results file can hold."""
+    """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
 
     question: str
     encoding: str = ""
