@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=768, help=f"a multiple of {HEAD_DIM}, the width of a head")
     parser.add_argument("--layers", type=int, default=12, help="layers of the model that decodes")
     parser.add_argument("--prompt", type=int, default=256, help="tokens before the decoded ones")
-    parser.add_argument("--tokens", type=int, default=16, help="that are decoded in a round")
+    parser.add_argument("--tokens", type=int, default=16, help="tokens to decode per round")
     parser.add_argument("--rounds", type=int, default=21)
     args = parser.parse_args()
     keep = all(getattr(args, name) == parser.get_default(name) for name in vars(args))
