@@ -103,7 +103,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\)"),
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.zeros(2, 6)), "only padding"),
-    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 for tokens"),
     (
         lambda: Attention(dim=8, heads=2)(X, torch.arange(6), positions=Positions(Alibi(2), X)),
         "positions hold the position_ids",

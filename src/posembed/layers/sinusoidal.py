@@ -1,8 +1,8 @@
 """Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), for texts and images.
 
-PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py. On a grid, half the
-width encodes the column, half the row (He et al. 2022, arXiv:2111.06377); MAE's code puts all sines of a half first:
-the same numbers in another order.
+PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py. On a grid, half of
+the width encodes the column and half the row (He et al. 2022, arXiv:2111.06377). MAE's code puts all sines of a half
+first, which gives the same numbers in another order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from posembed.tables.fill import check_even, sinusoids
 
 
 class SinusoidalPositionalEmbedding(InputEncoding):
-    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no end.
+    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no last position.
 
     Args:
-        dim: width D, even.
+        dim: the width D, even.
         scale: the factor on the rows, whose norm is otherwise sqrt(D/2). The paper scales the tokens by sqrt(D)
-            instead; either way neither should drown the other.
+            instead. Either way, rows and tokens should have similar scales.
         base: 10,000 in the paper.
-        interleaved: sines and cosines alternate (the paper), or come in two halves (fairseq, tensor2tensor).
+        interleaved: True alternates sines and cosines (the paper). False puts all sines first (fairseq, tensor2tensor).
         dropout: applied after the sum in training.
 
     Rows are computed in float64 when needed, since a stored table would be cast with the model.
@@ -51,10 +51,10 @@ class SinusoidalPositionalEmbedding(InputEncoding):
 
 
 def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] | None = None) -> Tensor:
-    """Returns rows (H W, D), float32, row by row.
+    """Returns the sinusoids of all cells of a grid, (H W, D) in float32, row by row.
 
-    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centres. None means the
-    grid's own, with cell (r, c) at (r, c). A finer grid over the same extent places the same picture alike.
+    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centers. None means the
+    grid's own, with cell (r, c) at (r, c). Over one extent, grids of any resolution give a point one position.
     """
     if dim % 4:
         raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
@@ -71,7 +71,7 @@ class SinusoidalGridEmbedding(PatchEncoding):
 
     Args:
         grid: (height, width) in patches.
-        dim: width D, a multiple of 4.
+        dim: the width D, a multiple of 4.
         special: the number of tokens before the patches; nothing is added to them.
         extent: as in grid_sinusoids.
         scale: the factor on the rows, whose norm is otherwise sqrt(D/2).

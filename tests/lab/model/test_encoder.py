@@ -85,7 +85,7 @@ def test_what_an_encoder_cannot_use() -> None:
         ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),
         ("fire", "'fire' is for a decoder, or for texts longer"),
         ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
-        ("roap", r"unknown encoding 'roap' \(did you mean rope\?\); known are learned, "),
+        ("roap", r"unknown encoding 'roap' \(did you mean rope\?\); choose from learned, "),
     ],
 )
 def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:
