@@ -1,4 +1,4 @@
-"""``posembed.compare``: runs the experiments of a question and returns the answer. The command calls it too."""
+"""``posembed.compare``: runs a question's experiments and returns the answer. The command line uses it too."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Prepared:
     accelerator: Accelerator
 
     def plan(self) -> list[PlannedRun]:
-        """Returns the runs with their sizes and an estimate of the time."""
+        """Returns the runs with their sizes and estimated times."""
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:
@@ -101,7 +101,7 @@ class Prepared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
+    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run. ``path`` holds both."""
 
     question: Question
     path: Path

@@ -83,7 +83,7 @@ def estimate_median(values: Sequence[float]) -> Estimate:
 
 
 def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...]:
-    """Returns one value per text. Their mean is sum(totals) / sum(counts), and their spread is that ratio's spread.
+    """Returns one value per text. Their mean is sum(totals) / sum(counts), and their spread gives its interval.
 
     With equal counts, these are the texts' own ratios. Otherwise they come from a linear approximation of the ratio
     (Cochran 1977, 6.4). ``estimate`` and paired differences work in both cases.

@@ -182,7 +182,7 @@ class TextInput(InputLayer):
     def _place(
         self, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor, mask: Tensor | None
     ) -> tuple[Tensor | None, int | Tensor]:
-        """Returns arguments for the position table: ids, or None to count from the offset; and the offset."""
+        """Returns the ids and the offset for the position table. Ids are None if positions count from the offset."""
         if position_ids is not None:
             if mask is not None:
                 raise ArgumentError(

@@ -21,7 +21,7 @@ from posembed.tables.layout import TableLayout
 class BertInput(TextInput):
     """Token, type and position rows, layer norm, dropout: BERT, ELECTRA and ALBERT; DistilBERT has no types.
 
-    BERT is Devlin et al. 2019, arXiv:1810.04805.
+    For BERT, see Devlin et al. 2019, arXiv:1810.04805.
     If the embeddings are narrower than the model (ELECTRA, ALBERT), D is the width of the embeddings, and the
     projection that follows belongs to the model.
 
@@ -71,7 +71,7 @@ class BertInput(TextInput):
 class RobertaInput(BertInput):
     """BERT's layer with fairseq's positions: RoBERTa, XLM-RoBERTa, CamemBERT, Longformer; MPNet has no types.
 
-    RoBERTa is Liu et al. 2019, arXiv:1907.11692.
+    For RoBERTa, see Liu et al. 2019, arXiv:1907.11692.
     Position 0 is in row ``pad_id + 1``, and positions count the tokens other than ``pad_id``, unless
     ``position_ids`` or a mask is given. ``position_ids`` count from 0, as everywhere in posembed; in
     transformers, the ids of these models are row numbers and start at ``pad_id + 1``.
@@ -139,7 +139,7 @@ class GPT2Input(TextInput):
 class CLIPTextInput(TextInput):
     """Token rows plus position rows, without dropout: the text encoders of CLIP (77 positions) and SigLIP (64).
 
-    CLIP is Radford et al. 2021, arXiv:2103.00020.
+    For CLIP, see Radford et al. 2021, arXiv:2103.00020.
     """
 
     declaration = Declaration(
@@ -158,7 +158,7 @@ class CLIPTextInput(TextInput):
 class BartInput(TextInput):
     """Token rows (optionally scaled by sqrt(D)) and position rows, optional norm, dropout: BART, mBART, PLBART.
 
-    BART is Lewis et al. 2019, arXiv:1910.13461. Its table has two rows before position 0.
+    For BART, see Lewis et al. 2019, arXiv:1910.13461. Its table has two rows before position 0.
     The encoder and the decoder each have an input layer and share their token rows:
     ``decoder_input.embed_tokens = encoder_input.embed_tokens``.
 
@@ -248,8 +248,8 @@ class ConvS2SInput(TextInput):
 
     ConvS2S was the first model with a learned position table.
     A convolution reads past the ends of a sequence, so padding must equal the zeros that the convolution pads
-    with. Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask is given. Rows start
-    from normal values with a standard deviation of .1.
+    with. Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask is given. Initial
+    rows are normal with a standard deviation of .1.
 
     Args:
         pad_id: the padding token. In the position table, row ``pad_id`` belongs to padding and row ``pad_id + 1``

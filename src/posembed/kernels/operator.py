@@ -42,7 +42,7 @@ def lookup(
         positions: (N, D). Without ``position_ids``, token l of each sequence reads row l.
         position_ids: (L,), (1, L) or (B, L), any integer dtype: the row of each token.
         types: (T, D). Without ``type_ids``, (B, L), every token is of type 0.
-        norm: the norm of the sum; None for none.
+        norm: the norm of the sum. None means no norm.
         dropout: applied last; 0 turns it off. The probability is rounded to a multiple of 2**-16.
         padding_idx, position_padding_idx: rows that are not trained; negative numbers count from the end.
         sparse: give ``tokens`` a sparse gradient of the rows that were read, for large vocabularies and optimizers
@@ -93,7 +93,7 @@ def _int64(ids: Tensor, name: str) -> Tensor:
 
 
 def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
-    """Returns a row number of the table, counted from 0; None for None."""
+    """Converts a row number, which may be negative, to count from 0. None stays None."""
     if row is None or table is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):

@@ -145,7 +145,7 @@ def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
 
 
 def on_large_pages(x: Tensor) -> Tensor:
-    """Requests large pages for x, if it is large and on a Linux CPU. Returns x itself, which must not be written yet.
+    """Requests large pages for x, a new tensor, if it is large and on a Linux CPU. Returns x itself.
 
     A new tensor of 50 MB costs 12,000 page faults, one per 4 KiB, which take longer than writing it. Linux backs
     memory with pages of 2 MiB on request (madvise) if it is set to "madvise", as in most distributions. The memory

@@ -2,7 +2,7 @@
 
 The backward pass recomputes each row and writes the gradient of its sum once. These gradients are sorted by id and
 added up for each table row in a fixed order. There are no atomic additions, so no row is contended and every run gives
-the same bits. Sums are in float32, or in float64 for float64.
+the same bits. Sums are in float32, or in float64 for float64 tables.
 """
 
 # mypy: disable-error-code="no-untyped-def"

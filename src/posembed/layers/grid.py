@@ -111,7 +111,7 @@ class LearnedGridEmbedding(PatchEncoding):
     ) -> GridT:
         """Builds the layer with the position table of a state dict, as ``LearnedPositionalEmbedding`` does.
 
-        The grid is never guessed from the number of rows. A factorized grid has two tables, so it cannot be read.
+        The grid is never guessed from the number of rows. A factorized grid is not supported.
         """
         return cls._around(table_of_state_dict(state_dict, key), grid, layout, arguments)
 
@@ -154,7 +154,7 @@ class LearnedGridEmbedding(PatchEncoding):
 
         Args:
             position_ids, offset: for images with only some of their tokens, the index of each token in its image,
-                (L,), (1, L) or (B, L), or the number of earlier tokens. By default, all tokens are in order.
+                (L,), (1, L) or (B, L), or the number of earlier tokens. By default, x has all tokens in order.
             grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:

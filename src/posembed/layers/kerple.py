@@ -68,5 +68,5 @@ class KerplePower(KerpleLog):
 
 
 def inverse_softplus(x: Tensor) -> Tensor:
-    """Returns the y with softplus(y) = x > 0."""
+    """Returns the y for which softplus(y) = x, with x > 0."""
     return x + torch.log(-torch.expm1(-x))

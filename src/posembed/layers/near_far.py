@@ -1,7 +1,7 @@
 """Learned rows for near tokens, content alone for far ones: a learned table, full attention and no last row.
 
 Near heads attend within a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as in
-``rolling``. Far heads attend to every earlier token, without any position. A near head sees only what it saw in
+``rolling``. Far heads attend to every earlier token, without position information. A near head sees only what it saw in
 training, whatever the length of the text. A far head finds a token by its content, which includes its neighbours:
 the near heads of lower layers have written them into it. So order is known nearby, nothing is out of reach, and no
 untrained row is ever read. A longer text can disturb only one thing: more tokens share the softmax of a far head.

@@ -48,7 +48,7 @@ class RingEncoding(PositionEncoding):
     weight: nn.Parameter
 
     def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
-        """Creates the rows, w for None. Raises ArgumentError unless each token of a window has its own row."""
+        """Creates the rows (None means w of them). Raises ArgumentError if a window has more tokens."""
         require_at_least_one(window=window)
         self.ring = window if ring is None else ring
         if self.ring < window:

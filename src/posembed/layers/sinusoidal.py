@@ -54,10 +54,10 @@ def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] |
     """Returns the sinusoids of all cells of a grid, (H W, D) in float32, row by row.
 
     extent is the (height, width) over which the grid is stretched, with evenly spaced cell centers. None means the
-    grid's own, with cell (r, c) at (r, c). Over one extent, grids of any resolution give a point one position.
+    grid's own, with cell (r, c) at (r, c). With the same extent, a point has the same position on any grid.
     """
     if dim % 4:
-        raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
+        raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine each for row and column; got {dim}")
     rows, columns = (
         (torch.arange(count, dtype=torch.float64, device="cpu") + 0.5) * (wide / count) - 0.5
         for count, wide in zip(grid, extent or grid, strict=True)

@@ -226,7 +226,7 @@ class Attention(Positioned):
         return positions.scale(q), k, v
 
     def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
-        """Returns the attention weights in ``read``, (B, H, Lq, Lk): row i has token i's weights of all tokens."""
+        """Returns the attention weights in ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
         q, k, v = self.queries_keys_and_values(x, positions)
         bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values
         # Attention to the rows of the identity gives the weights, by the same code and under the same masks.

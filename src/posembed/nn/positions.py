@@ -100,7 +100,7 @@ class Positions(ChecksCalls):
         self._shared: tuple[Bias | None] | None = None
 
     def at_input(self, x: Tensor) -> Tensor:
-        """Adds position to the input: x (B, L, D) -> (B, L, D)."""
+        """Adds position information to the input: x (B, L, D) -> (B, L, D)."""
         return self.encoding.at_input(x, self.q_positions, text_length=self.text_length)
 
     def rows(self, project: Project) -> Tensor | None:
@@ -251,7 +251,7 @@ class Positions(ChecksCalls):
 
 
 def add_rows(q: Tensor, k: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Adds ``Positions.rows`` to q and k (B, L, D); returns the same q and k if there are none."""
+    """Adds ``Positions.rows`` to q and k (B, L, D); returns the same q and k if there are no rows."""
     return (q, k) if rows is None else (q + rows[..., : q.size(-1)], k + rows[..., q.size(-1) :])
 
 

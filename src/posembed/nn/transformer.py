@@ -162,8 +162,8 @@ class Encoder(_Stack):
 
     Args:
         layers: the number of layers.
-        checkpoint_activations: recompute each layer's activations in the backward pass instead of keeping them. The
-            results are the same and take about a third more time.
+        checkpoint_activations: recompute each layer's activations in the backward pass instead of keeping them. This
+            takes about a third more time and gives the same results.
         dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout: as in ``EncoderLayer``.
 
     Raises:

@@ -73,7 +73,7 @@ class TableLayout:
         return replace(self, grid=(height, width))
 
     def __str__(self) -> str:
-        """Formats the constructor call, without default arguments."""
+        """Formats the constructor call, leaving out default values."""
         given = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
         return f"TableLayout({', '.join(f'{name}={value}' for name, value in given)})"
 

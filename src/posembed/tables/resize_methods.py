@@ -116,7 +116,7 @@ def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: in
 
 
 def mean_row(rows: Tensor, length: int) -> Tensor:
-    """Keeps the old rows and adds their mean: a baseline without position information, at the right scale."""
+    """Keeps the old rows and appends copies of their mean, a baseline with the right scale but no position."""
     new = rows.mean(dim=0).expand(max(length - len(rows), 0), -1)
     return torch.cat([rows[:length], new])
 

@@ -1,6 +1,6 @@
 """The similarity of a table's rows, and whether it depends on their distance alone.
 
-For rows P (N, D), these are averages over the diagonals of P P^T. Only ``cosine_matrix`` builds this (N, N) matrix;
+For rows P (N, D), the measures depend on diagonals of P P^T. Only ``cosine_matrix`` builds this (N, N) matrix;
 the other functions avoid it and can handle 100,000 rows.
 """
 
@@ -44,7 +44,7 @@ def cosine_by_distance(table: Tensor) -> Tensor:
 
 
 def toeplitz_residual(table: Tensor) -> float:
-    """Returns 0 if the rows' products depend on distance alone (sinusoids), and up to 1 the more they do not.
+    """Returns how much the rows' products depend on more than distance: from 0 (not at all, as for sinusoids) to 1.
 
     The value is 1 - |T|^2 / |G|^2, where G is P P^T minus the mean of its entries, and T is the closest Toeplitz
     matrix: G's diagonal means (translation invariance: Wang et al., ICLR 2021, "On Position Embeddings in BERT").
