@@ -88,7 +88,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: encoding_by_name("learned-2d", Sizes(dim=8, heads=2)), "places the patches of an image in a grid"),
     (lambda: split_name("rope+window", "encoder"), "needs a causal window"),
     (lambda: split_name("fire", "encoder"), "is for a decoder"),
-    (lambda: split_name("alibi", "images"), "patches of an image form a grid; choose among sinusoidal"),
+    (lambda: split_name("alibi", "images"), "patches of an image form a grid; choose from sinusoidal"),
     (
         lambda: Attention(dim=8, heads=2, encoding=Alibi(4)),
         "Alibi is built for heads=4, and this attention has heads=2",

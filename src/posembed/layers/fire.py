@@ -36,7 +36,7 @@ class Fire(ScoreBias):
         threshold: the initial L; 512 in the paper, a quarter of its training length. Training learns a factor on it.
 
     Raises:
-        ArgumentError: no hidden unit, or a c or threshold that is not positive.
+        ArgumentError: a width below 1, or a c or threshold that is not positive.
     """
 
     def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:

@@ -132,7 +132,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return self.weight
 
     def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
-        """Returns this table for images of ``grid``: one token, then the patches read as a line.
+        """Returns this table for images of ``grid``: one token, then the patches in a line.
 
         The patches' rows are interpolated linearly to the new number of patches; the token's row stays.
         """

@@ -38,7 +38,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         std: the scale of the initial rows, which are sinusoids whose periods divide the ring.
 
     Raises:
-        ArgumentError: an impossible size, a ring below the window, or no far head.
+        ArgumentError: a size that cannot be used, a ring below the window, or no far head.
     """
 
     of_distance_alone = True

@@ -141,7 +141,7 @@ class RotaryEmbedding(RotationEncoding):
         self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
         frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
         if scaling is not None:
-            scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
+            scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # raises here too
 
     @property
     def turns_are_final(self) -> bool:

@@ -261,14 +261,14 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
         return base, suffixes
     names = ", ".join(names_for(use))
     if use == "images":
-        reason = "encodes positions in a sequence, and the patches of an image form a grid"
+        reason = "encodes positions in a sequence, but the patches of an image form a grid"
     elif ENCODINGS[base].uses == IMAGES:
-        reason = "places the patches of an image in a grid, and a text is a sequence"
+        reason = "places the patches of an image in a grid, but a text is a sequence"
     elif base == "rolling" or "+window" in suffixes:
-        reason = "needs a causal window, and an encoder attends in both directions"
+        reason = "needs a causal window, but an encoder attends in both directions"
     else:
         reason = "is for a decoder, or for texts longer than the training texts"
-    raise ArgumentError(f"{name!r} {reason}; choose among {names}")
+    raise ArgumentError(f"{name!r} {reason}; choose from {names}")
 
 
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:

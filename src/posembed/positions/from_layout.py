@@ -49,7 +49,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
         raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
     require_integers(position_ids, "position_ids")
     shape = tuple(position_ids.shape)
-    # Compare with the batch before 1: an exported program would otherwise specialize on whether the batch is 1.
+    # Compare with batch before 1: otherwise an exported program would specialize on whether the batch is 1.
     if len(shape) not in (1, 2) or shape[-1] != length or (len(shape) == 2 and shape[0] not in (batch, 1)):
         raise ArgumentError(
             f"position_ids must be (L,)=({length},) or (B, L)=({batch}, {length}) for this input; got {shape}"

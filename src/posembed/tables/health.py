@@ -91,7 +91,7 @@ def check_table(
     layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
     token_norm: float | None = None,
 ) -> tuple[Finding, ...]:
-    """Lists a table's problems, the worst first; empty for a sound table.
+    """Lists a table's problems, the worst first. The list for a sound table is empty.
 
     Args:
         table: (N, D), (1, N, D) or (N, 1, D), floating.
@@ -150,9 +150,9 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
         yield Finding(
             "repeated",
             tuple(places[repeated].tolist()),
-            f"equal to an earlier row; row {places[example]} is row {places[first[example]]} again",
+            f"equal to an earlier row; row {places[example]} repeats row {places[first[example]]}",
             "The model cannot tell these positions from the ones they repeat.",
-            "After tiling this is intended, and tuning separates them; otherwise look for positions computed in a "
+            "After tiling this is intended, and fine-tuning separates them; otherwise look for positions computed in a "
             "narrow dtype (bfloat16 cannot count past 256).",
         )
     outlying = outlying_rows(rows) & ~fresh
@@ -163,7 +163,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             tuple(places[outlying].tolist()),
             f"{_listed(norm_over_median(rows)[outlying])} times the norm of the surrounding rows, cosine to the nearer "
             f"neighbour {_listed(cosine[outlying])} where {local_median(cosine)[outlying].median():.2f} is usual",
-            "Marked positions: the first row often marks the start, others where training sequences ended.",
+            "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
     if token_norm is not None:
@@ -185,7 +185,7 @@ def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayou
 
     >>> [finding] = check_scale(torch.ones(2, 10, 64), torch.full((512, 64), 0.02))
     >>> finding.remedy
-    "Start from rows of the tokens' scale (std=1), or from tokens of the rows' (std=0.02)."
+    "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."
     """
     rows: Tensor | None = table if isinstance(table, Tensor) else None
     if isinstance(table, nn.Module):
@@ -222,7 +222,7 @@ def _of_scale(rows: Tensor, places: Tensor, token_norm: float) -> Iterator[Findi
         f"norm {norm:.3g}, {figure}",
         meaning,
         f"Start from rows of the tokens' scale (std={token_norm / root:.2g}), or from tokens of the rows' "
-        f"(std={norm / root:.2g}).",
+        f"scale (std={norm / root:.2g}).",
     )
 
 

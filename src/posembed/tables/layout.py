@@ -103,7 +103,7 @@ class TableLayout:
         return length
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Splits a table (N, D) into three views: the rows before, of and after the positions."""
+        """Splits a table (N, D) into three views: rows before the positions, rows of positions, rows after them."""
         length = self.length(table.shape[0])
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 
