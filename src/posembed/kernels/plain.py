@@ -42,7 +42,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One lookup: tables, ids and settings. The arguments are those of ``kernels.lookup``.
+    """One lookup: tables, ids and settings, as in the arguments of ``kernels.lookup``.
 
     ``position_ids`` are (L,) if all sequences share them. ``seed`` is an int64 (1,) if there is dropout.
     """

@@ -68,7 +68,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
-        """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
+        """Returns rows for the queries and keys of the near heads, and zeros for the far heads."""
         rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
         return self._read((rows * near.unsqueeze(-1)).flatten(-3), position_ids)

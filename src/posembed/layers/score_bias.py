@@ -121,8 +121,8 @@ def _are_consecutive(position_ids: Tensor) -> bool:
 def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
     """Returns the bias (H, Lq, Lk) of consecutive positions, computing each of the Lq + Lk - 1 distances once."""
     q_length, k_length = len(q_positions), len(k_positions)
-    # From the distance of the last query and the first key down to that of the first query and the last key: row i
-    # of the bias is the k_length entries from index q_length - 1 - i.
+    # Distances from the last query and first key down to the first query and last key. Row i of the bias is the
+    # k_length entries from index q_length - 1 - i.
     descending = torch.arange(q_length - 1, -k_length, -1, device=q_positions.device)
     by_distance = formula(head, q_positions[0] + descending, k_positions[0])
     return by_distance.unfold(-1, k_length, 1).flip(-2)

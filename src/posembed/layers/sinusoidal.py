@@ -102,7 +102,7 @@ class SinusoidalGridEmbedding(PatchEncoding):
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
     def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
-        """Returns this encoding on another grid over the same extent. Its positions lie between the old ones."""
+        """Returns this encoding on another grid, whose cells are spread evenly over the same extent."""
         if tuple(grid) == tuple(self.grid):
             return self
         changed = copy_with(self)

@@ -85,7 +85,7 @@ def causal_mask(length: int, window: int | None, device: torch.device | None = N
 
 
 def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
-    """Attends from each block of ``window`` queries to its own keys and those of the block before."""
+    """Attends from each block of ``window`` queries to the keys of its own block and of the block before."""
     B, H, length, d = q.shape
     blocks = -(-length // window)
     tail = blocks * window - length

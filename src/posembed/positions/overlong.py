@@ -26,7 +26,7 @@ def keep_last(tokens: Tensor, max_len: int) -> Tensor:
 
 
 def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
-    """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head``, and the last ones.
+    """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head`` and then the last tokens.
 
     Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
     """

@@ -56,7 +56,7 @@ def table_key(
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Returns the parameters and buffers that may be tables; those of torch's own linear layers and norms may not.
+    """Returns the parameters and buffers that may be tables, leaving out torch's own linear layers and norms.
 
     A tensor that several modules share is listed under each of its names.
     """
