@@ -52,7 +52,7 @@ def checked(settings: CostSettings) -> CostSettings:
     below its ``LOWEST``, or a width that the heads do not divide."""
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
-        raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
+        raise ArgumentError(f"expected at least one encoding; choose from {', '.join(names_for('decoder'))}")
     for name, (lowest, reason) in LOWEST.items():
         value = getattr(settings, name)
         if value is not None and not lowest <= value < math.inf:
