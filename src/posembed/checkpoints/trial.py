@@ -125,7 +125,7 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """Returns an objection if a text that reads the same rows gives another output, as in DeBERTa (distance buckets)."""
+    """Returns an objection if a text that reads the same rows gets another output, as in DeBERTa (distance buckets)."""
     if before.image is not None:
         return ""  # an image of another size is a different input
     with undisturbed():
