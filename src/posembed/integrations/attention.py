@@ -2,7 +2,7 @@
 
 A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The layers
 get the ``ForwardPass``, with the positions of the tokens, as a keyword argument, which most models pass on to their
-attention, or else as an attribute of the attention mask. Both also reach a layer that gradient checkpointing runs again.
+attention, or else as an attribute of the attention mask. Both also reach layers that gradient checkpointing reruns.
 """
 
 from __future__ import annotations
