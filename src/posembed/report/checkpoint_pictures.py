@@ -34,7 +34,7 @@ def thinned(rows: Tensor, most: int = MOST_DRAWN) -> tuple[Tensor, int]:
 
 
 def every(step: int) -> str:
-    return f"; every {step}th row" if step > 1 else ""
+    return f"; 1 row in {step}" if step > 1 else ""
 
 
 def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure:
@@ -93,7 +93,7 @@ def similarity_figure(rows: Tensor, *, first: int) -> Figure:
     drawn, step = thinned(rows)
     last = first + len(rows)
     where: dict[str, Any] = {"top": 26, "height": 330, "left": LEFT, "width": 330, "x": "row", "y": "row"}
-    title = f"cosine of each pair of rows{every(step)}"
+    title = f"cosines between rows{every(step)}"
     heat_map(figure, cosine_matrix(drawn), 1.0, extent=(first, last, last, first), title=title, **where)
     where = {"top": 26, "height": 330, "left": LEFT + 348, "width": 10}
     scale = heat_map(figure, torch.linspace(1, -1, 101)[:, None], 1.0, extent=(0, 1, -1, 1), ticks=0, **where)
@@ -113,7 +113,7 @@ def spectrum_figure(spectrum: Spectrum) -> Figure:
     where: dict[str, Any] = {"top": 26, "width": 168, "height": 175, "x": "direction, strongest first", "grid": "y"}
     strengths = axes_at(figure, left=LEFT, title="singular values", **where)
     strengths.bar(directions, spectrum.singular_values[:shown].tolist(), width=1.0, color=SERIES[0])
-    together = axes_at(figure, left=WIDTH - 168 - 10, title="cumulative share of the variance", **where)
+    together = axes_at(figure, left=WIDTH - 168 - 10, title="cumulative variance share", **where)
     together.plot(directions, (100 * shares.cumsum(0)[:shown]).tolist(), color=SERIES[0], linewidth=1.8)
     together.plot([0, few, few], [90, 90, 0], color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
     together.annotate(f"90% in {few:,}", (few, 45), xytext=(5, 0), textcoords="offset points", fontsize=TEXT, color=INK)

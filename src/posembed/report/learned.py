@@ -137,7 +137,7 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
         dimension, row = ("dimension", "row") if column == 0 else ("", "")
         values = f"values, ± {largest:.2g}"
         heat_map(figure, rows.T, largest or 1.0, left=at, top=40, width=side, height=150, title=values, y=dimension)
-        alike = "cosine of each pair of rows, ± 1"
+        alike = "cosines between rows, ± 1"
         heat_map(figure, cosine_matrix(rows), 1.0, left=at, top=236, width=side, height=side, title=alike, y=row)
         below.plot(rows.double().norm(dim=1).numpy(), color=colour, linewidth=1.6, label=stage)
     below.set_xlim(-0.5, len(final) - 0.5)

@@ -56,8 +56,8 @@ class CostPage:
         if result.settings.device == "cpu":
             machine = f"{environment['processor']} (threads: {environment['threads']})"
         return (
-            f"Measured on {machine}, at {sizes_in_words(result)}: every encoding alone and in an attention layer, in "
-            f"turn. Values are medians, with {INTERVAL}s, of {len(rounds.forward.values)} rounds forward and "
+            f"Measured on {machine}, at {sizes_in_words(result)}: each encoding in turn, alone and in an attention "
+            f"layer. Values are medians, with {INTERVAL}s, of {len(rounds.forward.values)} rounds forward and "
             f"{len(rounds.backward.values)} rounds forward and backward."
         )
 

@@ -22,8 +22,8 @@ class TextPage(QuestionPage[TextSummary]):
         return (
             f"Each run trains a small Transformer encoder ({model_size(spec)}) to classify texts from {spec.data}: "
             f"{len(summary.classes)} classes, {spec.steps:,} steps, {spec.batch} texts per batch, truncated to "
-            f"{spec.train_length:,} tokens. It is tested on {summary.examples:,} examples from {summary.documents:,} "
-            "held-out documents. Only the position encoding differs."
+            f"{spec.train_length:,} tokens. The model is tested on {summary.examples:,} examples from "
+            f"{summary.documents:,} held-out documents. Only the position encoding differs."
         )
 
     def paragraphs(self, summary: TextSummary) -> list[str]:
