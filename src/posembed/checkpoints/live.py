@@ -100,7 +100,7 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    section, field = model.config, edit.target.field  # no module may hold this section
+    section, field = model.config, edit.target.field  # this section may not belong to any module
     for name in field.path[:-1] if field else ():
         section = getattr(section, name)
     if field:

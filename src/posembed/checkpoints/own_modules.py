@@ -45,7 +45,7 @@ class Attribute:
 
 def is_of_transformers(module: nn.Module) -> bool:
     """Returns whether the module's class is a model class of transformers itself, not a subclass of one."""
-    transformers = sys.modules.get("transformers")  # a model of its classes has imported it
+    transformers = sys.modules.get("transformers")  # already imported if the module is one of its models
     return (
         transformers is not None
         and isinstance(module, transformers.PreTrainedModel)

@@ -143,7 +143,7 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
             try:
                 inputs, answers = text_inputs(old, tokens), []
                 for model in (old, new):
-                    torch.default_generator.manual_seed(0)  # some attention is random
+                    torch.default_generator.manual_seed(0)  # some models have random attention
                     answers.append([output.detach() for output in floats_in(model(**inputs))])
             except Exception:  # not a multiple that the model accepts
                 continue

@@ -72,7 +72,7 @@ def parameters_of(
     kinds: Mapping[str, Any] | None = None,
 ) -> list[inspect.Parameter]:
     """Returns one parameter per field made by ``option``. None means that the option was not given and the field's
-    default applies. ``defaults``: default values for the help. ``kinds``: types that replace those of the fields."""
+    default applies. ``defaults``: default values for the help. ``kinds``: types that replace the fields' types."""
     hints = typing.get_type_hints(settings) | dict(kinds or {})
     found = []
     for name, field in options(settings).items():

@@ -73,7 +73,7 @@ class _Around:
 
 
 class PositionedAttention(Attention):
-    """timm's attention with the encoding of the model around it."""
+    """timm's attention, with the encoding of the model that contains it."""
 
     around: _Around
 

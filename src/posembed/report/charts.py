@@ -43,7 +43,7 @@ DOTS = (0, (2, 3))
 
 @dataclass(frozen=True)
 class Line:
-    """One name's estimates by x."""
+    """The estimates of one name at each x."""
 
     name: str
     points: Mapping[int, Estimate]

@@ -153,7 +153,7 @@ def room_for(names: Iterable[str]) -> float:
 
 
 def tick_heights(axes: Axes) -> None:
-    """Sets round ticks on a logarithmic y axis of any length."""
+    """Sets round ticks on a logarithmic y axis of any range."""
     low, high = axes.get_ylim()
     if high / low < 5:
         heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]

@@ -187,7 +187,7 @@ def unwritten(path: Path, why: str) -> ArgumentError:
 
 
 def why_not_replaced(path: Path) -> str | None:
-    """Returns why a page may not replace this file, or None if it is an earlier page that nobody changed."""
+    """Returns why a page may not replace this file, or None if it is an unchanged earlier page."""
     if not path.is_file():
         return "it is a folder" if path.is_dir() else "it is not a file"
     try:

@@ -27,7 +27,7 @@ QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
 FEW = 4
 """The answer gives the numbers of up to this many encodings; of more, the first and the last. The tables list all."""
 LINEAR_TO = 1.0
-"""Percent. The axis is linear up to here and logarithmic beyond, so that both .1% and 100% are readable."""
+"""In percent. The axis is linear up to this value and logarithmic beyond, so that .1% and 100% are both readable."""
 HOW_TO_READ = (
     "Times are relative to an attention layer without position, forward and backward. Alone: the time of the encoding "
     "itself. Overhead: the change in the layer's time with the encoding; left of 0, the layer is faster. Bars are "
