@@ -166,7 +166,7 @@ def fourier_figure(spectrum: Spectrum) -> Figure:
 
 
 def grid_similarity_figure(rows: Tensor, grid: tuple[int, int]) -> Figure:
-    """Draws nine maps of the grid, each with the cosine of every cell to one cell; the nine lie 3 x 3 across the grid."""
+    """Draws nine maps of the grid: the cosine of every cell to one cell. The nine cells lie 3 x 3 across the grid."""
     high, wide = grid
     unit = F.normalize(rows.double(), dim=1)
     chosen = [(round(r * (high - 1)), round(c * (wide - 1))) for r in (0.1, 0.5, 0.9) for c in (0.1, 0.5, 0.9)]
