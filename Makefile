@@ -6,7 +6,7 @@ OLDEST := .venv-oldest/bin
 # A worker a core; `make test TESTS=tests/layers` for some of them in this process.
 TESTS ?= --numprocesses auto --dist worksteal
 
-.PHONY: demo test test-oldest check bench bench-length clean
+.PHONY: demo test test-oldest check docs bench bench-length clean
 
 demo: .venv/base
 	$(BIN)/posembed compare lengths --preset quick --out runs/demo
@@ -24,6 +24,11 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(TESTS)
+
+# The documentation site. A warning is an error. The tests build it too.
+docs: .venv/docs
+	$(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html in a browser."
 
 # Speed, each claim beside its peers and its limit. What takes an hour or more has a target of its own.
 bench: .venv/dev
@@ -47,21 +52,25 @@ bench-length: .venv/dev
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
+.venv/docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@ .venv/base
+
 # Peers of our tests: timm asks for torchvision, which its code for position tables does without, and what
 # x-transformers asks for would bring more than its encodings need.
 PEERS := timm x-transformers loguru einops einx torch-einops-utils frozendict
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,hf,datasets,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,hf,datasets,ray]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)
-	@touch $@ .venv/base
+	@touch $@ .venv/base .venv/docs
 
 # Made anew when a version changes: what an older file had installed must not stay.
 .venv-oldest/dev: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv --clear .venv-oldest
-	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev,hf,datasets,ray,track]'
+	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev,docs,hf,datasets,ray,track]'
 	$(OLDEST)/python -m pip install --quiet --constraint constraints-oldest.txt --no-deps $(PEERS)
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-oldest
+	rm -rf .venv .venv-oldest build/site

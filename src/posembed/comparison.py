@@ -44,10 +44,14 @@ def compare(question: str, **chosen: Any) -> Comparison:
     Raises:
         ArgumentError, DataError, RunFolderError: before anything trains.
 
-    Example:
-        >>> answer = compare("lengths", encodings=["rope", "alibi"], preset="quick", out="runs/mine")  # doctest: +SKIP
-        >>> answer.summary.rows[0].same_tokens[512].value  # doctest: +SKIP
-        >>> answer.report()  # doctest: +SKIP
+    Examples:
+        >>> import posembed
+        >>> tiny = {"preset": "quick", "steps": 2, "layers": 1, "width": 16, "heads": 2, "test_tokens": 1024}
+        >>> comparison = posembed.compare("lengths", encodings=["rope", "alibi"], out="runs/mine", **tiny)
+        >>> sorted(row.name for row in comparison.summary.rows)
+        ['alibi', 'rope']
+        >>> comparison.report().name  # the page
+        'report.html'
     """
     return prepare(question, chosen).run()
 
@@ -101,7 +105,15 @@ class Prepared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run. ``path`` holds both."""
+    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run. ``path`` holds both.
+
+    Examples:
+        >>> import posembed
+        >>> tiny = {"preset": "quick", "steps": 2, "layers": 1, "width": 16, "heads": 2, "test_tokens": 1024}
+        >>> comparison = posembed.compare("lengths", encodings=["rope", "alibi"], out="runs/mine", **tiny)
+        >>> comparison.answer()[-1]
+        'There is one run per encoding, so there are no intervals over seeds; small differences may be chance.'
+    """
 
     question: Question
     path: Path

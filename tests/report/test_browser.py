@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 from transformers import ViTConfig, ViTModel
 
+from browser import CHROMIUM, opened
 from made_up_runs import run, runs, save
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.evaluation.results import Evaluation, Row
@@ -26,15 +23,9 @@ from posembed.report.questions import write_report
 from report.golden import FOLDERS
 from tiny_models import TEXT, saved, tiny_model
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the page was not looked at")
 
 LAYERS = {"num_hidden_layers": 1, "num_attention_heads": 2}
-SWITCHES = """
-    --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars
-    --allow-file-access-from-files --enable-logging=stderr --v=0 --virtual-time-budget=10000 --dump-dom
-"""
 
 
 @dataclass(frozen=True)
@@ -46,20 +37,10 @@ class Seen:
 def look_at(page: Path, folder: Path, *widths: int) -> Seen:
     harness = Path(__file__).with_name("browser.html").as_uri()
     asked = urlencode([("page", page.as_uri()), *(("width", width) for width in widths)])
-    assert CHROMIUM is not None
-    command = [CHROMIUM, *SWITCHES.split(), f"--user-data-dir={folder / 'profile'}", f"{harness}?{asked}"]
-    # In a group of its own: a browser that hangs has children, which must end with it.
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True
-    ) as browser:
-        try:
-            shown, logged = browser.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            os.killpg(browser.pid, signal.SIGKILL)
-            raise
+    shown, console = opened(f"{harness}?{asked}", folder)
     found = re.search(r"<pre>(.*?)</pre>", shown, re.DOTALL)
-    assert found is not None, logged
-    return Seen(json.loads(html.unescape(found[1])), [line for line in logged.splitlines() if "CONSOLE" in line])
+    assert found is not None, shown
+    return Seen(json.loads(html.unescape(found[1])), console)
 
 
 @pytest.fixture(scope="module")

@@ -109,6 +109,15 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
 
     Raises:
         CheckpointError: the files cannot be read, or the config disagrees with them.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> from posembed import inspect_checkpoint
+        >>> sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> BertModel(BertConfig(**sizes, intermediate_size=16)).save_pretrained("my-model")
+        >>> [report] = inspect_checkpoint("my-model").tables
+        >>> report.table.key, report.table.length
+        ('embeddings.position_embeddings.weight', 512)
     """
     checkpoint = open_checkpoint(source)
     tensors, config = checkpoint.tensors, checkpoint.config or {}

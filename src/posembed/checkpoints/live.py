@@ -52,6 +52,16 @@ def resize_model_(
             several tables could be meant.
         CheckpointError: something that depends on the length is not understood; or, in a transformers model, no table
             or several tables could be meant.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import resize_model_
+        >>> model = torch.nn.ModuleDict({"position_embeddings": torch.nn.Embedding(512, 64)})
+        >>> edit = resize_model_(model, length=2048)
+        >>> model["position_embeddings"]
+        Embedding(2048, 64)
+        >>> edit.tables[0].kept  # rows 0 to 511 are unchanged
+        512
     """
     size = {"length": length, "image_size": image_size, "grid": grid, "method": method}
     if is_of_transformers(model):

@@ -70,6 +70,17 @@ def resize_checkpoint(
     Raises:
         ArgumentError: a size or a method cannot be used.
         CheckpointError: files cannot be read, understood or written. The disk is then unchanged.
+
+    Examples:
+        >>> from transformers import BertConfig, BertModel
+        >>> from posembed import resize_checkpoint
+        >>> sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> BertModel(BertConfig(**sizes, intermediate_size=16)).save_pretrained("my-model")
+        >>> resized = resize_checkpoint("my-model", "my-model-2048", length=2048)
+        >>> resized.edit.config["max_position_embeddings"]
+        2048
+        >>> BertModel.from_pretrained("my-model-2048").embeddings.position_embeddings
+        Embedding(2048, 32)
     """
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))

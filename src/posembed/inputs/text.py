@@ -27,7 +27,18 @@ FAIRSEQ_PAD_ID = 1
 
 
 class TokenEmbedding(ChecksCalls, nn.Embedding):
-    """Token rows (V, D) drawn from N(0, std^2). The pad token's row is zero and not trained."""
+    """Token rows (V, D) drawn from N(0, std^2). The pad token's row is zero and not trained.
+
+    Raises:
+        ArgumentError: a size below 1, or a pad_id that is no token.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import TokenEmbedding
+        >>> tokens = TokenEmbedding(vocab_size=100, dim=64, pad_id=0)
+        >>> tokens(torch.tensor([[5, 6, 0]]))[0, 2].abs().sum().item()
+        0.0
+    """
 
     def __init__(self, *, vocab_size: int, dim: int, std: float = 0.02, pad_id: int | None = None) -> None:
         require_at_least_one(vocab_size=vocab_size, dim=dim)
@@ -56,6 +67,23 @@ class TextInput(InputLayer):
         pad_id                      the token whose row is zero and not trained, or None;
 
     and its own arguments. It raises ArgumentError for an argument that cannot be used.
+
+    Raises:
+        ArgumentError: ``forward`` gets ids that are not integers, shapes that do not fit, or types for a model without.
+        PositionError: ``forward`` reaches a position without a row.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import LearnedPositionalEmbedding
+        >>> from posembed.inputs import Declaration, TextInput, TokenEmbedding
+        >>> class MyInput(TextInput):
+        ...     declaration = Declaration(families=("my_model",), tokens="tokens", positions="positions")
+        ...     def __init__(self, *, vocab_size, max_len, dim):
+        ...         super().__init__()
+        ...         self.tokens = TokenEmbedding(vocab_size=vocab_size, dim=dim)
+        ...         self.positions = LearnedPositionalEmbedding(max_len=max_len, dim=dim)
+        >>> MyInput(vocab_size=100, max_len=32, dim=16)(torch.randint(100, (2, 20))).shape
+        torch.Size([2, 20, 16])
     """
 
     scale: float = 1.0

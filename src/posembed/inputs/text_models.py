@@ -29,6 +29,16 @@ class BertInput(TextInput):
         token_types: the number of types; 0 for none.
         dropout: applied after the norm, in training.
         eps: the epsilon of the norm.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import BertInput
+        >>> layer = BertInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = Declaration(
@@ -80,6 +90,16 @@ class RobertaInput(BertInput):
         max_len: the number of positions; the 514 rows of RoBERTa's table hold 512.
         pad_id: the padding token, any id. Its row and the row of its position are zero and not trained.
         vocab_size, dim, token_types, dropout, eps: as in BertInput.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import RobertaInput
+        >>> layer = RobertaInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = replace(
@@ -115,7 +135,18 @@ class RobertaInput(BertInput):
 
 
 class GPT1Input(TextInput):
-    """Token rows plus position rows, then dropout: the first GPT (Radford et al. 2018), with 512 positions."""
+    """Token rows plus position rows, then dropout: the first GPT (Radford et al. 2018), with 512 positions.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import GPT1Input
+        >>> layer = GPT1Input(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
+    """
 
     declaration = Declaration(families=("openai-gpt",), tokens="tokens_embed", positions="positions_embed")
 
@@ -126,7 +157,18 @@ class GPT1Input(TextInput):
 
 
 class GPT2Input(TextInput):
-    """Token rows plus position rows, then dropout: GPT-2 (Radford et al. 2019), GPT-Neo and GPTBigCode."""
+    """Token rows plus position rows, then dropout: GPT-2 (Radford et al. 2019), GPT-Neo and GPTBigCode.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import GPT2Input
+        >>> layer = GPT2Input(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
+    """
 
     declaration = Declaration(families=("gpt2", "gpt_neo", "gpt_bigcode"), tokens="wte", positions="wpe")
 
@@ -140,6 +182,16 @@ class CLIPTextInput(TextInput):
     """Token rows plus position rows, without dropout: the text encoders of CLIP (77 positions) and SigLIP (64).
 
     For CLIP, see Radford et al. 2021, arXiv:2103.00020.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import CLIPTextInput
+        >>> layer = CLIPTextInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = Declaration(
@@ -165,6 +217,16 @@ class BartInput(TextInput):
     Args:
         scale: multiply the token rows by sqrt(D).
         norm: apply a layer norm after the sum.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import BartInput
+        >>> layer = BartInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = Declaration(
@@ -209,6 +271,16 @@ class OPTInput(TextInput):
     Args:
         vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of the model.
         token_dim: the width of the token rows. None means D.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import OPTInput
+        >>> layer = OPTInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = Declaration(families=("opt",), prefix="decoder.", projection="project_in", optional=("project_in",))
@@ -229,6 +301,16 @@ class WhisperDecoderInput(TextInput):
     """Token rows plus position rows, then dropout: 448 positions (Radford et al. 2022, arXiv:2212.04356).
 
     The positions of Whisper's encoder are fixed sinusoids.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import WhisperDecoderInput
+        >>> layer = WhisperDecoderInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = Declaration(families=("whisper",), prefix="decoder.")
@@ -254,6 +336,16 @@ class ConvS2SInput(TextInput):
     Args:
         pad_id: the padding token. In the position table, row ``pad_id`` belongs to padding and row ``pad_id + 1``
             to position 0.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import ConvS2SInput
+        >>> layer = ConvS2SInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = Declaration(families=None, prefix="{side}.", zero_padding=True)
@@ -280,6 +372,16 @@ class TransformerInput(TextInput):
         pad_id: the padding token. If given, positions count the other tokens (unless ``position_ids`` or a mask is
             given), and the position table is fairseq's: row ``pad_id`` belongs to padding and row ``pad_id + 1``
             to position 0.
+
+    Raises:
+        ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import TransformerInput
+        >>> layer = TransformerInput(vocab_size=100, max_len=512, dim=64)
+        >>> layer(torch.randint(100, (2, 10))).shape  # (B, L) -> (B, L, D)
+        torch.Size([2, 10, 64])
     """
 
     declaration = replace(ConvS2SInput.declaration, zero_padding=False)

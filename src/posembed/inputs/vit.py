@@ -30,6 +30,12 @@ class ViTInput(InputLayer):
 
     Raises:
         ArgumentError: an argument that cannot be used, such as image sides that are not multiples of the patch sides.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import ViTInput
+        >>> ViTInput(image_size=224, patch_size=16, dim=64)(torch.randn(2, 3, 224, 224)).shape
+        torch.Size([2, 197, 64])
     """
 
     declaration = Declaration(
@@ -107,7 +113,17 @@ class ViTInput(InputLayer):
 
 
 class DeiTInput(ViTInput):
-    """ViT's layer with a distillation token between the class token and the patches."""
+    """ViT's layer with a distillation token between the class token and the patches.
+
+    Raises:
+        ArgumentError: as for ``ViTInput``.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.inputs import DeiTInput
+        >>> DeiTInput(image_size=224, patch_size=16, dim=64)(torch.randn(2, 3, 224, 224)).shape
+        torch.Size([2, 198, 64])
+    """
 
     declaration = replace(ViTInput.declaration, families=("deit",))
     special_tokens: ClassVar[tuple[str, ...]] = ("cls_token", "distillation_token")

@@ -33,6 +33,17 @@ class TableCallback(TrainerCallback):
 
     Raises:
         ArgumentError: the model has no table, or several.
+
+    Examples:
+        >>> from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+        >>> from posembed.integrations.transformers import TableCallback
+        >>> sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = BertForSequenceClassification(BertConfig(**sizes, intermediate_size=16))
+        >>> trainer = Trainer(model, TrainingArguments(output_dir="out", report_to="none"))
+        >>> callback = TableCallback(trainer)
+        >>> trainer.add_callback(callback)
+        >>> callback.monitor.state()["rows"]
+        512.0
     """
 
     def __init__(self, trainer: Trainer, layer: nn.Module | Tensor | None = None) -> None:

@@ -116,6 +116,14 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
 
     Raises:
         ArgumentError: the model cannot be changed, or the encoding is unknown or does not fit.
+
+    Examples:
+        >>> import torch
+        >>> from timm.models.vision_transformer import VisionTransformer
+        >>> from posembed.integrations.timm import replace_positions
+        >>> model = VisionTransformer(img_size=32, patch_size=8, embed_dim=32, depth=1, num_heads=2, num_classes=10)
+        >>> replace_positions(model, "alibi")(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
     name = type(model).__name__
     earlier = getattr(model, "positions", None)

@@ -47,6 +47,14 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
     Raises:
         ArgumentError: the model cannot be changed, or the encoding is unknown or does not fit. The model is then
             unchanged.
+
+    Examples:
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> from posembed.integrations.transformers import replace_positions
+        >>> config = GPT2Config(n_layer=1, n_head=2, n_embd=32, n_positions=64, vocab_size=100)
+        >>> model = replace_positions(GPT2LMHeadModel(config), "rope")
+        >>> model.transformer.wpe.encoding
+        RotaryEmbedding(16, base=10000.0, pairing='half_split', scaling=None)
     """
     with ExitStack() as undo:
         try:
@@ -86,6 +94,14 @@ def from_pretrained(
     Raises:
         ArgumentError: the folder was not saved after ``replace_positions``, or the encoding must be passed.
         CheckpointError: the files do not hold all values of the encoding.
+
+    Examples:
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> from posembed.integrations.transformers import from_pretrained, replace_positions
+        >>> config = GPT2Config(n_layer=1, n_head=2, n_embd=32, n_positions=64, vocab_size=100)
+        >>> replace_positions(GPT2LMHeadModel(config), "alibi").save_pretrained("my-model")
+        >>> type(from_pretrained("my-model")).__name__
+        'GPT2LMHeadModel'
     """
     config, others = AutoConfig.from_pretrained(folder, return_unused_kwargs=True, **kwargs)
     others |= {name: kwargs[name] for name in FOR_BOTH if name in kwargs}

@@ -53,6 +53,15 @@ def lookup(
 
     Raises:
         ArgumentError: ids that are not integers, shapes that do not fit, or a padding row outside its table.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.kernels import Norm, lookup
+        >>> tokens, positions = torch.randn(100, 64), torch.randn(512, 64)
+        >>> token_ids = torch.randint(100, (2, 10))
+        >>> x = lookup(token_ids, tokens, positions=positions, norm=Norm.of(torch.nn.LayerNorm(64)))
+        >>> x.shape
+        torch.Size([2, 10, 64])
     """
     if isinstance(scale, Tensor):
         raise ArgumentError("scale must be a number; a tensor, such as a learned one, multiplies the tokens instead")

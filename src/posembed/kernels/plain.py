@@ -23,6 +23,15 @@ class Norm:
         kind: "layer", which also centers (Ba et al. 2016, 1607.06450), or "rms" (Zhang and Sennrich 2019, 1910.07467).
         weight, bias: (D,) or None. A norm of kind "rms" has no bias.
         eps: added to the variance, or to the mean square.
+
+    Raises:
+        ArgumentError: ``of`` gets a module that is no norm, or an nn.RMSNorm without an eps.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.kernels import Norm
+        >>> Norm.of(torch.nn.LayerNorm(64)).kind
+        'layer'
     """
 
     kind: Literal["layer", "rms"]

@@ -29,6 +29,15 @@ class Alibi(ScoreBias):
     """ALiBi for any number of heads. It has no learned values and no last position.
 
     The bias is symmetric in the distance, so it serves encoders too; a decoder's mask hides the future.
+
+    Raises:
+        ArgumentError: no head.
+
+    Examples:
+        >>> from posembed import Alibi
+        >>> bias = Alibi(heads=8)(5)  # (H, L, L), to add to the scores of 5 tokens
+        >>> bias[0, 4].tolist()  # head 1, the last query
+        [-2.0, -1.5, -1.0, -0.5, -0.0]
     """
 
     of_distance_alone = True

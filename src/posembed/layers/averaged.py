@@ -86,7 +86,7 @@ class DistanceBias(ScoreBias):
 
 
 class AveragedPositionalEmbedding(PositionEncoding):
-    """A learned table whose position logits, averaged over each distance, are the bias of each layer (see above).
+    """A learned table whose position logits, averaged over each distance, are the bias of each layer.
 
     A causal model calls ``in_layer(project)`` in each layer and uses the bias that it returns. After training at N
     tokens, the model can read any length.
@@ -100,6 +100,15 @@ class AveragedPositionalEmbedding(PositionEncoding):
 
     Raises:
         ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, or no head with position.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import AveragedPositionalEmbedding
+        >>> from posembed.nn import Decoder
+        >>> averaged = AveragedPositionalEmbedding(max_len=32, dim=64, heads=4)
+        >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding=averaged)  # each layer has its own bias
+        >>> decoder(torch.randn(2, 100, 64)).shape
+        torch.Size([2, 100, 64])
     """
 
     def __init__(

@@ -43,6 +43,19 @@ class PositionEncoding(ChecksCalls, nn.Module):
     in two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
     two because there are two kinds of attention: ``at_scores`` returns a dense bias, ``score_mod`` the same bias
     as a function for FlexAttention. A model calls only one of these two.
+
+    Raises:
+        ArgumentError: ``forward`` is called on an encoding that has no contract of its own.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import PositionEncoding
+        >>> class LastToken(PositionEncoding):
+        ...     "Marks the last token of each sequence."
+        ...     def at_input(self, x, position_ids, *, text_length=None):
+        ...         return x + (position_ids == position_ids.max())[..., None]
+        >>> LastToken().at_input(torch.zeros(1, 3, 2), torch.arange(3))[0].tolist()
+        [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     """
 
     window: int | None = None

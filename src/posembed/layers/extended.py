@@ -82,6 +82,18 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
     Args:
         method: a name in ``METHODS``.
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
+
+    Raises:
+        ArgumentError: an unknown method, or an argument that cannot be used.
+        PositionError: in training, a position past the last row; with "hierarchical", one past N².
+
+    Examples:
+        >>> import torch
+        >>> from posembed import ExtendedPositionalEmbedding
+        >>> tiled = ExtendedPositionalEmbedding(max_len=64, dim=32, method="tile").eval()
+        >>> rows = tiled.rows(torch.arange(200))  # (L, D)
+        >>> torch.equal(rows[64], rows[0])  # position 64 reads row 0
+        True
     """
 
     def __init__(

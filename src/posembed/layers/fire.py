@@ -37,6 +37,11 @@ class Fire(ScoreBias):
 
     Raises:
         ArgumentError: a width below 1, or a c or threshold that is not positive.
+
+    Examples:
+        >>> from posembed import Fire
+        >>> Fire(heads=4)(10).shape  # (H, L, L)
+        torch.Size([4, 10, 10])
     """
 
     def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:

@@ -64,6 +64,17 @@ class LearnedGridEmbedding(PatchEncoding):
 
     Raises:
         ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import LearnedGridEmbedding
+        >>> patches = LearnedGridEmbedding(grid=(14, 14), dim=64)  # ViT: a class token, then 14 x 14 patches
+        >>> patches(torch.randn(2, 1 + 14 * 14, 64)).shape
+        torch.Size([2, 197, 64])
+        >>> patches(torch.randn(2, 1 + 10 * 12, 64), grid=(10, 12)).shape  # smaller images
+        torch.Size([2, 121, 64])
+        >>> patches.on_grid((24, 24)).rows().shape
+        torch.Size([577, 64])
     """
 
     def __init__(

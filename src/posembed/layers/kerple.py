@@ -23,6 +23,14 @@ class KerpleLog(ScoreBias):
 
     It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 and r2 are their softplus.
+
+    Raises:
+        ArgumentError: no head.
+
+    Examples:
+        >>> from posembed import KerpleLog
+        >>> KerpleLog(heads=4)(10).shape  # (H, L, L)
+        torch.Size([4, 10, 10])
     """
 
     of_distance_alone = True
@@ -52,6 +60,14 @@ class KerplePower(KerpleLog):
 
     It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 is the softplus of the first, r2 twice the sigmoid of the second.
+
+    Raises:
+        ArgumentError: no head.
+
+    Examples:
+        >>> from posembed import KerplePower
+        >>> KerplePower(heads=4)(10).shape  # (H, L, L)
+        torch.Size([4, 10, 10])
     """
 
     def reset_parameters(self) -> None:

@@ -46,6 +46,17 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     Raises:
         ArgumentError: an argument that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import LearnedPositionalEmbedding
+        >>> positions = LearnedPositionalEmbedding(max_len=512, dim=64)
+        >>> positions(torch.randn(2, 10, 64)).shape  # adds rows 0 to 9
+        torch.Size([2, 10, 64])
+        >>> positions(torch.randn(2, 1, 64), offset=10).shape  # the next token, after 10 in the cache
+        torch.Size([2, 1, 64])
+        >>> positions.rows(torch.tensor([0, 511])).shape  # the rows alone
+        torch.Size([2, 64])
     """
 
     def __init__(

@@ -39,6 +39,16 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
 
     Raises:
         ArgumentError: a size that cannot be used, a ring below the window, or no far head.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import NearFarPositionalEmbedding
+        >>> near_far = NearFarPositionalEmbedding(near_window=16, dim=64, heads=4)
+        >>> near_far.near_heads
+        2
+        >>> bias = near_far.at_scores(torch.arange(100), torch.arange(100))  # (H, L, L)
+        >>> bias[0, 99, 0].item(), bias[3, 99, 0].item()  # a near head and a far head, 99 tokens back
+        (-inf, 0.0)
     """
 
     of_distance_alone = True

@@ -12,7 +12,18 @@ from posembed.layers.base import PositionEncoding
 
 
 class NoPosition(PositionEncoding):
-    """An encoding that does nothing."""
+    """An encoding that does nothing.
+
+    Raises:
+        ArgumentError: ``forward`` gets an argument that it does not know.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import NoPosition
+        >>> x = torch.randn(2, 10, 64)
+        >>> torch.equal(NoPosition()(x), x)
+        True
+    """
 
     def forward(
         self,

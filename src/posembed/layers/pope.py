@@ -48,6 +48,14 @@ class PolarEmbedding(RotationEncoding):
 
     Raises:
         ArgumentError: a width or number of heads below 1, or an unknown delta_init.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import PolarEmbedding
+        >>> pope = PolarEmbedding(head_dim=16, heads=4)
+        >>> q, k = pope(*torch.randn(2, 1, 4, 10, 16))
+        >>> q.shape  # twice as wide
+        torch.Size([1, 4, 10, 32])
     """
 
     def __init__(self, *, head_dim: int, heads: int, base: float = 10000.0, delta_init: str = "zero") -> None:

@@ -55,6 +55,11 @@ class T5Bias(ScoreBias):
 
     Raises:
         ArgumentError: too few buckets, or a max_distance within the exact buckets.
+
+    Examples:
+        >>> from posembed import T5Bias
+        >>> T5Bias(heads=4, bidirectional=False)(10).shape  # for a decoder
+        torch.Size([4, 10, 10])
     """
 
     of_distance_alone = True

@@ -72,7 +72,7 @@ class RingEncoding(PositionEncoding):
 
 
 class RollingPositionalEmbedding(RingEncoding, InputEncoding):
-    """A ring of learned rows under a causal window (see the top of this file).
+    """A ring of P learned rows under a causal window: token i reads row (i + s) mod P, s drawn anew in training.
 
     Args:
         window: w, the number of tokens that a token attends to, itself included. The model applies ``.window``.
@@ -87,6 +87,17 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
 
     Raises:
         ArgumentError: a window below 1, a ring below the window, an unknown place or init.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import RollingPositionalEmbedding
+        >>> from posembed.nn import Decoder
+        >>> rolling = RollingPositionalEmbedding(window=16, dim=64)
+        >>> rolling.table().shape  # 16 rows, and no last position
+        torch.Size([16, 64])
+        >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding=rolling)  # applies rolling.window
+        >>> decoder(torch.randn(2, 1000, 64)).shape
+        torch.Size([2, 1000, 64])
     """
 
     def __init__(

@@ -119,12 +119,25 @@ class RotaryEmbedding(RotationEncoding):
     Args:
         head_dim: the width of one head, d = D/H; even.
         base: 10,000 in the paper.
-        pairing: "half_split" or "interleaved" (see the top of this file).
-        scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``; see
-            ``layers/rotary_scaling.py``. None means no change.
+        pairing: "half_split" (component j with j + d/2: GPT-NeoX, Llama in transformers) or "interleaved" (2j with
+            2j + 1: the paper, GPT-J).
+        scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``. None means no
+            change.
 
     Angles are computed in float32 whatever the model's dtype: in bfloat16, adjacent positions above 256 coincide.
     Frequencies are computed when needed, since a buffer would be cast with the model.
+
+    Raises:
+        ArgumentError: an odd head_dim, an unknown pairing, or a scaling for another number of pairs.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import RotaryEmbedding
+        >>> rope = RotaryEmbedding(head_dim=16)
+        >>> q, k = torch.randn(2, 1, 4, 10, 16)  # (B, H, L, d) each
+        >>> rotated_q, rotated_k = rope(q, k)
+        >>> torch.allclose(rotated_q.norm(dim=-1), q.norm(dim=-1))  # a rotation keeps norms
+        True
     """
 
     def __init__(

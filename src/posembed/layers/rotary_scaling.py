@@ -72,6 +72,13 @@ class LinearScaling(RotaryScaling):
     """Linear scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     It divides all positions by the factor: position interpolation (Chen et al. 2023, arXiv:2306.15595).
+
+    Raises:
+        ArgumentError: both or neither of the two numbers, a factor below 1, or a length below 2.
+
+    Examples:
+        >>> from posembed import LinearScaling, RotaryEmbedding
+        >>> rope = RotaryEmbedding(16, scaling=LinearScaling(factor=4.0))  # position 8 now has the angles of position 2
     """
 
     factor: float | None = None
@@ -94,6 +101,13 @@ class NTKScaling(LinearScaling):
 
     It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
     fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). The ratio gives transformers' "dynamic" at factor 1.
+
+    Raises:
+        ArgumentError: as for ``LinearScaling``.
+
+    Examples:
+        >>> from posembed import NTKScaling, RotaryEmbedding
+        >>> rope = RotaryEmbedding(16, scaling=NTKScaling(original_length=2048))  # scaled past 2,048 tokens
     """
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
@@ -109,6 +123,15 @@ class YarnScaling(RotaryScaling):
     "NTK by parts" (Peng et al. 2024, arXiv:2309.00071): pairs that rotate beta_fast times or more within the original
     length keep their frequency, pairs that rotate beta_slow times or less are interpolated, and a linear ramp over the
     pairs' indices, its ends rounded outward, joins the two.
+
+    Raises:
+        ArgumentError: a factor below 1, a length below 2, or a beta_fast that is not above beta_slow.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import RotaryEmbedding, YarnScaling
+        >>> rope = RotaryEmbedding(16, scaling=YarnScaling(original_length=64))
+        >>> q, k = rope(*torch.randn(2, 1, 4, 256, 16))  # four times longer: scaled by 4
     """
 
     original_length: int
@@ -147,6 +170,13 @@ class Llama3Scaling(RotaryScaling):
     As in the authors' code, pairs that rotate more than high_frequency_factor times within the original length keep
     their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and in between the weight
     is linear in the number of rotations.
+
+    Raises:
+        ArgumentError: a factor below 1, a length below 2, or a high_frequency_factor that is not above the low one.
+
+    Examples:
+        >>> from posembed import Llama3Scaling, RotaryEmbedding
+        >>> rope = RotaryEmbedding(128, base=500_000, scaling=Llama3Scaling(original_length=8192, factor=8.0))
     """
 
     original_length: int
@@ -172,6 +202,14 @@ class LongRopeScaling(RotaryScaling):
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
     length. It sets the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
+
+    Raises:
+        ArgumentError: factors that are not positive, or not one for each pair.
+
+    Examples:
+        >>> from posembed import LongRopeScaling, RotaryEmbedding
+        >>> scaling = LongRopeScaling((1.0,) * 8, (2.0,) * 8, original_length=4096, factor=2.0)
+        >>> rope = RotaryEmbedding(16, scaling=scaling)  # 8 pairs
     """
 
     short_factors: tuple[float, ...]

@@ -25,8 +25,21 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     else is as in the plain table.
 
     Args:
-        sampler: "shifted", "randomized" or "skipped" (see the top of this file).
+        sampler: "shifted" (one offset per sequence), "randomized" (any positions of the table, in order) or "skipped"
+            (two runs with a gap between).
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
+
+    Raises:
+        ArgumentError: an unknown sampler, or an argument that cannot be used.
+        PositionError: training sequences longer than the table.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import SampledPositionalEmbedding
+        >>> positions = SampledPositionalEmbedding(max_len=512, dim=64, sampler="skipped")
+        >>> ids = positions.training_positions(2, 10, torch.Generator().manual_seed(0))  # (B, L)
+        >>> positions(torch.randn(2, 10, 64), ids).shape
+        torch.Size([2, 10, 64])
     """
 
     def __init__(

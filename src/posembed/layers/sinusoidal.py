@@ -33,6 +33,15 @@ class SinusoidalPositionalEmbedding(InputEncoding):
 
     Raises:
         ArgumentError: an odd dim.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import SinusoidalPositionalEmbedding
+        >>> sinusoidal = SinusoidalPositionalEmbedding(64)
+        >>> sinusoidal(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
+        >>> sinusoidal.rows(torch.tensor([1_000_000])).shape  # no position is the last
+        torch.Size([1, 64])
     """
 
     def __init__(
@@ -80,6 +89,15 @@ class SinusoidalGridEmbedding(PatchEncoding):
     Raises:
         ArgumentError: a width that is not a multiple of 4.
         PositionError: a position past the grid.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import SinusoidalGridEmbedding
+        >>> patches = SinusoidalGridEmbedding(grid=(14, 14), dim=64)
+        >>> patches(torch.randn(2, 1 + 14 * 14, 64)).shape
+        torch.Size([2, 197, 64])
+        >>> patches.on_grid((24, 24)).rows().shape
+        torch.Size([577, 64])
     """
 
     def __init__(

@@ -174,6 +174,12 @@ class Attention(Positioned):
 
     Raises:
         ArgumentError: heads that do not divide the width, or an encoding that is unknown or does not fit.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import Attention
+        >>> Attention(dim=64, heads=4, encoding="rope")(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
     """
 
     def __init__(

@@ -14,6 +14,19 @@ class KeyValueCache:
     ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one. Keys are stored after the rotation by
     their positions if no later token changes that rotation (``PositionEncoding.turns_are_final``). Otherwise they are
     stored before it, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
+
+    Raises:
+        ArgumentError: more tokens or other sequences than it was made for, another model, or gradients.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import Decoder
+        >>> decoder, x = Decoder(dim=64, heads=4, layers=2, encoding="rope").eval(), torch.randn(2, 10, 64)
+        >>> with torch.no_grad():
+        ...     cache = decoder.new_cache(batch=2, max_len=10)
+        ...     steps = [decoder(x[:, i : i + 1], cache=cache) for i in range(10)]
+        ...     torch.allclose(torch.cat(steps, dim=1), decoder(x), atol=1e-5)
+        True
     """
 
     def __init__(self, keys: Tensor) -> None:

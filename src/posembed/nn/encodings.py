@@ -53,6 +53,14 @@ class Sizes:
         grid: (height, width) of an image in patches; one token stands before them.
         causal: True for a decoder, False for an encoder.
         dropout: applied where rows are added to the input.
+
+    Raises:
+        ArgumentError: ``given`` and ``length`` are asked for a size that is None.
+
+    Examples:
+        >>> from posembed.nn import Sizes, encoding_by_name
+        >>> encoding_by_name("rolling", Sizes(dim=64, heads=4, window=16)).table().shape
+        torch.Size([16, 64])
     """
 
     dim: int
@@ -279,6 +287,13 @@ def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     Raises:
         ArgumentError: an unknown name, an encoding that is not for this use, or one that needs a size that
             is None or does not fit.
+
+    Examples:
+        >>> from posembed.nn import Sizes, encoding_by_name
+        >>> encoding_by_name("alibi", Sizes(dim=64, heads=4))
+        Alibi(4)
+        >>> encoding_by_name("rope+window", Sizes(dim=64, heads=4, window=16)).window
+        16
     """
     use: Use = "images" if sizes.grid is not None else "decoder" if sizes.causal else "encoder"
     base, suffixes = split_name(name, use)

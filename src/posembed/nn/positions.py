@@ -34,6 +34,18 @@ class Positions(ChecksCalls):
 
     Raises:
         ArgumentError: ids, offsets, masks or segments that do not fit the tokens, or a cache without room for them.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import RotaryEmbedding
+        >>> from posembed.nn import Attention, Positions
+        >>> x, layers = torch.randn(2, 10, 64), [Attention(dim=64, heads=4) for _ in range(2)]
+        >>> positions = Positions(RotaryEmbedding(16), x)
+        >>> x = positions.at_input(x)
+        >>> for layer in layers:
+        ...     x = x + layer(x, positions=positions)
+        >>> x.shape
+        torch.Size([2, 10, 64])
     """
 
     def __init__(

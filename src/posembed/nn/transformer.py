@@ -96,13 +96,31 @@ class EncoderLayer(_Layer):
 
     Raises:
         ArgumentError: sizes or names that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import EncoderLayer
+        >>> layer = EncoderLayer(dim=64, heads=4, encoding="learned", max_len=128)
+        >>> layer(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
     """
 
     SEES_THE_FUTURE = True
 
 
 class DecoderLayer(_Layer):
-    """An ``EncoderLayer`` with causal attention instead: token i sees only the tokens up to i."""
+    """An ``EncoderLayer`` with causal attention instead: token i sees only the tokens up to i.
+
+    Raises:
+        ArgumentError: sizes or names that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import DecoderLayer
+        >>> layer = DecoderLayer(dim=64, heads=4, encoding="rope", feed_forward="swiglu")
+        >>> layer(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
+    """
 
     SEES_THE_FUTURE = False
 
@@ -168,6 +186,14 @@ class Encoder(_Stack):
 
     Raises:
         ArgumentError: sizes or names that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import Encoder
+        >>> encoder = Encoder(dim=64, heads=4, layers=2, encoding="learned", max_len=128)
+        >>> mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])  # padding on the left
+        >>> encoder(torch.randn(2, 5, 64), mask=mask).shape
+        torch.Size([2, 5, 64])
     """
 
     LAYER = EncoderLayer
@@ -178,6 +204,16 @@ class Decoder(_Stack):
 
     With a cache (``new_cache``), reading token by token gives the same results as reading the whole text. If positions
     depend on the length of the text (RoPE with a scaling, stretched tables), pass the final ``text_length`` each time.
+
+    Raises:
+        ArgumentError: sizes or names that do not fit.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.nn import Decoder
+        >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding="rope")
+        >>> decoder(torch.randn(2, 10, 64)).shape
+        torch.Size([2, 10, 64])
     """
 
     LAYER = DecoderLayer
@@ -193,6 +229,11 @@ def gpt2_init_(model: nn.Module) -> None:
 
     The standard deviation is .02, and .02 / sqrt(2 n) for the 2 n matrices that add to the residual stream of n
     layers. The parameters of encodings stay unchanged.
+
+    Examples:
+        >>> from posembed.nn import Decoder, gpt2_init_
+        >>> decoder = Decoder(dim=64, heads=4, layers=2, encoding="rope")
+        >>> gpt2_init_(decoder)
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):

@@ -124,11 +124,23 @@ _check_positions = _checked(
 
 
 def check_positions(position_ids: Tensor, max_len: int, *, lowest: int = 0) -> Tensor:
-    """Returns position_ids (any integer dtype and shape) as int64, after checking that lowest <= id < max_len.
+    """Returns position_ids (...), of any integer dtype, as int64 (...), after checking that lowest <= id < max_len.
 
     Raises:
         ArgumentError: ids that are not integers.
         PositionError: an id out of range.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import PositionError
+        >>> from posembed.positions import check_positions
+        >>> check_positions(torch.tensor([0, 511]), max_len=512).tolist()
+        [0, 511]
+        >>> try:
+        ...     check_positions(torch.tensor([512]), max_len=512)
+        ... except PositionError:
+        ...     print("no row")
+        no row
     """
     return _check_positions(as_int64(position_ids, "position_ids"), max_len, lowest)
 

@@ -27,6 +27,14 @@ def consecutive(
     """Returns the ids of ``length`` tokens after ``offset`` earlier ones: (L,), or (B, L) for offsets (B,).
 
     A tensor offset decides the device; ``device`` applies only to a number.
+
+    Raises:
+        ArgumentError: a length or an offset that is negative or no whole number.
+
+    Examples:
+        >>> from posembed.positions import consecutive
+        >>> consecutive(4, offset=10).tolist()
+        [10, 11, 12, 13]
     """
     if length < 0:
         raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
@@ -116,13 +124,29 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
 
     Raises:
         ArgumentError: a mask with values other than 0 and 1, or with a row of only padding.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import from_mask
+        >>> from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])).tolist()  # padding on the left
+        [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
     """
     present = check_mask(mask)
     return torch.where(present, present.cumsum(-1) - 1, padding)
 
 
 def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
-    """Numbers the tokens other than ``pad_id``, (L,) or (B, L), from 0, as fairseq and RoBERTa do."""
+    """Numbers the tokens other than ``pad_id``, (L,) or (B, L), from 0, as fairseq and RoBERTa do.
+
+    Raises:
+        ArgumentError: a sequence that holds nothing but padding.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import from_token_ids
+        >>> from_token_ids(torch.tensor([[5, 6, 7, 1, 1]]), pad_id=1).tolist()
+        [[0, 1, 2, 0, 0]]
+    """
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
 
@@ -133,6 +157,12 @@ def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
 
     Raises:
         ArgumentError: cu_seqlens does not rise from 0 to ``length``, the number of packed tokens.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import from_cu_seqlens
+        >>> from_cu_seqlens(torch.tensor([0, 4, 7]), length=7).tolist()  # 4 tokens, then 3
+        [0, 1, 2, 3, 0, 1, 2]
     """
     bounds = check_cu_seqlens(cu_seqlens, length)
     places = torch.arange(length, device=bounds.device)
@@ -140,7 +170,17 @@ def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
 
 
 def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "... L"]:
-    """Numbers tokens from 0 again wherever the segment changes: segment_ids (L,) or (B, L), any integer dtype."""
+    """Numbers tokens from 0 again wherever the segment changes: segment_ids (L,) or (B, L), any integer dtype.
+
+    Raises:
+        ArgumentError: ids that are not integers.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import from_segment_ids
+        >>> from_segment_ids(torch.tensor([1, 1, 1, 2, 2])).tolist()
+        [0, 1, 2, 0, 1]
+    """
     require_integers(segment_ids, "segment_ids")
     places = torch.arange(segment_ids.shape[-1], device=segment_ids.device)
     changes = torch.zeros_like(segment_ids, dtype=torch.bool)
@@ -152,6 +192,14 @@ def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.d
     """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,).
 
     The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
+
+    Raises:
+        ArgumentError: a rank that does not exist, or a length that the processes do not divide.
+
+    Examples:
+        >>> from posembed.positions import contiguous_shard
+        >>> contiguous_shard(8, rank=1, world_size=2).tolist()
+        [4, 5, 6, 7]
     """
     return _shard(length, rank, world_size, device, (rank,))
 
@@ -161,6 +209,14 @@ def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.devic
 
     Of 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask gives every
     process the same work.
+
+    Raises:
+        ArgumentError: a rank that does not exist, or a length that 2 W pieces do not divide.
+
+    Examples:
+        >>> from posembed.positions import zigzag_shard
+        >>> zigzag_shard(8, rank=0, world_size=2).tolist()
+        [0, 1, 6, 7]
     """
     return _shard(length, rank, world_size, device, (rank, 2 * world_size - 1 - rank))
 

@@ -14,13 +14,33 @@ from posembed.positions.from_layout import consecutive
 
 
 def keep_first(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all of a shorter one."""
+    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all of a shorter one.
+
+    Raises:
+        ArgumentError: a max_len below 1.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import keep_first
+        >>> keep_first(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3).tolist()
+        [[1, 2, 3]]
+    """
     require_at_least_one(max_len=max_len)
     return tokens[:, :max_len]
 
 
 def keep_last(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Number them from 0."""
+    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Number them from 0.
+
+    Raises:
+        ArgumentError: a max_len below 1.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import keep_last
+        >>> keep_last(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3).tolist()
+        [[3, 4, 5]]
+    """
     require_at_least_one(max_len=max_len)
     return tokens[:, -max_len:]
 
@@ -29,6 +49,15 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
     """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head`` and then the last tokens.
 
     Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
+
+    Raises:
+        ArgumentError: a max_len below 1, or a head longer than it.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import keep_head_and_tail
+        >>> keep_head_and_tail(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3, head=1).tolist()
+        [[1, 4, 5]]
     """
     require_at_least_one(max_len=max_len)
     if not 0 <= head <= max_len:
@@ -45,6 +74,14 @@ def sliding(length: int, offset: int | Tensor, max_len: int, *, device: torch.de
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
     token keeps the last position, as in the cache of StreamingLLM (2309.17453). Returns (L,), or (B, L) for offsets
     (B,). Cached keys and values keep the position they were computed with.
+
+    Raises:
+        ArgumentError: more new tokens than the window holds.
+
+    Examples:
+        >>> from posembed.positions import sliding
+        >>> sliding(1, offset=2, max_len=4).tolist(), sliding(1, offset=1000, max_len=4).tolist()
+        ([2], [3])
     """
     if length > max_len:
         raise ArgumentError(f"{length} tokens do not fit in a window of {max_len}; feed at most {max_len} at once")

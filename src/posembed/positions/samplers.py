@@ -24,13 +24,35 @@ Source = torch.Generator | None
 
 
 def shifted(batch: int, length: int, *, max_shift: int, generator: Source = None) -> Integer[Tensor, "B L"]:
-    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L). SHAPE, 2109.05644."""
+    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L). SHAPE, 2109.05644.
+
+    Raises:
+        ArgumentError: a negative max_shift.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import shifted
+        >>> ids = shifted(2, 5, max_shift=100, generator=torch.Generator().manual_seed(0))
+        >>> ids.shape, (ids[:, 1:] - ids[:, :-1]).unique().tolist()  # each sequence is consecutive
+        (torch.Size([2, 5]), [1])
+    """
     starts = _integers((batch, 1), max_shift, generator)
     return starts + torch.arange(length, device=starts.device)
 
 
 def randomized(batch: int, length: int, *, max_len: int, generator: Source = None) -> Integer[Tensor, "B L"]:
-    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L). 2305.16843."""
+    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L). 2305.16843.
+
+    Raises:
+        ArgumentError: more tokens than positions.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import randomized
+        >>> ids = randomized(2, 5, max_len=100, generator=torch.Generator().manual_seed(0))
+        >>> ids.shape, bool((ids[:, 1:] > ids[:, :-1]).all())
+        (torch.Size([2, 5]), True)
+    """
     _require_room(length, max_len)
     return _distinct(batch, length, max_len, generator)
 
@@ -41,6 +63,16 @@ def skipped(
     """Draws random skips between chunks of consecutive ids: (B, L). PoSE, 2309.10400.
 
     Chunk i is shifted by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. The chunk boundaries are drawn uniformly.
+
+    Raises:
+        ArgumentError: more tokens than positions, or more chunks than tokens.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import skipped
+        >>> ids = skipped(2, 5, max_len=100, generator=torch.Generator().manual_seed(0))
+        >>> ids.shape, bool((ids[:, 1:] > ids[:, :-1]).all())
+        (torch.Size([2, 5]), True)
     """
     _require_room(length, max_len)
     if not 1 <= chunks <= max(length, 1):
@@ -67,6 +99,17 @@ def augmented(
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
     e_p ~ U(-max_jitter, max_jitter). Only for encodings that are functions of position: a table has no row 1.5.
+
+    Raises:
+        ArgumentError: a negative shift or jitter, or a scale below 1.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import SinusoidalPositionalEmbedding
+        >>> from posembed.positions import augmented
+        >>> positions = augmented(2, 5, max_shift=10.0, generator=torch.Generator().manual_seed(0))
+        >>> SinusoidalPositionalEmbedding(64).rows(positions).shape
+        torch.Size([2, 5, 64])
     """
     if max_shift < 0 or max_jitter < 0 or max_scale < 1:
         raise ArgumentError(
@@ -86,6 +129,16 @@ def abacus(
 
     Numbers in token_ids (B, L) are written least significant digit first; digit_ids are the tokens of the digits.
     Returns (B, L). The paper trains with ``max_shift=99``.
+
+    Raises:
+        ArgumentError: ids that are not integers, or a negative max_shift.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import abacus
+        >>> digits, plus = torch.arange(10), 10
+        >>> abacus(torch.tensor([[3, 5, 6, plus, 9, 4]]), digits).tolist()  # 653 + 49, lowest digit first
+        [[1, 2, 3, 0, 1, 2]]
     """
     digits = _digits(token_ids, digit_ids)
     shift = _integers((1,), max_shift, generator).to(token_ids.device)
@@ -106,6 +159,17 @@ def coupled(
     after ``equals_id``, has its least significant digit first. The symbol after an operand gets the start, the digit
     of 10^s gets start + 1 + s, and every other token gets 0: (B, L). (The paper counts down, which gives the same
     model with mirrored rows.)
+
+    Raises:
+        ArgumentError: ids that are not integers, or a max_start below 1.
+
+    Examples:
+        >>> import torch
+        >>> from posembed.positions import coupled
+        >>> digits, plus, equals = torch.arange(10), 10, 11
+        >>> sum_ = torch.tensor([[6, 5, 3, plus, 4, 9, equals, 2, 0, 7]])  # 653 + 49 = 702, answer reversed
+        >>> coupled(sum_, digits, equals).tolist()
+        [[4, 3, 2, 1, 3, 2, 1, 2, 3, 4]]
     """
     if max_start < 1:
         raise ArgumentError(f"max_start must be at least 1, since 0 marks tokens outside numbers; got {max_start}")

@@ -44,7 +44,16 @@ def check_even(dim: int) -> None:
 
 
 def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
-    """Returns the sinusoids of positions 0 .. length - 1, (length, dim)."""
+    """Returns the sinusoids of positions 0 .. length - 1, (length, dim).
+
+    Raises:
+        ArgumentError: an odd dim.
+
+    Examples:
+        >>> from posembed import sinusoidal_table
+        >>> sinusoidal_table(length=512, dim=64).shape
+        torch.Size([512, 64])
+    """
     return sinusoids(torch.arange(length), dim, base=base, interleaved=interleaved)
 
 

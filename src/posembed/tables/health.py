@@ -59,7 +59,16 @@ UNREACHED = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem of a table. ``what`` and ``rows`` are for programs, the sentences for people."""
+    """One problem of a table. ``what`` and ``rows`` are for programs, the sentences for people.
+
+    Examples:
+        >>> from posembed import check_table, sinusoidal_table
+        >>> table = sinusoidal_table(64, 64)
+        >>> table[10] = 0
+        >>> [finding] = check_table(table)
+        >>> finding.what, finding.rows
+        ('dead', (10,))
+    """
 
     what: str
     """"not finite", "dead", "never trained", "repeated", "outlying" or "scale"."""
@@ -101,6 +110,15 @@ def check_table(
 
     Raises:
         ArgumentError: a table, layout or norm that cannot be used.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import check_table, sinusoidal_table
+        >>> check_table(sinusoidal_table(512, 64))  # nothing is wrong
+        ()
+        >>> for finding in check_table(torch.zeros(512, 64)):
+        ...     print(finding.what)
+        dead
     """
     if token_norm is not None and not token_norm > 0:
         raise ArgumentError(f"token_norm is the mean norm of the token rows, above 0; got {token_norm}")
@@ -183,9 +201,12 @@ def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayou
     Raises:
         ArgumentError: tokens and rows of different widths, or a layer without rows.
 
-    >>> [finding] = check_scale(torch.ones(2, 10, 64), torch.full((512, 64), 0.02))
-    >>> finding.remedy
-    "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."
+    Examples:
+        >>> import torch
+        >>> from posembed import check_scale
+        >>> [finding] = check_scale(torch.ones(2, 10, 64), torch.full((512, 64), 0.02))
+        >>> finding.remedy
+        "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."
     """
     rows: Tensor | None = table if isinstance(table, Tensor) else None
     if isinstance(table, nn.Module):

@@ -33,6 +33,18 @@ class TableLayout:
         tail: the number of rows of special tokens after the positions.
 
     "Length" always means the number of positions that the table holds.
+
+    Raises:
+        ArgumentError: numbers that no table can have, or a pad_row that is not reserved.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import TableLayout
+        >>> layout = TableLayout.roberta(pad_id=1)
+        >>> layout.length(514)  # 514 rows hold 512 positions
+        512
+        >>> layout.rows_of(torch.tensor([0, 1, 2])).tolist()
+        [2, 3, 4]
     """
 
     reserved: int = 0

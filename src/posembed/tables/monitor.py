@@ -27,6 +27,16 @@ class TableMonitor:
 
     Raises:
         ArgumentError: a layer without a table.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import LearnedPositionalEmbedding, TableMonitor
+        >>> layer = LearnedPositionalEmbedding(max_len=64, dim=32)
+        >>> monitor = TableMonitor(layer)
+        >>> layer(torch.randn(2, 10, 32)).sum().backward()
+        >>> torch.optim.Adam(layer.parameters()).step()
+        >>> monitor.state()["rows_unchanged"]  # the step reached rows 0 to 9 of 64
+        54.0
     """
 
     def __init__(self, layer: nn.Module | Tensor) -> None:

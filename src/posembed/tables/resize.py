@@ -50,6 +50,16 @@ def resize_table(
 
     Raises:
         ArgumentError: a table, size or method that cannot be used, or that do not fit each other.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import TableLayout, resize_table
+        >>> table = torch.randn(512, 64)
+        >>> resize_table(table, length=2048).shape
+        torch.Size([2048, 64])
+        >>> image_table = torch.randn(1, 197, 64)  # a class token and 14 x 14 patches
+        >>> resize_table(image_table, grid=(24, 24), layout=TableLayout.VIT.on_grid(14, 14)).shape
+        torch.Size([1, 577, 64])
     """
     rows = table_rows(table)
     if (length is None) == (grid is None):
@@ -91,6 +101,15 @@ def leading_rows_kept(old: Tensor, new: Tensor) -> int:
 
     Raises:
         ArgumentError: an argument that is not a table, or tables of different widths or dtypes.
+
+    Examples:
+        >>> import torch
+        >>> from posembed import leading_rows_kept, resize_table
+        >>> table = torch.randn(512, 64)
+        >>> leading_rows_kept(table, resize_table(table, length=2048))
+        512
+        >>> leading_rows_kept(table, resize_table(table, length=2048, method="linear"))
+        1
     """
     if (old.dtype, old.shape[-1:]) != (new.dtype, new.shape[-1:]):
         raise ArgumentError(

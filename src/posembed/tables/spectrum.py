@@ -15,7 +15,15 @@ MOST = 0.975
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The singular value decomposition of a table's centered rows, with K = min(N, D), on the CPU in float64."""
+    """The singular value decomposition of a table's centered rows, with K = min(N, D), on the CPU in float64.
+
+    Examples:
+        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables.spectrum import table_spectrum
+        >>> spectrum = table_spectrum(sinusoidal_table(64, 32))
+        >>> spectrum.singular_values.shape, spectrum.left_vectors.shape
+        (torch.Size([32]), torch.Size([64, 32]))
+    """
 
     singular_values: Tensor
     """(K,), descending."""
@@ -52,7 +60,17 @@ class Spectrum:
 
 
 def table_spectrum(table: Tensor) -> Spectrum:
-    """Returns the Spectrum of rows (N, D) after removing their mean, which holds no position information."""
+    """Returns the Spectrum of rows (N, D) after removing their mean, which holds no position information.
+
+    Raises:
+        ArgumentError: a table that is not finite or has no rows.
+
+    Examples:
+        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables.spectrum import table_spectrum
+        >>> print(table_spectrum(sinusoidal_table(64, 32)))
+        9 of 32 directions hold 97.6 % of the variance; effective rank 7.0
+    """
     rows = float64_rows(table)
     left, values, _ = torch.linalg.svd(rows - rows.mean(dim=0), full_matrices=False)
     rounding = max(rows.shape) * torch.finfo(rows.dtype).eps * rows.norm()
@@ -64,6 +82,12 @@ def fourier_power(vectors: Tensor) -> Tensor:
 
     Each column sums to 1. A sinusoid has nearly all its power in one bin, or in two adjacent bins if the table
     does not hold a whole number of its waves.
+
+    Examples:
+        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables.spectrum import fourier_power, table_spectrum
+        >>> fourier_power(table_spectrum(sinusoidal_table(64, 32)).left_vectors).shape
+        torch.Size([33, 32])
     """
     n = len(vectors)
     power = torch.fft.rfft(vectors, dim=0).abs() ** 2
@@ -75,6 +99,12 @@ def wave_share(vectors: Tensor, *, bins: int = 3) -> Tensor:
     """Returns each column's share of power in its ``bins`` strongest bins, (N, K) -> (K,); near 1 for a wave.
 
     Three bins hold at least 85% of a sinusoid of any frequency; noise leaves about 3 ln(N/2) / (N/2) in them.
+
+    Examples:
+        >>> from posembed import sinusoidal_table
+        >>> from posembed.tables.spectrum import table_spectrum, wave_share
+        >>> wave_share(table_spectrum(sinusoidal_table(64, 32)).left_vectors)[0].item() > 0.85
+        True
     """
     power = fourier_power(vectors)
     return power.topk(min(bins, len(power)), dim=0).values.sum(dim=0)

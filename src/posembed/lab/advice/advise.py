@@ -167,8 +167,10 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
     Raises:
         ArgumentError, RunFolderError: needs that contradict each other, or a folder without finished runs.
 
-    >>> advise(length=512, longest=4096, far=True).recommendation
-    'rope-scaled'
+    Examples:
+        >>> from posembed import advise
+        >>> advise(length=512, longest=4096, far=True).recommendation
+        'rope-scaled'
     """
     own = [] if runs is None else [study_of_folder(Path(runs))]
     return recommend(needs_of(**chosen), [*own, *published_studies()])
