@@ -283,7 +283,8 @@ def _past_training(summary: LengthSummary) -> list[str]:
         sentences += peaks
     if ending:
         ends = listed([f"{called(row.name)} ({last_position(row, summary):,} tokens)" for row in ending])
-        sentences.append(f"Some encodings cannot be measured past their last position: {ends}.")
+        last = "its last position" if len(ending) == 1 else "their last positions"
+        sentences.append(f"{ends} cannot be measured past {last}.")
     return sentences
 
 
