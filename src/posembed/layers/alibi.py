@@ -28,7 +28,7 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
 class Alibi(ScoreBias):
     """ALiBi for any number of heads. It has no learned values and no last position.
 
-    The bias is symmetric in the distance, so it serves encoders too; a decoder's mask hides the future.
+    The bias is symmetric, so it also works in encoders; a decoder's mask hides the future.
     """
 
     of_distance_alone = True
