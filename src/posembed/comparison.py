@@ -193,7 +193,7 @@ def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
 
 
 def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:
-    """Raises ArgumentError if ``left`` holds an option: the question does not have it."""
+    """Raises ArgumentError if ``left`` holds any options, because the question does not have them."""
     if left:
         known = [*own, *(name for kind in settings for name in options(kind))]
         raise unknown("option", min(left), known, of=f" of {question.name}")

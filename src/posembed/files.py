@@ -189,7 +189,7 @@ def must_be_renamed(source: Path, target: Path) -> None:
 
 
 def renamed(source: Path, target: Path) -> bool:
-    """Renames to a free name. Returns False if the name is taken, even if the system's own rename would replace it."""
+    """Renames to a free name. Returns False if the name is taken, even where the system would replace it."""
     try:
         if system_rename(source, target, exchange=False):
             return True

@@ -38,7 +38,7 @@ class Declaration:
         keys: maps a tensor's name in the layer to its keys in checkpoints, best first. The default is prefix + name.
         optional: parts that not every checkpoint has.
         settings: maps an argument to its names in model configs. Arguments that the constructor lacks are ignored.
-        tokens, positions, types, norm, dropout, projection: the names of the layer's parts, or None.
+        tokens, positions, types, norm, dropout, projection: the names of the layer's parts, None if missing.
             ``projection`` widens narrow token rows.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the output is zero at padding.

@@ -42,7 +42,7 @@ def attention_with_positions(
     posembed: ForwardPass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Applies an encoding to queries, keys and scores, then attends like "sdpa": (B, Lq, H, d), None.
+    """Applies an encoding to queries, keys and scores, then attends like "sdpa". Returns (B, Lq, H, d), None.
 
     Raises:
         ArgumentError: the pass did not reach this layer.

@@ -21,7 +21,7 @@ from posembed.integrations.slot import NO_ROWS, BaseHooks, ImageHooks, OldTable,
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
-"""Saved as the attention implementation, so that transformers rejects the folder with an error that names this."""
+"""Saved as the attention implementation, so that transformers rejects the folder and its error names this function."""
 
 
 def install(

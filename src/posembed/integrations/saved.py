@@ -106,7 +106,7 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
     """Builds the encoding from a description by ``described``, with new initial values.
 
     Raises:
-        CheckpointError: the description is not of a posembed encoding.
+        CheckpointError: the description does not fit a posembed encoding.
     """
     kind = getattr(posembed, str(description.get("class")), None)
     if not isinstance(kind, type) or not (issubclass(kind, PositionEncoding) or is_dataclass(kind)):

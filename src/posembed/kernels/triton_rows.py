@@ -148,7 +148,7 @@ def _segments_kernel(
     sums, partial, values, order, ids, first, last, rows, D, scale,
     SEGMENT: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the values of one id: all of them, or those in one block of SEGMENT entries in the sorted order.
+    """Adds up the values of one id: all of them, or the values in one block of SEGMENT entries in the sorted order.
 
     At most one id of a block continues from the block before, and one into the block after; their sums are partial.
     """

@@ -1,4 +1,4 @@
-"""A learned table read by distance. It has no last row, and every token can attend to all earlier tokens.
+"""A learned table read by distance: full attention, no last row, and stable perplexity past the training length.
 
 Rows P (N, D) added to the input of W_q and W_k give a head the position logits P W_q (P W_k)^T / sqrt(d). This
 encoding uses only the mean of each diagonal, which depends on the distance alone: one bias by distance for each

@@ -2,7 +2,7 @@
 
 Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
 
-For each of these, an encoding has methods that a model calls. On its own, an encoding follows one of four contracts:
+A model calls an encoding's methods one by one. Called on its own, an encoding follows one of four contracts:
 
     input       x (B, L, D), position_ids=None, *, offset=0     -> (B, L, D)          InputEncoding
     rotation    q, k (B, H, L, d), position_ids=None, *, offset=0, text_length=None -> q, k    RotationEncoding
@@ -64,7 +64,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         )
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> PositionEncoding:
-        """Returns this encoding for one layer: itself, unless its scores depend on the layer's own W_q and W_k.
+        """Returns the encoding for one layer: this encoding, unless its scores depend on the layer's own W_q and W_k.
 
         ``project`` is as in ``before_queries_keys``. A model calls this method once per layer. If the result is another
         encoding, the model takes the layer's bias from it.

@@ -16,7 +16,7 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 from posembed.positions.checks import as_int64
 
 EPSILON = 1e-6
-"""Added to the denominator, as in the authors' code."""
+"""The number added to the denominator, as in the authors' code."""
 
 
 def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:

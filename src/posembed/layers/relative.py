@@ -20,7 +20,7 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 def relative_buckets(
     relative: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> Tensor:
-    """Returns the bucket (int64, 0 .. buckets - 1) of each key position minus query position, integers of any shape.
+    """Returns the bucket (int64, 0 .. buckets - 1) of each difference in ``relative``, key minus query position.
 
     Half of the buckets hold one distance each; the others are spaced logarithmically up to max_distance. If
     bidirectional, the lower half is for keys before the query and the upper half for keys after it. Otherwise all
@@ -82,7 +82,7 @@ class T5Bias(ScoreBias):
         fill_(self.bucket_weight, torch.empty(self.buckets, self.heads).normal_(std=self.std))
 
     def by_distance(self, device: torch.device) -> Tensor:
-        """Returns the bias if key minus query is -max_distance .. max_distance: float32 (2 max_distance + 1, H).
+        """Returns the float32 bias for key minus query = -max_distance .. max_distance: (2 max_distance + 1, H).
 
         Beyond these distances the bias is constant. Looking it up avoids computing a logarithm for each pair.
         """

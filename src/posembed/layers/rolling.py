@@ -48,7 +48,7 @@ class RingEncoding(PositionEncoding):
     weight: nn.Parameter
 
     def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
-        """Creates ``ring`` rows (None means ``window`` rows). Raises ArgumentError for fewer rows than that."""
+        """Creates ``ring`` rows (None means ``window`` rows). Raises ArgumentError if ``ring`` is below ``window``."""
         require_at_least_one(window=window)
         self.ring = window if ring is None else ring
         if self.ring < window:

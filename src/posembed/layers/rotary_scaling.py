@@ -53,7 +53,7 @@ class RotaryScaling:
         raise NotImplementedError
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Scales frequencies (d/2,) for texts of these lengths (...). Returns (..., d/2) and the attention factor.
+        """Returns frequencies (d/2,) scaled for texts of these lengths, (..., d/2), and the attention factor.
 
         The attention factor, a number or a tensor (..., 1), multiplies the cosines and sines of queries and keys.
         """
@@ -93,7 +93,8 @@ class NTKScaling(LinearScaling):
     """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
-    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). The ratio gives transformers' "dynamic" at factor 1.
+    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). Scaling by the ratio equals transformers' "dynamic" with
+    factor 1.
     """
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Maps (head, query position, key position), integers that broadcast, to the bias, float32 or wider."""
+"""Maps head, query position and key position (integers that broadcast) to the bias (float32 or wider)."""
 
 
 def wide(x: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def is_weights(name: str) -> bool:
 
 
 def read_modules(root: Path) -> list[tuple[str, Path]]:
-    """Returns the kind and folder (relative to ``root``) of each module in modules.json; [] if there is no file."""
+    """Returns the kind and folder (relative to ``root``) of each module in modules.json, or [] without it."""
     path = root / "modules.json"
     if not path.exists():
         return []
@@ -119,7 +119,7 @@ def not_needed(files: list[str], modules: list[Path]) -> list[str]:
 
 
 def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Returns the paths of the other files that a copy keeps, and the names of those that it leaves out.
+    """Returns the paths of the other files that a copy keeps, and the names of the files that it leaves out.
 
     Raises CheckpointError for links that lead out of the checkpoint.
     """

@@ -1,4 +1,4 @@
-"""Opens, copies and creates files. Errors while reading name the file."""
+"""Opens, copies and creates files. Read errors name the file."""
 
 from __future__ import annotations
 

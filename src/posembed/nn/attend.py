@@ -139,7 +139,7 @@ def flex_bias(
 
 @cache
 def compiled(name: str) -> Any:
-    """Compiles a function of torch.nn.attention.flex_attention. Without this, it would create (L, L) tensors."""
+    """Compiles a function of torch.nn.attention.flex_attention. Uncompiled, it would create (L, L) tensors."""
     return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
 
 

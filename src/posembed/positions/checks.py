@@ -44,7 +44,7 @@ def require_whole(number: object, name: str) -> None:
 
 
 def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError unless every size is a whole number from 1. The message has the size's keyword."""
+    """Raises ArgumentError unless every size is a whole number from 1. The message names the size."""
     for name, size in sizes.items():
         require_whole(size, name)
         if size < 1:

@@ -93,7 +93,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Returns the family of the model in a config.json, which has a ``model_type``, or open_clip's or timm's format."""
+    """Returns the model family of a config.json, by its ``model_type`` or by the formats of open_clip and timm."""
     if isinstance(config.get("model_cfg"), dict):
         name = "open_clip"
     elif isinstance(config.get("architecture"), str):

@@ -23,7 +23,8 @@ def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved
 
     Interleaved is the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
     the layout is fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies
-    base^(-i/(dim/2 - 1)), the last of which is exactly 1 / base. Every row has norm sqrt(dim / 2). Computed in float64.
+    base^(-i/(dim/2 - 1)), the last of which is exactly 1 / base. Every row has norm sqrt(dim / 2). Values are computed
+    in float64.
 
     Raises:
         ArgumentError: an odd dim.
@@ -80,7 +81,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
 
 
 def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float | None = None) -> Tensor:
-    """Returns a table (N, dim) for ``length`` positions in this layout: a new one by name, or the given one if valid.
+    """Returns a table (N, dim) for ``length`` positions in this layout: new values by name, or the given table.
 
     Reserved rows are zero, since no position reads them; the others are filled as one sequence.
     """

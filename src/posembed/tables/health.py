@@ -26,7 +26,7 @@ FEWEST_DIMENSIONS = 32
 (two random rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
 
 SIGMAS = 6
-"""Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""
+"""The number of standard deviations beyond which a value is not noise. Normal noise exceeds 6 twice in 10^9."""
 
 DEAD = 2.0**-8
 """A row this small relative to the others is rounded away in bfloat16 (8 bits) when it is added to a token."""
@@ -40,9 +40,9 @@ COSINE_DROP = 0.2
 it is at most .08 for other rows and at least .29 for three marked rows; row 510 has .14, but its norm reveals it."""
 
 FRESH = 4.0
-"""The limit of a row's mean D cos^2 to its neighbours, below which it looks random. For random rows, D cos^2 is 1 on
-average, and its mean over 16 neighbours exceeds 4 once in 10^7. MiniLM's lowest mean is 35; in a small language model
-the median was 8 after 100 steps of training, 43 after 600."""
+"""The mean of D cos^2 between a row and its neighbours below which the row looks random. For random rows, D cos^2 is 1
+on average, and its mean over 16 neighbours exceeds 4 once in 10^7. MiniLM's lowest mean is 35; in a small language
+model the median was 8 after 100 steps of training, 43 after 600."""
 
 TOKEN_RATIO = 3.0
 """The largest ratio of the rows' norm to the tokens' norm. At 3, position makes up 9/10 of the variance of the sum."""

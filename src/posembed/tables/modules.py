@@ -56,7 +56,7 @@ def table_key(
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Returns the parameters and buffers that may be tables: all except in torch's own layers other than nn.Embedding.
+    """Returns the parameters and buffers that may be tables. Skips torch's own layers, except nn.Embedding.
 
     A tensor that several modules share is listed under each of its names.
     """
@@ -81,7 +81,7 @@ def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Pa
 
 
 def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | None) -> tuple[Tensor, TableLayout]:
-    """Returns the position table of a module and its layout: the given layout, or else one inferred from the module.
+    """Returns a module's position table and its layout: the given layout, or else the layout inferred from the module.
 
     Raises:
         ArgumentError: no tensor, or several, could be the table, or its layout cannot be inferred.
@@ -131,7 +131,7 @@ def layout_in(module: nn.Module, key: str) -> TableLayout:
 
 
 def shown_layout(owner: nn.Module, around: nn.Module | None) -> TableLayout | None:
-    """Returns the layout that follows from the attributes of a table's module, or None if no layout does.
+    """Returns the layout that the attributes of a table's module show, or None if they show no layout.
 
     BART and OPT have an ``offset``. RoBERTa's embeddings, in ``around``, count positions from the padding row; so does
     fairseq's table, as its ``max_positions`` shows. Elsewhere (LXMERT) a ``padding_idx`` only means that this row
