@@ -31,7 +31,7 @@ Refusal = Callable[[Path], str | None]
 """Inspects an existing target. Returns the reason why it must stay, or None if posembed may replace it."""
 
 PARTIAL = r"\.[0-9a-f]{8}\.(partial|old)"
-"""Matches the suffix of an unfinished file's name. Before it come a dot and the target's name."""
+"""Matches the suffix of an unfinished file's name, which follows a dot and the target's name."""
 SECONDS_UNTIL_STALE = 3600.0
 NOT_POSSIBLE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 AT_FDCWD = -100

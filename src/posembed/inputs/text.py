@@ -260,7 +260,7 @@ def _fused_dropout(tokens: Any, positions: Any, types: Any, norm: Any, dropout: 
     """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
 
     The modules must be called if a call has effects that a lookup lacks, if an option writes to a table or changes its
-    gradient, if ``lookup`` does not have the norm, or if there is a dropout before the end.
+    gradient, if ``lookup`` does not support the norm, or if there is a dropout before the end.
     """
     if not all(_only_computes(m) for m in (tokens, positions, types, norm, dropout) if m is not None):
         return None

@@ -2,8 +2,8 @@
 
 Near heads attend within a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as in
 ``rolling``. Far heads attend to every earlier token, without position information. A near head sees only what it saw in
-training, whatever the length of the text. A far head finds a token by its content, which includes its neighbours:
-the near heads of lower layers have written them into it. So the model knows the order of near tokens, reaches every
+training, whatever the length of the text. A far head finds a token by its content, into which
+the near heads of lower layers have mixed its neighbours. So the model knows the order of near tokens, reaches every
 earlier token, and reads no untrained row. A longer text changes one thing: more tokens share a far head's softmax.
 
 RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) split layers
@@ -33,7 +33,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         near_window: w, the number of tokens that a near head attends to, itself included.
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
-        near_heads: the number of near heads; these are the first heads. None means half of them, rounded up.
+        near_heads: the number of near heads; these are the first heads. None means half of the heads, rounded up.
         ring: P, the number of rows, at least w. None means w.
         std: the scale of the initial rows, which are sinusoids whose periods divide the ring.
 

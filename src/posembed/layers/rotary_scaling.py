@@ -53,7 +53,7 @@ class RotaryScaling:
         raise NotImplementedError
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Returns frequencies (d/2,) scaled for texts of these lengths, (..., d/2), and the attention factor.
+        """Scales the frequencies (d/2,) for texts of these lengths. Returns (..., d/2) and the attention factor.
 
         The attention factor, a number or a tensor (..., 1), multiplies the cosines and sines of queries and keys.
         """

@@ -26,7 +26,7 @@ Project = Callable[[Tensor], Tensor]
 class Positions(ChecksCalls):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
-    A model creates one in each call. Its methods call the encoding, in the order of a forward pass:
+    A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
     ``at_input`` once, then in each layer ``rows``, ``turn_and_extend``, ``scale`` and ``attend``.
 
     Args:
@@ -201,7 +201,7 @@ class Positions(ChecksCalls):
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def _each_alone(self, x: Tensor, texts: Tensor, position_ids: Tensor | None) -> list[Positions]:
-        """Returns the Positions of each packed text. Texts of equal length share one unless ids are given."""
+        """Returns the Positions of each packed text. Texts of equal length share an object unless ids are given."""
         rows = torch.arange(len(x)).unsqueeze(1) * x.size(1)
         lengths = (texts + rows).flatten().unique_consecutive(return_counts=True)[1].tolist()
 

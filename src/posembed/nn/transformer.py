@@ -33,9 +33,10 @@ class SwiGLU(nn.Module):
 
 
 def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropout: float) -> nn.Sequential:
-    """Builds a network D -> hidden -> D. None means 4 D for "gelu" and 8/3 D for "swiglu", about as many weights.
+    """Builds a feed-forward network D -> hidden -> D.
 
-    A SwiGLU has no biases, and its width is rounded up to a multiple of 8.
+    None means 4 D for "gelu" and 8/3 D for "swiglu", which give about the same number of weights. A SwiGLU has no
+    biases, and its default width is rounded up to a multiple of 8.
     """
     if kind == "gelu":
         hidden = 4 * dim if hidden is None else hidden

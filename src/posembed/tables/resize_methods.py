@@ -58,7 +58,7 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
     """Keeps the first ``keep`` rows and stretches the others linearly (Long-CLIP, arXiv:2403.15378).
 
     New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). The line through the last two old
-    rows continues past them, as in Long-CLIP's code, which keeps 20 of 77 rows and makes four of each other row.
+    rows continues past them, as in Long-CLIP's code, which keeps 20 of 77 rows and turns each of the others into four.
     """
     if not 0 <= keep <= len(rows) - 2:
         raise ArgumentError(
