@@ -1,7 +1,7 @@
 """Options of commands, built from the fields of settings.
 
-Most defaults depend on the preset, which is itself an option. Every setting is therefore optional here. A library that
-fills a dataclass from the command line would require all of them, so this module passes the fields to Typer instead.
+Most defaults depend on the preset, which is itself an option, so every setting is optional here. A library that fills a
+dataclass from the command line would require all settings, so this module passes the fields to Typer instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from posembed.lab.runs.spec import options
 
 
 def path(text: str | Path) -> Path:
-    """Parses a path. Refuses an empty text, as from an unset variable, because Path("") is the current folder."""
+    """Parses a path. Refuses an empty text, which may come from an unset variable; Path("") is the current folder."""
     if not str(text):
         raise typer.BadParameter("expected a path, got an empty text; is the variable that holds it unset?")
     return Path(text)
