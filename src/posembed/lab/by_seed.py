@@ -31,7 +31,7 @@ class BySeed(Generic[MeasuredT]):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The fields of ``Row`` and their values."""
+        """The values of the fields of ``Row``, by name."""
         first = self.results[0]
         return {
             "name": first.spec.compared,
@@ -53,7 +53,7 @@ class BySeed(Generic[MeasuredT]):
     def means(
         self, read: Callable[[MeasuredT], Mapping[int, float | None]], keys: Iterable[int]
     ) -> dict[int, Estimate | None]:
-        """Returns, for each key, the mean over seeds of its value in the mapping that ``read`` returns."""
+        """Returns, for each key, the mean over seeds of the key's value in the mapping that ``read`` returns."""
         return {key: self.mean(lambda m, key=key: read(m)[key]) for key in keys}  # type: ignore[misc]
 
     def less(
@@ -95,9 +95,9 @@ class Difference:
     """An accuracy minus the reference's accuracy, on the same seeds and held-out examples, as a share (not percent)."""
 
     over_seeds: Estimate
-    """The mean difference, paired by seed. The interval covers the choice of seeds."""
+    """The mean difference, paired by seed. Its interval reflects the variation between seeds."""
     over_documents: Estimate
-    """The mean difference, paired by document. The interval covers the choice of documents. ``values`` is empty."""
+    """The same mean, with an interval that reflects the variation between documents. ``values`` is empty."""
 
     @property
     def significant(self) -> bool:
@@ -106,8 +106,8 @@ class Difference:
 
 
 def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Correct]) -> Difference | None:
-    """Compares the accuracy with the reference's, over the seeds that both have. Returns None if they share no seed, or
-    if there is no reference."""
+    """Returns the difference in accuracy from the reference, over the seeds that both have. Returns None if they share
+    no seed, or if there is no reference."""
     ours, theirs = runs, runs.reference
     over_seeds = ours.less(theirs, lambda measured: read(measured).accuracy)
     if over_seeds is None or theirs is None:

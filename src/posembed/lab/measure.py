@@ -70,7 +70,7 @@ def tokens_measured(train_length: int, test_lengths: tuple[int, ...], tokens: in
     """Estimates how many tokens ``everything`` feeds to the model."""
     rows = max(tokens // max(test_lengths), 1)
     probes = sum(2 * PROBES * (2 * passage_length(train_length) + gap) for gap in gaps(train_length))
-    once_more = sum(test_lengths) - max(test_lengths)  # same_tokens; its longest windows are counted already
+    once_more = sum(test_lengths) - max(test_lengths)  # for same_tokens; its longest windows are counted already
     return tokens * (len(test_lengths) + 1) + rows * once_more + probes
 
 

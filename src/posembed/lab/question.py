@@ -57,7 +57,7 @@ class Compared(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The runs of one encoding (or one initial table) with all their seeds. Subclasses add the measurements."""
+    """The results of one encoding (or one kind of initial values) over its seeds. Subclasses add the measurements."""
 
     name: str
     seeds: tuple[int, ...]

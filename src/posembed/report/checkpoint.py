@@ -107,7 +107,7 @@ def render(report: CheckpointReport) -> str:
 
 
 def shown_name(source: str) -> str:
-    """Returns a hub name unchanged, and the last two parts of a path."""
+    """Returns a hub name unchanged, or the last two parts of a path."""
     path = Path(source)
     return "/".join(path.resolve().parts[-2:]) if path.exists() else source
 

@@ -109,7 +109,7 @@ def difference(measure: Measure, mean: float) -> str:
 
 
 def half_width(measure: Measure, found: Estimate) -> str:
-    """Formats half the width of an interval, such as "±.021". Empty without an interval or if all texts are equal."""
+    """Formats half the width of an interval, such as "±.021". Empty if the interval is unknown or has no width."""
     if found.low is None or found.high is None or found.low == found.high:
         return ""
     half = (found.high - found.low) / 2

@@ -64,7 +64,7 @@ def table_of(
     first: str = "encoding",
     name: Callable[[Any], str] = lambda row: row.name,
 ) -> Table:
-    """Returns a table with one line per row. If a head has the kind "words", so do the cells below it given as text."""
+    """Returns a table with one line per row. Text below a head of kind "words" becomes a cell of that kind."""
 
     def cell(written: str | Cell, head: str | Cell = "") -> Cell:
         words = isinstance(head, Cell) and head.kind == "words"

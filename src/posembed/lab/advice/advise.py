@@ -1,9 +1,9 @@
-"""Turns needs and studies into one recommendation, with its costs, its caveats and the measurements behind it.
+"""Turns a user's needs and measured studies into one recommendation, with its costs, caveats and measurements.
 
 For a fixed length, the rules recommend a learned table, or RoPE if the table would be large. For growing lengths, they
 recommend a rolling table under a window, or scaled RoPE if far tokens must be retrieved. For a checkpoint, they
-recommend its own positions, resized or scaled if necessary. A user's own runs overrule the rules if another encoding is
-better in them and the 95% intervals do not overlap.
+recommend its own positions, resized or scaled if necessary. A user's own runs overrule the rules if they show a
+better encoding and the 95% intervals do not overlap.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Choice:
         return {"table": needs.table, "window": needs.window * needs.width, None: 0}[self.rows]
 
     def cannot(self, needs: Needs) -> str | None:
-        """Returns why it does not meet the needs; None if it does."""
+        """Returns the reason why the choice does not meet the needs; None if it does."""
         return next(iter(texts_for(self.unless, needs)), None)
 
     def warnings(self, needs: Needs) -> list[str]:
@@ -105,7 +105,7 @@ TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that was considered. ``cannot``: why it does not meet the needs; None if it does."""
+    """A choice that was considered. ``cannot``: the reason why it does not meet the needs; None if it does."""
 
     name: str
     title: str

@@ -15,7 +15,7 @@ PUBLISHED = Path(__file__).with_name("evidence.json")
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of one encoding on the same tokens, by context length; None if it has no position there."""
+    """The perplexity of one encoding on the same tokens, by context length. None means no position."""
 
     encoding: str
     window: int | None

@@ -11,7 +11,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option, options, require_divisible
 
 LAYERS = 12
-"""The number of layers for which windows are suggested."""
+"""The number of layers that a suggested window is for."""
 
 Grid = tuple[int, int]
 """(height, width) in patches."""

@@ -87,7 +87,7 @@ class _Storages(TorchDispatchMode):
         self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.update(_storages(args, kwargs))  # they existed before the step, or are counted already
+        self.seen.update(_storages(args, kwargs))  # these existed before the step, or are counted already
         created = func(*args, **(kwargs or {}))
         for storage in _storages(created):
             if storage not in self.seen:

@@ -30,8 +30,8 @@ PLAIN = "attention without position"
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
 """The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
-MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
-SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
+MOST_BYTES = 2 * 2**30  # a length is not tried if its step would need more than this at its peak
+SECONDS = 30.0  # shared equally; a length is not tried if it would take its encoding past its share
 ROUNDS = 3
 CALLS = ROUNDS + 2  # plus one call to warm up and one to count the memory
 MOST_GROWTH = 4
@@ -44,7 +44,7 @@ LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "wind
     "longest": (GROWTH_SHAPE.length, ", the length that the growth measurement starts at"),
     "seconds": (0, ""),
 }
-"""The lowest value of each setting, and the reason as it ends the error message."""
+"""The lowest value of each setting, and the end of the error message for lower values."""
 
 
 def checked(settings: CostSettings) -> CostSettings:

@@ -64,7 +64,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Writes:
-    """The number of bytes, in float32, that an encoding must write at least: the tensors that it passes to the model.
+    """The bytes, in float32, of the tensors that an encoding passes to the model. It must write at least these.
 
     input: the tokens with their rows added (B, L, D), written once per forward pass.
     queries_keys: the queries and keys, written in each layer: 2 B L D numbers if they are rotated or rows are added to

@@ -55,7 +55,7 @@ def read_documents(data: str) -> tuple[list[Document], list[Document] | None, st
     documents, skipped = [], 0
     # a path may contain a comma
     names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
-    if "" in names:  # the path "" would mean this folder
+    if "" in names:  # the path "" would mean the current folder
         raise DataError(f"expected files or folders separated by commas, got {data!r}")
     paths = [Path(name).expanduser() for name in names]
     for path in paths:

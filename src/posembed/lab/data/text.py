@@ -28,8 +28,8 @@ class Corpus:
     train: Tensor
     held_out: Tensor
     held_out_bytes: Tensor | None
-    """The number of bytes in each held-out token, which convert a loss per token to bits per byte. None if the tokens
-    do not decode to the text."""
+    """The numbers of bytes in the held-out tokens, to convert a loss per token to bits per byte. None if the tokens do
+    not decode to the text."""
     vocabulary: int
     description: str
     sha256: str
@@ -152,7 +152,7 @@ def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]
 
 
 def same_text(text: bytes) -> bytes:
-    """Returns a digest that is equal for texts with the ``same_words``."""
+    """Returns a digest that is equal for two texts if their ``same_words`` are equal."""
     return hashlib.sha256(same_words(text.decode()).encode()).digest()
 
 

@@ -41,7 +41,7 @@ class TableValues(Generic[ValueT]):
 
 @dataclass(frozen=True, kw_only=True)
 class InitMeasurements(TableValues[float]):
-    """The loss of a run, and its table before and after training. None if a table of zeros has no such value."""
+    """The loss of a run, and its table before and after training. None means undefined, because a table is zero."""
 
     loss: float
     """The loss on held-out text in windows of the training length, in nats per token."""
@@ -80,7 +80,7 @@ class InitRow(TableValues[Estimate | None], Row):
     versus_reference: Estimate | None
     """The loss minus the reference's, paired by seed; None for the reference itself."""
     steps: Estimate | None
-    """The number of steps to the loss in ``InitSummary.losses``; None unless every run reached it."""
+    """The number of steps until the loss in ``InitSummary.losses``; None unless every run reached it."""
     steps_reached: int
     """The number of runs that reached that loss."""
     steps_versus_reference: Estimate | None

@@ -40,7 +40,7 @@ def sweep_on_ray(
     cpus_per_run: int = 1,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Does the same as ``sweep``, but with the runs in parallel on a Ray cluster.
+    """Does the same as ``sweep``, but trains the runs in parallel on a Ray cluster.
 
     Args:
         address: "ray" for the cluster in the environment variable RAY_ADDRESS, or for a new cluster on this machine if

@@ -186,7 +186,7 @@ def require_divisible(width: int, heads: int) -> None:
 
 
 def default_window(layers: int, train_length: int) -> int:
-    """Returns the largest power of two, w, with which n layers reach at most the training length: n (w - 1) + 1 tokens.
+    """Returns the largest power of two w such that n layers reach n (w - 1) + 1 tokens, at most the training length.
     With a larger window, a token past the training length would depend on more tokens than any token in training."""
     window = 1
     while layers * (2 * window - 1) + 1 <= train_length:

@@ -1,5 +1,5 @@
-"""Trains many runs into one folder, one after another, and skips finished ones. Also estimates the time that the runs
-take, and logs them to TensorBoard or Weights & Biases."""
+"""Trains the runs of a folder one after another, skipping finished runs. Also estimates the time that the runs take,
+and logs them to TensorBoard or Weights & Biases."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 
 
 def check_tracker(name: str) -> None:
-    """Raises ArgumentError for an unknown tracker, or one whose library is not installed."""
+    """Raises ArgumentError for an unknown tracker, or if its library is not installed."""
     if name not in INSTALLED_BY:
         raise unknown("tracker", name, INSTALLED_BY)
     if find_spec(name) is None:

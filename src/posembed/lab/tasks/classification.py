@@ -94,7 +94,7 @@ class TextClassification(Classification[TextSpec, Classified]):
         return nn.Embedding(self.vocabulary, spec.width)
 
     def draw(self, spec: TextSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L), padded to the longest text of the batch, lengths (B,) and labels (B,)."""
+        """Returns token ids (B, L), lengths (B,) and labels (B,). Texts are padded to the longest of the batch."""
         chosen = self.chosen(spec, step)
         ids, lengths = self.train.batch(chosen, text_limit(spec))
         return ids[rows], lengths[rows], self.train_labels[chosen][rows]

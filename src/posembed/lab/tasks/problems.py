@@ -82,7 +82,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
             position_ids, answers = position_ids[:, :-1], answers * ~before_gap
         else:
             position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
-        weights = answers * (spec.batch / answers.sum())  # over the whole batch, however processes share it
+        weights = answers * (spec.batch / answers.sum())  # over the whole batch, not a process's share of it
         return ids[rows], position_ids if position_ids.dim() == 1 else position_ids[rows], weights[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
 
 
 def ids_of(name: str, tokens: Tensor) -> Tensor:
-    """Returns the position ids (B, L) of tokens (B, L) at test time, which are not shifted."""
+    """Returns the unshifted position ids (B, L) of tokens (B, L), which are used at test time."""
     if name == "abacus":
         return abacus(tokens, DIGIT_TOKENS)
     ids = coupled(tokens, DIGIT_TOKENS, EQUALS_TOKEN)

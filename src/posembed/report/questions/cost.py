@@ -25,7 +25,7 @@ QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
 """Published times, in milliseconds, of attention and of each encoding at batch 32, length 512, width 768."""
 
 FEW = 4
-"""The answer lists the numbers of up to this many encodings; otherwise, only the first and the last."""
+"""The answer lists up to this many encodings with their numbers. Of more, it names only the first and the last."""
 LINEAR_TO = 1.0
 """The percentage up to which the axis is linear. It is logarithmic beyond, so that .1% and 100% are both readable."""
 HOW_TO_READ = (
@@ -117,7 +117,7 @@ def _time(result: CostResult) -> str:
 
 
 def _inside(result: CostResult) -> str:
-    """Lists the encodings that add time to the layer, that save time, and that have no significant overhead."""
+    """Groups the encodings by their effect on the time of the layer: slower, faster, or not significant."""
     leads = {
         "above": "the encoding adds",
         "below": "the encoding changes the time by",

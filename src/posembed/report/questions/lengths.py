@@ -207,7 +207,7 @@ def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | N
 
 
 def reach(row: LengthRow, summary: LengthSummary) -> int | None:
-    """Returns the largest gap such that the model used the passage at it and all smaller gaps, or None."""
+    """Returns the largest gap such that the model used the passage at all gaps up to it; None without one."""
     reached = None
     for gap in summary.gaps:
         gain = row.repeat_gain.get(gap)
@@ -240,7 +240,7 @@ def best_first(summary: LengthSummary) -> list[LengthRow]:
 
 
 def times(ratio: float) -> str:
-    """Formats a ratio for a sentence, large ones without decimals: 1.34, 5.9, 21, 250."""
+    """Formats a ratio for a sentence, with fewer decimals if it is larger: 1.34, 5.9, 21, 250."""
     if ratio < 1.995 or ratio >= 999.5:
         return number(ratio)
     return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
@@ -288,7 +288,7 @@ def _past_training(summary: LengthSummary) -> list[str]:
 
 
 def _longest(summary: LengthSummary) -> list[str]:
-    """Compares the best encoding at the longest length with the reference. If it is the reference, takes the second best.
+    """Compares the best encoding at the longest length with the reference, or the reference with the second best.
 
     Then gives the reach of the encodings that hold or, if none holds, of the encodings that get worse.
     """
@@ -321,7 +321,7 @@ def _longest(summary: LengthSummary) -> list[str]:
 
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis. It covers all means up to about CUT times the lowest, and at least a factor of 1.3."""
+    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
     means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), CUT * lowest)
