@@ -97,7 +97,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
 
 
 def two_sides(option: str, value: Any) -> Size | None:
-    """Returns (height, width) from any pair of whole numbers; None for None."""
+    """Converts any pair of whole numbers to (height, width). Returns None if ``value`` is None."""
     if value is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Plans how a model's config and tensors change for a new length. Nothing is written.
 
 The tables, the tensors that depend on the same config field and the config change together or not at all. If
-transformers supports the model, it is rebuilt from the new config, and a plan with other shapes than it has is refused.
+transformers supports the model, it is rebuilt from the new config, and the plan is refused if its shapes differ.
 """
 
 from __future__ import annotations

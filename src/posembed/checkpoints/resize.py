@@ -59,7 +59,7 @@ def resize_checkpoint(
     Args:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
         out: a new folder, or a new ``.safetensors`` file if ``source`` is one file.
-        length: the new number of positions of a sequence, not counting reserved rows.
+        length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
         grid: for image tables, the new (height, width) in patches.
         method: a method of ``posembed.resize_table``. Default: the default of that function.

@@ -29,7 +29,7 @@ def path(text: str | Path) -> Path:
 
 
 PATH: dict[str, Any] = {"parser": path, "metavar": "PATH"}
-"""Typer settings of a path."""
+"""The Typer settings for a path."""
 READ_AS: dict[Any, dict[str, Any]] = {
     Path: PATH,
     tuple[int, int]: {"parser": str, "metavar": "HxW"},
@@ -37,7 +37,7 @@ READ_AS: dict[Any, dict[str, Any]] = {
     tuple[float, ...]: {"parser": str, "metavar": "X,X,..."},
     tuple[str, ...]: {"parser": str, "metavar": "NAME,NAME,..."},
 }
-"""Typer settings of types that Typer does not support; ``take_options`` splits texts at their commas."""
+"""The Typer settings for types that Typer does not support. ``take_options`` splits texts at their commas."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 

@@ -68,7 +68,7 @@ def causal_counts(
 def causal_losses(
     model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
 ) -> tuple[Tensor, Tensor]:
-    """Returns losses (N, W) in nats, float32, on the CPU, and a boolean mask (N, W) of the predicted tokens.
+    """Returns losses (N, W) in nats, as float32 on the CPU, and a boolean mask (N, W) of the predicted tokens.
 
     The first token of a chunk is not predicted if the tokenizer puts no special token before it.
     """
@@ -91,7 +91,7 @@ def masked_counts(
 ) -> dict[str, Tensor]:
     """Returns the numbers of masked tokens and of correct predictions, and the summed losses in nats, each (N,).
 
-    A seeded 15% of the tokens are masked, all at once and the same tokens at every length. (Salazar et al.,
+    A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
     arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
     """
     if sample.mask is None:

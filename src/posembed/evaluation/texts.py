@@ -24,7 +24,7 @@ BLANK_LINES = re.compile(r"\n[ \t\r]*\n\s*")
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Texts of equal length. ids: the token ids (N, W), int64, without special tokens.
+    """Texts of equal length. ids: int64 token ids (N, W) without special tokens.
 
     before, after: the special tokens that the tokenizer puts around a text. mask: the mask token, if there is one.
     """

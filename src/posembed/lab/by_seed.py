@@ -64,7 +64,7 @@ class BySeed(Generic[MeasuredT]):
     ) -> Estimate | None:
         """Estimates this name's value minus the value of ``other``, paired by seed; None if they share no seed.
 
-        ``read_other`` reads the value of ``other``; by default, ``read`` does.
+        ``read_other`` reads the value of ``other``. Default: ``read``.
         """
         return None if other is None else paired_difference(self.values(read), other.values(read_other or read))
 
@@ -97,7 +97,7 @@ class Difference:
     over_seeds: Estimate
     """The mean difference, paired by seed. Its interval reflects the variation between seeds."""
     over_documents: Estimate
-    """The same mean, with an interval that reflects the variation between documents. ``values`` is empty."""
+    """The same mean. Its interval reflects the variation between documents. ``values`` is empty."""
 
     @property
     def significant(self) -> bool:

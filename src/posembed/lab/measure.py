@@ -102,7 +102,7 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
 
 @torch.no_grad()
 def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the losses (N, c) of token ids (N, c + 1) in nats, float64 on the CPU. Runs a few windows at a time."""
+    """Returns the losses (N, c) of token ids (N, c + 1) in nats, in float64 on the CPU. Runs a few windows at once."""
     losses = []
     for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
         some = some.to(device)
@@ -121,7 +121,7 @@ def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None))
 
 
 def shorter_windows(longest: Tensor, length: int) -> Tensor:
-    """Splits windows (N, c + 1) into (N * (c // length), length + 1) and drops the remainder."""
+    """Splits windows (N, c + 1) into shorter windows (N * (c // length), length + 1) and drops the remainder."""
     return longest.unfold(1, length + 1, length).flatten(0, 1)
 
 

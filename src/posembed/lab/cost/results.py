@@ -104,8 +104,8 @@ class CostRow:
     share_of_embeddings: its share of the position and token parameters.
     alone: the time of the encoding by itself, for one layer. attention: the time of an attention layer with it.
     alone_share: ``alone`` relative to an attention layer without position, paired by round.
-    overhead: the change in the time of that layer with the encoding, paired by round. An overhead of .1 means 10% more
-        time; it is negative if a window saves work.
+    overhead: the relative change in that layer's time with the encoding, paired by round. An overhead of .1 means 10%
+        more time; it is negative if a window saves work.
     peak_forward, peak_backward: the peak memory of the encoding by itself, without and with the backward pass.
     """
 

@@ -24,7 +24,7 @@ TEXTS_AT_ONCE = 1000  # the tokenizers library keeps a few hundred bytes per tok
 
 
 class Bytes:
-    """A tokenizer into UTF-8 bytes. A zero byte, which text never contains, ends a document."""
+    """A tokenizer whose tokens are UTF-8 bytes. A zero byte, which text never contains, ends a document."""
 
     vocabulary = 256
     end = 0
@@ -146,7 +146,7 @@ class Texts:
         return self.bounds.diff()
 
     def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-        """Returns the texts with the indices ``rows`` (B,), truncated to ``limit`` tokens: ids (B, L), int64, padded
+        """Returns the texts with the indices ``rows`` (B,), truncated to ``limit`` tokens: int64 ids (B, L), padded
         with 0, and lengths (B,)."""
         lengths = self.lengths()[rows].clamp(max=limit)
         texts = [self.ids[start:][:length] for start, length in zip(self.bounds[rows], lengths, strict=True)]

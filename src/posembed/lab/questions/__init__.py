@@ -15,7 +15,7 @@ from posembed.lab.runs.results import read_settings
 
 
 class Cost(Question):
-    """The cost of encodings, measured on this machine without training. The result is a CostResult, in cost.json."""
+    """The question of what encodings cost, measured on this machine without training. Its result is in cost.json."""
 
     name = page = "cost"
     asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"

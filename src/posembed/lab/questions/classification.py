@@ -160,9 +160,9 @@ class ImageRow(Row):
     """The results of one encoding, by image side in pixels."""
 
     accuracy: dict[int, Estimate]
-    """Empty if every run failed."""
+    """The accuracy by image side; empty if every run failed."""
     difference: dict[int, Difference]
-    """The accuracy minus the reference's, by side; empty for the reference itself."""
+    """The accuracy minus the reference's, by image side; empty for the reference itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

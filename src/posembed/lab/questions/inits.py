@@ -173,7 +173,7 @@ def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[i
 
 
 def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Replaces each loss of a curve (step, loss) with the mean of itself and the losses just before it."""
+    """Replaces each loss in a curve of (step, loss) pairs with the mean of itself and the losses just before it."""
     parts = [curve[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(curve) + 1)]
     return [(part[-1][0], math.fsum(loss for _, loss in part) / len(part)) for part in parts]
 

@@ -29,7 +29,7 @@ class RunResult(Generic[SpecT, MeasuredT]):
     window: int | None
     """The causal window that the model applied."""
     losses: tuple[tuple[int, float], ...]
-    """(step, training loss in nats) at about a hundred steps, the last one included."""
+    """Pairs (step, training loss in nats) for about a hundred steps, including the last step."""
     measurements: MeasuredT | None
     failure: str | None
     seconds: float

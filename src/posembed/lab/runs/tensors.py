@@ -64,7 +64,7 @@ def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
 
 
 def load_tables(path: Path, steps: int) -> dict[int, Tensor]:
-    """Returns the saved rows (N, D), float32, of a table by step, from step 0 to the last step, ``steps``.
+    """Returns the saved rows (N, D) of a table by step, in float32, from step 0 to the last step, ``steps``.
 
     Also reads the names "initial" and "final" of earlier versions. Raises the same errors as ``load_attention``.
     """
@@ -81,7 +81,7 @@ def save_attention(path: Path, weights: Tensor) -> None:
 
 
 def load_attention(path: Path) -> Tensor:
-    """Returns saved attention weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
+    """Returns saved attention weights (layers, H, L), in float32. Raises RunFolderError if the file cannot be read."""
     with _loaded(path) as tensors:
         return tensors["by distance"]
 

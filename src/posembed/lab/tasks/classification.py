@@ -62,7 +62,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
 
     @torch.no_grad()
     def logits(self, model: nn.Module, batches: Iterable[Sequence[Tensor]], device: torch.device) -> Tensor:
-        """Returns the logits (N, C) of all examples in the batches, float64 on the CPU."""
+        """Returns the logits (N, C) of all examples in the batches, in float64 on the CPU."""
         return torch.cat([model(*(tensor.to(device) for tensor in batch)).double().cpu() for batch in batches])
 
 
@@ -128,9 +128,9 @@ def text_limit(spec: TextSpec) -> int:
 
 
 class ImageClassification(Classification[ImageSpec, Recognised]):
-    """Classification of scikit-learn's 1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak 1998) with a small ViT.
+    """Classification of scikit-learn's digits (1,797 images of 8 x 8 pixels; Alpaydin and Kaynak 1998) by a ViT.
 
-    Images are (N, 8, 8), float32, with mean 0 and variance 1 over the training part. The last quarter is held out.
+    Images are (N, 8, 8) in float32, with mean 0 and variance 1 over the training part. The last quarter is held out.
     Neighbouring images often have the same writer, so a random split would test on writers of the training images.
 
     Raises:

@@ -30,7 +30,7 @@ PUBLISHED = {
     "sinusoidal": Published(1.44, 38),
     "zero": Published(1.48, 50),
 }
-"""A table that many guides to learned positions repeat."""
+"""The published results that many guides to learned positions repeat."""
 REFERENCE = "normal-0.02"
 BASE = PUBLISHED[REFERENCE]
 
