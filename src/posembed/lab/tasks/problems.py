@@ -1,10 +1,10 @@
 """Problem solving: models train on small problems and are tested on larger problems.
 
 Two encodings compute position ids from the tokens, so that matching digits of the question and the answer share an id.
-"abacus" (McLeish et al. 2024, arXiv:2405.17399) numbers the digits of each number from its first digit. "coupled" (Cho
-et al. 2024, arXiv:2405.20671) numbers the digits of the question from the last digit. The ids select rows of a learned
-table. In training, all ids of a text are shifted by a random number, so that rows past the longest training problem are
-trained too.
+"abacus" (McLeish et al. 2024, arXiv:2405.17399) numbers the digits of each number from the first digit. "coupled" (Cho
+et al. 2024, arXiv:2405.20671) numbers the digits of each number in the question from the last digit. The ids select
+rows of a learned table. In training, all ids of a text are shifted by a random number, so that rows past the longest
+training problem are trained too.
 
 One shift per text is not enough for models of this size: rows farther apart than the length of a training problem then
 never occur in the same text, and the model does not learn to ignore them. In about half of the texts, higher ids are
