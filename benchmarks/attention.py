@@ -51,7 +51,7 @@ Key = tuple[str, str, str]
 
 
 class WithRows(nn.Module):
-    """A peer's layer after a table of positions, as its model has it."""
+    """A peer's layer after a position table, as in the peer's model."""
 
     def __init__(self, layer: nn.Module, length: int, width: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class WithRows(nn.Module):
 
 
 class Called(nn.Module):
-    """A layer called in its own way."""
+    """A layer with its own calling convention."""
 
     def __init__(self, layer: nn.Module, call: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def forward_of(layer: nn.Module, x: Tensor) -> Callable[[], None]:
 
 
 def timed(layers: dict[Key, nn.Module], step: Callable[[nn.Module, Tensor], Any], x: Tensor, rounds: int) -> dict:
-    """The median seconds of each, those of an encoder and of a decoder with one encoding in turns."""
+    """Returns the median seconds of each layer. Layers of the same kind with the same encoding take turns."""
     times: dict[Key, Estimate] = {}
     for group in dict.fromkeys(key[:2] for key in layers):
         members = {key: step(layer, x) for key, layer in layers.items() if key[:2] == group}
@@ -167,7 +167,7 @@ def timed(layers: dict[Key, nn.Module], step: Callable[[nn.Module, Tensor], Any]
 
 
 class OurSteps:
-    """Tokens decoded after a prompt, at the same place in each round."""
+    """Decodes the same tokens after the same prompt in each round."""
 
     def __init__(self, prompt: Tensor, tokens: Tensor, width: int, layers: int, encoding: str) -> None:
         room = prompt.size(1) + tokens.size(1)
@@ -200,7 +200,7 @@ class StepsOfGPT2:
 
 @torch.no_grad()
 def decoding(batch: int, prompt: int, tokens: int, width: int, layers: int, rounds: int) -> dict[Key, Estimate]:
-    """The median seconds per token."""
+    """Returns the median seconds per token."""
     x = torch.randn(batch, prompt + tokens, width)
     steps: dict[str, Callable[[], None]] = {
         "transformers, GPT-2": StepsOfGPT2(x[:, :prompt], x[:, prompt:], width, layers)
@@ -215,7 +215,7 @@ def decoding(batch: int, prompt: int, tokens: int, width: int, layers: int, roun
 
 
 def fastest_peer(times: dict[Key, Estimate], key: Key) -> Key | None:
-    """The fastest by its median among other libraries' layers with this encoding."""
+    """Returns the fastest layer of another library with this encoding, by median time."""
     others = [other for other in times if other[:2] == key[:2] and not other[2].startswith(OURS)]
     return min(others, key=lambda other: times[other].value, default=None)
 
@@ -255,10 +255,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--width", type=int, default=768, help=f"a multiple of {HEAD_DIM}, the width of a head")
-    parser.add_argument("--layers", type=int, default=12, help="of the model that decodes")
+    parser.add_argument("--layers", type=int, default=12, help="layers of the model that decodes")
     parser.add_argument("--prompt", type=int, default=256, help="tokens before the decoded ones")
-    parser.add_argument("--tokens", type=int, default=16, help="that are decoded in a round")
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--tokens", type=int, default=16, help="tokens to decode per round")
+    parser.add_argument("--rounds", type=int, default=21)
     args = parser.parse_args()
     keep = all(getattr(args, name) == parser.get_default(name) for name in vars(args))
     warnings.filterwarnings("ignore", message="enable_nested_tensor")

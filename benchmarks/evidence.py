@@ -28,7 +28,7 @@ def studies() -> list[Study]:
 
 
 def of_results(page: str) -> list[Study]:
-    """Reads a page that benchmarks/length.py wrote."""
+    """Reads the studies of a page that benchmarks/length.py wrote."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found = []
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:

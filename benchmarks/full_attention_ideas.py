@@ -22,8 +22,9 @@ Project = Callable[[Tensor], Tensor]
 
 
 def add_bias(q: Tensor, k: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """q, k (B, H, L, d), bias (B, H, L, L) -> wider ones whose products, divided by the root of their new width,
-    are those of q and k divided by the root of d, plus the bias. So a layer can have a bias of its own."""
+    """Widens q and k (B, H, L, d) so that their scaled products include a bias (B, H, L, L): divided by the root of the
+    new width, the new products equal the old ones, divided by the root of d, plus the bias. This allows a bias per
+    layer."""
     batch, heads, length, width = q.shape
     wider = width + length
     columns = torch.eye(length).expand(batch, heads, -1, -1)
@@ -32,13 +33,13 @@ def add_bias(q: Tensor, k: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def distances(length: int) -> Tensor:
-    """(L, L): how far key j lies before query i; 0 where it lies after it, which the causal mask hides."""
+    """Returns (L, L): how far key j lies before query i; 0 for later keys, which the causal mask hides."""
     return (torch.arange(length).unsqueeze(1) - torch.arange(length)).clamp(min=0)
 
 
 def with_tail(by_distance: Tensor, length: int) -> Tensor:
-    """(H, N) -> (H, length): the same, and beyond N a line in log distance fitted to all but the first four, each
-    weighted by how often a text of N tokens has that distance. The line never rises."""
+    """Extends values by distance from (H, N) to (H, length). Past N, they follow a line in log(1 + distance), fitted to
+    all but the first four values with each distance weighted by its frequency in N tokens. The line never rises."""
     known = by_distance.size(-1)
     if length <= known:
         return by_distance[:, :length]
@@ -51,7 +52,7 @@ def with_tail(by_distance: Tensor, length: int) -> Tensor:
 
 
 class Decay(nn.Module):
-    """-a log(1 + b distance), a and b learned for each head, as in KERPLE: length -> (H, L, L)."""
+    """The bias -a log(1 + b distance), length -> (H, L, L), with a and b learned for each head, as in KERPLE."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class Decay(nn.Module):
 
 
 class NearFarWithDecay(NearFarPositionalEmbedding):
-    """The far heads see all, but the nearer the better."""
+    """NearFarPositionalEmbedding whose far heads have a learned decay with distance."""
 
     def __init__(self, window: int, dim: int, heads: int) -> None:
         super().__init__(near_window=window, dim=dim, heads=heads)
@@ -76,8 +77,8 @@ class NearFarWithDecay(NearFarPositionalEmbedding):
 
 
 class NearFarSharpened(NearFarPositionalEmbedding):
-    """The logits of far heads are multiplied by s ln n, n the tokens seen and s learned for each head (Scalable-
-    Softmax, Nakanishi 2025, arXiv:2501.19399), in training too."""
+    """NearFarPositionalEmbedding whose far heads multiply their logits by s ln n, in training too; n is the number of
+    tokens seen, and s is learned for each head (Scalable-Softmax, Nakanishi 2025, arXiv:2501.19399)."""
 
     def __init__(self, window: int, dim: int, heads: int, rows: int) -> None:
         super().__init__(near_window=window, dim=dim, heads=heads)
@@ -92,8 +93,8 @@ class NearFarSharpened(NearFarPositionalEmbedding):
 
 
 class RingWithDecay(PositionEncoding):
-    """A ring of 16 rows at queries and keys, no window. The same row stands at every 16th token, in training too;
-    a learned decay is to tell the near one from the far."""
+    """A ring of 16 rows at queries and keys, without a window. Every 16th token has the same row, in training too. A
+    learned decay should distinguish near tokens from far ones."""
 
     def __init__(self, dim: int, heads: int, ring: int = 16) -> None:
         super().__init__()
@@ -112,8 +113,8 @@ class RingWithDecay(PositionEncoding):
 
 
 class FineAndCoarse(PositionEncoding):
-    """Position p reads row p mod 16 of a fine table plus row p // 16 of a coarse one, at queries and keys. Trained
-    at positions with a gap between two runs (PoSE), starting anywhere, so that all coarse rows are met."""
+    """Position p reads row p mod 16 of a fine table plus row p // 16 of a coarse one, at queries and keys.
+    Training positions have a gap (PoSE) and start anywhere, so that all coarse rows are trained."""
 
     def __init__(self, dim: int, longest: int, fine: int = 16) -> None:
         super().__init__()
@@ -134,7 +135,7 @@ class FineAndCoarse(PositionEncoding):
 
 
 class TableAtQueriesKeys(PositionEncoding):
-    """A plain table at queries and keys, as long as the training length, and its end."""
+    """A plain table at queries and keys, with one row per training position. It ends there."""
 
     def __init__(self, dim: int, heads: int, rows: int) -> None:
         super().__init__()
@@ -146,10 +147,10 @@ class TableAtQueriesKeys(PositionEncoding):
 
 
 class AveragedByDistance(TableAtQueriesKeys):
-    """The same, but at test its own position logits, of each layer and head, are averaged over every distance into
-    a bias, with a fitted tail. What passes between a row and a token, which cannot be averaged, is left out.
-    ``always``: in training too, as AveragedPositionalEmbedding does; then ``near_heads`` of the heads may
-    have it and the others no position."""
+    """TableAtQueriesKeys, but at test time the products of rows with rows, in each layer and head, are averaged by
+    distance into a bias with a fitted tail. Products of rows with tokens cannot be averaged and are dropped. ``always``
+    does the same in training, as in AveragedPositionalEmbedding. ``near_heads``: the number of heads with the bias; the
+    others have no position."""
 
     def __init__(self, dim: int, heads: int, rows: int, always: bool = False, near_heads: int | None = None) -> None:
         super().__init__(dim, heads, rows)
@@ -175,8 +176,8 @@ class AveragedByDistance(TableAtQueriesKeys):
 
 
 class NumberByDistance(PositionEncoding):
-    """What the averages amount to, learned as such: one number a distance and head, the same in all layers (T5's
-    bias without its buckets), with the same tail."""
+    """The averaged bias, learned directly: one number per distance and head, the same in all layers (T5's bias without
+    buckets), with the same tail."""
 
     def __init__(self, heads: int, rows: int) -> None:
         super().__init__()
@@ -184,12 +185,12 @@ class NumberByDistance(PositionEncoding):
 
     def at_scores(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
         length = q_positions.size(-1)
-        return with_tail(4 * self.weight.T, length)[:, distances(length)]  # 4: numbers learn faster than rows do
+        return with_tail(4 * self.weight.T, length)[:, distances(length)]  # the factor 4 makes the numbers learn faster
 
 
 class FarBias(PositionEncoding):
-    """A ring of rows at queries and keys, but only between tokens less than 16 apart; beyond, every head sees what
-    is there by its content, plus one learned number a head."""
+    """A ring of rows at queries and keys, but only between tokens less than 16 apart. Farther tokens have no position;
+    each head adds one learned number to their logits."""
 
     def __init__(self, dim: int, heads: int, window: int = 16) -> None:
         super().__init__()

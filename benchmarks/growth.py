@@ -35,7 +35,7 @@ def build(name: str, shape: Shape) -> PositionEncoding:
 
 
 def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
-    """Every encoding at every one of these shapes, by their sizes."""
+    """Measures every encoding at each of these shapes, which are given by size."""
     times: dict[str, list[float]] = {name: [] for name in names_for("decoder")}
     peaks: dict[str, list[int]] = {name: [] for name in names_for("decoder")}
     for shape in shapes.values():
@@ -58,7 +58,7 @@ def by_size(shapes: dict[int, Shape]) -> dict[str, Growth]:
 
 
 def shown(grown: dict[str, Growth], unit: str) -> list[str]:
-    """Two tables, time and memory, and a line for each encoding that was stopped."""
+    """Returns two tables, time and memory, and a line for each encoding that was stopped."""
     sizes = sorted({size for growth in grown.values() for size in growth.lengths})
     lines = ["Milliseconds:", ""]
     lines += _table(grown, sizes, unit, lambda g: g.seconds, milliseconds, lambda g: g.time_exponent)
@@ -102,7 +102,7 @@ def main() -> None:
         "",
     ]
     lines += [
-        f"## By length: batch 1, width {GROWTH_SHAPE.width}, {GROWTH_SHAPE.heads} head",
+        f"## By length: batch 1, width {GROWTH_SHAPE.width}, {GROWTH_SHAPE.heads} heads",
         "",
         f"Exponents are fitted from 2,048 tokens on. Sizes that need more than {in_bytes(MOST_BYTES)} are not tried.",
         "",

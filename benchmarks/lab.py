@@ -47,18 +47,18 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).resolve().parent / "results" / "lab.md"
 Turn = Callable[[], float]
-"""Trains for some steps; returns tokens a second."""
+"""Trains for some steps. Returns tokens per second."""
 
 
 class Unmeasured(LanguageModelling):
-    """Language modelling without the measuring at the end."""
+    """Language modelling without the final measurement."""
 
     def measure(self, spec: Any, model: Any, accelerator: Any) -> Any:
         return None
 
 
 class Compiled(Unmeasured):
-    """The model compiled; compiling itself is left out of the time by the turns before those that count."""
+    """Language modelling with a compiled model. The first turn, which does not count, compiles it."""
 
     def __init__(self, corpus: Corpus) -> None:
         super().__init__(corpus)
@@ -90,7 +90,7 @@ def plain_loop(
     spec: LengthSpec,
     device: Any,
 ) -> Turn:
-    """As short a loop as trains the same: draw, forward, backward, clip, step."""
+    """Returns a turn of the shortest loop that trains the same: draw, forward, backward, clip, step."""
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.learning_rate, betas=(0.9, 0.95), fused=True)
     drawn_by = task.build(dataclasses.replace(spec, encoding="none"))
@@ -112,7 +112,7 @@ def plain_loop(
 
 
 def rate(spec: LengthSpec, ends: list[float]) -> float:
-    """Tokens a second by the median step, the first, which prepares, left out."""
+    """Returns tokens per second by the median step, without the first step, which includes the setup."""
     steps = [after - before for before, after in itertools.pairwise(ends)]
     return spec.batch * spec.train_length / statistics.median(steps)
 
@@ -153,7 +153,7 @@ def x_transformers(task: LanguageModelling, spec: LengthSpec, device: Any) -> Tu
 
 
 def command_parts(preset: str, steps: int | None) -> dict[str, float]:
-    """Seconds of one `posembed compare lengths` with one encoding: all, loading, training, measuring, the rest."""
+    """Returns the seconds of one `posembed compare lengths` with one encoding: the total, then each part."""
     with tempfile.TemporaryDirectory() as folder:
         more = [] if steps is None else ["--steps", str(steps)]
         command = [
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="a folder that holds nanoGPT's model.py")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--batch", type=int)
-    parser.add_argument("--steps", type=int, default=8, help="of a turn")
+    parser.add_argument("--steps", type=int, default=8, help="steps per turn")
     parser.add_argument("--turns", type=int, default=41)
     parser.add_argument("--device")
     parser.add_argument("--command", action="store_true", help="also time the parts of posembed compare lengths")
@@ -210,13 +210,13 @@ def main() -> None:
         "x-transformers": x_transformers(task, spec, accelerator.device),
     }
     if arguments.nanogpt is None:
-        print("nanoGPT is left out: --nanogpt FOLDER names a checkout of it")
+        print("nanoGPT is left out; name a checkout of it with --nanogpt FOLDER")
     else:
         turns["nanoGPT"] = nanogpt(arguments.nanogpt, task, spec, accelerator.device)
     rates: dict[str, list[float]] = {name: [] for name in turns}
     first: dict[str, float] = {}
     for number in range(arguments.turns + 1):
-        for name, turn in list(turns.items())[:: 1 if number % 2 else -1]:  # nobody always follows the same one
+        for name, turn in list(turns.items())[:: 1 if number % 2 else -1]:  # no model always follows the same one
             started = time.perf_counter()
             found = turn()
             if number:  # the first turn compiles and warms up

@@ -92,7 +92,7 @@ def folder_of(study: str) -> RunFolder:
 
 
 def write_page(corpus: Corpus) -> Path:
-    """Every study that has results, as Markdown."""
+    """Writes every study that has results, as Markdown. Returns the page."""
     lines = ["# A learned table under full attention", "", "    python benchmarks/learned_full_attention.py", ""]
     lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]
     for name, study in STUDIES.items():

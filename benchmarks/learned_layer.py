@@ -32,7 +32,7 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 
 
 class Gathered(nn.Module):
-    """What every library writes: an nn.Embedding of ids, added, dropped out."""
+    """The usual implementation: adds an nn.Embedding of ids to the tokens, then applies dropout."""
 
     def __init__(self, table: Tensor, dropout: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ Step = Callable[[Tensor], Tensor]
 
 
 def contestants(ids: str, args: argparse.Namespace, dropout: float, table: Tensor) -> dict[str, Step]:
-    """What competes in a column: ``ids`` are "none", "(L,)" or "(B, L)"."""
+    """Returns the contestants of a column. ``ids``: "none", "(L,)" or "(B, L)"."""
     one_row = torch.arange(args.length, device=args.device)
     all_rows = one_row.repeat(args.batch, 1)
     rows = {"none": None, "(L,)": one_row, "(B, L)": all_rows}[ids]
@@ -70,7 +70,7 @@ def contestants(ids: str, args: argparse.Namespace, dropout: float, table: Tenso
 
 
 def seconds(step: Step, x: Tensor, upstream: Tensor | None) -> float:
-    """One forward, with its backward where there is an upstream gradient."""
+    """Times a forward pass, and a backward pass if an upstream gradient is given."""
     x = x.detach().requires_grad_(upstream is not None)
     if x.is_cuda:
         torch.cuda.synchronize()
@@ -85,7 +85,7 @@ def seconds(step: Step, x: Tensor, upstream: Tensor | None) -> float:
 
 
 def column(steps: dict[str, Step], x: Tensor, upstream: Tensor | None, repeats: int) -> dict[str, list[float]]:
-    """The times of each contestant, taken in turns after a warm-up that compiles."""
+    """Returns the times of each contestant in milliseconds, taken in turns after a warm-up that compiles."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for repeat in range(-3, repeats):
         for name, step in steps.items():
@@ -96,7 +96,7 @@ def column(steps: dict[str, Step], x: Tensor, upstream: Tensor | None, repeats: 
 
 
 def shown(title: str, times: dict[str, list[float]]) -> str:
-    """A column as a table, with the verdict on the claim."""
+    """Returns a column as a table, with the verdict on the claim."""
     medians = {name: statistics.median(values) for name, values in times.items()}
     clone = medians["clone"]
     lines = [f"\n### {title}\n", "| | ms | clones | quartiles, ms |", "|---|---|---|---|"]

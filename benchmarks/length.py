@@ -33,7 +33,7 @@ SHORT: dict[str, Any] = SMALL | {"steps": 600}
 
 
 def rolling(**changed: Any) -> Entry:
-    """An entry of the lab for the rolling table with something changed."""
+    """Returns a lab entry for the rolling table with changed settings."""
 
     def build(sizes: Sizes) -> PositionEncoding:
         return RollingPositionalEmbedding(window=sizes.given("window"), dim=sizes.dim, **changed)
@@ -64,7 +64,7 @@ class Study:
 STUDIES = {
     "small": Study("Three layers of width 96, trained at 64", RIVALS, 3, SMALL),
     "large": Study("Three layers of width 128, trained at 128, fewer steps", RIVALS, 3, LARGE),
-    "short": Study("As the first, 600 steps", RIVALS, 2, SHORT),
+    "short": Study("Three layers of width 96, trained at 64, 600 steps", RIVALS, 2, SHORT),
     "variants": Study("The ring's size, start and place, 600 steps", tuple(VARIANTS), 2, SHORT),
     "start": Study("Two starts, 600 steps", ("rolling", "start N(0, 1)"), 3, SHORT),
     "window-8": Study("A window of 8, 600 steps", RIVALS[:2], 2, SHORT | {"window": 8}),
@@ -75,7 +75,7 @@ STUDIES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="stdlib")
-    parser.add_argument("--name", default="stdlib", help="of the run folder and the results file")
+    parser.add_argument("--name", default="stdlib", help="name of the run folder and the results file")
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
     arguments = parser.parse_args()
     corpus = load_corpus(arguments.data)
@@ -94,7 +94,7 @@ def folder_of(text: str, study: str) -> RunFolder:
 
 
 def write_page(text: str, corpus: Corpus) -> Path:
-    """Every study that has results, as Markdown."""
+    """Writes every study that has results, as Markdown. Returns the page."""
     command = "python benchmarks/length.py" if text == "stdlib" else f"python benchmarks/length.py --name {text} ..."
     lines = [f"# How far does the rolling table carry? {text}", "", f"    {command}", ""]
     lines += [f"Text: {corpus.description}, as bytes; sha256 {corpus.sha256[:16]}.", ""]

@@ -30,20 +30,20 @@ from posembed.inputs import BertInput
 from posembed.lab.runs.environment import processor_name
 
 CPU_CLAIMS = {"forward": 1.5, "forward and backward": 5.0}
-"""Ours takes at most this many clones."""
+"""posembed takes at most this many times as long as the clone."""
 
 GPU_BANDWIDTH = 0.85
-"""Ours moves its bytes forward at least at this share of the clone's rate."""
+"""In the forward pass, posembed reaches at least this share of the clone's bandwidth."""
 
 GPU_CLAIMS = {"transformers": 3.0, "transformers, compiled": 1.3}
-"""With backward ours is at least this many times as fast."""
+"""With the backward pass, posembed is at least this many times as fast."""
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 warnings.filterwarnings("ignore", category=FutureWarning)
 
 
 class ThreeEmbeddings(nn.Module):
-    """What a tutorial writes: three nn.Embedding, two sums, nn.LayerNorm, nn.Dropout."""
+    """The implementation of tutorials: three nn.Embedding, two sums, nn.LayerNorm, nn.Dropout."""
 
     embedding: type[nn.Module] = nn.Embedding
 
@@ -62,7 +62,7 @@ class ThreeEmbeddings(nn.Module):
 
 
 def layers(args: argparse.Namespace, dropout: float) -> dict[str, nn.Module]:
-    """The contestants, with the same weights."""
+    """Returns the contestants, with the same weights."""
     ours = BertInput(vocab_size=args.vocabulary, max_len=args.length, dim=args.width, dropout=dropout)
     config = transformers.BertConfig(
         vocab_size=args.vocabulary,
@@ -90,7 +90,7 @@ def layers(args: argparse.Namespace, dropout: float) -> dict[str, nn.Module]:
 
 
 def steps(found: dict[str, nn.Module], ids: Tensor, types: Tensor, upstream: Tensor | None) -> dict[str, Callable]:
-    """What each contestant does, eager and compiled: a forward pass, with its backward if there is an upstream."""
+    """Returns each contestant's step, eager and compiled: forward, and backward if an upstream gradient is given."""
 
     def step(layer: nn.Module, run: Callable[..., Tensor]) -> Callable[[], None]:
         def forward() -> None:
@@ -119,7 +119,7 @@ def _by_types(layer: nn.Module) -> Callable[..., Tensor]:
 
 
 def milliseconds(step: Callable[[], object], device: str) -> float:
-    """One step on the CPU; the median of many on a GPU."""
+    """Times one step on the CPU, or takes the median of many on a GPU."""
     if device == "cuda":
         from triton.testing import do_bench_cudagraph
 
@@ -130,7 +130,7 @@ def milliseconds(step: Callable[[], object], device: str) -> float:
 
 
 def column(contestants: dict[str, Callable[[], object]], repeats: int, device: str) -> dict[str, list[float]]:
-    """The times of each, taken in turns after a warm-up that compiles."""
+    """Returns the times of each contestant in milliseconds, taken in turns after a warm-up that compiles."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for repeat in range(-3, repeats):
         for name, step in contestants.items():
@@ -142,7 +142,7 @@ def column(contestants: dict[str, Callable[[], object]], repeats: int, device: s
 
 
 def table(title: str, times: dict[str, list[float]]) -> list[str]:
-    """A column as a table."""
+    """Returns a column as a table."""
     clone = statistics.median(times["clone"])
     lines = [f"\n### {title}\n", "| | ms | clones | quartiles, ms |", "|---|---|---|---|"]
     for name, values in times.items():
@@ -152,13 +152,13 @@ def table(title: str, times: dict[str, list[float]]) -> list[str]:
 
 
 def verdicts(title: str, times: dict[str, list[float]], device: str) -> list[str]:
-    """Whether the claims hold of this column."""
+    """Returns the verdicts on the claims about this column."""
     medians = {name: statistics.median(values) for name, values in times.items()}
     ours, clone = medians["posembed"], medians["clone"]
     if device == "cpu" and title in CPU_CLAIMS:
         return [said(f"{ours / clone:.2f} clones: at most {CPU_CLAIMS[title]}", ours <= CPU_CLAIMS[title] * clone)]
     if device == "cuda" and title == "forward":
-        # Like the clone it reads one row a token from memory and writes one; ids and the small tables are cached.
+        # Like the clone, it reads and writes one row per token in memory; ids and the small tables are cached.
         rate = clone / ours
         return [said(f"{rate:.0%} of the copy's bandwidth: at least {GPU_BANDWIDTH:.0%}", rate >= GPU_BANDWIDTH)]
     if device == "cuda" and title == "forward and backward":
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=30522)
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--out", type=Path, help="where the page goes; by default beside this script")
+    parser.add_argument("--out", type=Path, help="the page to write; default: in results/, next to this script")
     args = parser.parse_args()
     here = Path(__file__).parent / "results"
     out = args.out or here / ("lookup.md" if args.device == "cpu" else "lookup-cuda.md")
@@ -215,7 +215,7 @@ def main() -> None:
         if not dropout:
             expected = found["transformers"](ids, token_type_ids=types)
             torch.testing.assert_close(found["posembed"](ids, token_type_ids=types), expected)
-        found["posembed"](ids[:1], token_type_ids=types[:1])  # the first call in training looks at the scales
+        found["posembed"](ids[:1], token_type_ids=types[:1])  # the first call in training reads the scales
         times = column(steps(found, ids, types, gradient), args.repeats, args.device)
         lines = table(title, times) + verdicts(title, times, args.device)
         print("\n".join(lines), flush=True)

@@ -23,7 +23,7 @@ import pages
 
 SECONDS, GIBIBYTES = 20.0, 2.0
 LINEAR = 1.5
-"""At most this many times the seconds a document takes in a set of a quarter of the size."""
+"""The largest allowed growth of the time per document from a quarter of the documents to all of them."""
 
 MEASURED = """
 import json, resource, sys, time
@@ -64,7 +64,7 @@ def write_table(path: Path, count: int) -> Path:
 
 
 def measure(kind: str, data: Path, cache: Path) -> tuple[float, float]:
-    """(seconds, GiB) of a fresh process."""
+    """Returns the seconds and the peak GiB of a fresh process."""
     environment = os.environ | {"HF_DATASETS_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", MEASURED, kind, str(data)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -90,11 +90,14 @@ def main() -> None:
             for holds, claim in (
                 (seconds <= SECONDS, f"{name}: {seconds:.1f} s, at most {SECONDS:g} s"),
                 (size <= GIBIBYTES, f"{name}: {size:.2f} GiB, at most {GIBIBYTES:g} GiB"),
-                (each[-1] <= LINEAR * each[0], f"{name}: {each[-1] / each[0]:.2f} times the time a document"),
+                (
+                    each[-1] <= LINEAR * each[0],
+                    f"{name}: {each[-1] / each[0]:.2f} times as long per document as for a quarter of them",
+                ),
             ):
                 verdicts.append(f"- {claim}: {'holds' if holds else 'DOES NOT HOLD'}.")
     lines = ["# Many documents", "", "    python benchmarks/many_documents.py", "", pages.machine(), ""]
-    lines += pages.table(["", "s", "GiB at most", "µs a document"], rows)
+    lines += pages.table(["", "s", "GiB at most", "µs per document"], rows)
     pages.write("many_documents", [*lines, *verdicts], keep=most == parser.get_default("documents"))
 
 

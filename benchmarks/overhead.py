@@ -50,14 +50,14 @@ Contestants = dict[tuple[str, str], PositionEncoding]
 
 
 class CopyOfInput(PositionEncoding):
-    """What whatever returns a new input must at least do."""
+    """A copy of the input: the least work of an encoding that returns a new input."""
 
     def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
         return Copy.apply(x)
 
 
 class CopyOfHeads(PositionEncoding):
-    """What whatever returns new queries and keys must at least do, in each layer."""
+    """Copies of queries and keys: the least work, in each layer, of an encoding that returns new ones."""
 
     def at_queries_keys(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, **_: object
@@ -66,7 +66,7 @@ class CopyOfHeads(PositionEncoding):
 
 
 class Copy(torch.autograd.Function):
-    """Forward into large pages, as ours write; its gradient is another."""
+    """Copies into large pages, as our layers do. The backward pass copies the gradient in the same way."""
 
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def contestants(shape: Shape, layers: int) -> Contestants:
 
 
 class TrainingStep:
-    """Forward, backward and AdamW of one model, with one encoding in it."""
+    """A training step (forward, backward, AdamW) of a model with one encoding."""
 
     def __init__(self, model: Decoder, shared: torch.optim.Optimizer, encoding: PositionEncoding, shape: Shape) -> None:
         self.model, self.encoding = model, encoding
@@ -118,7 +118,7 @@ def steps_of_places(found: Contestants, shape: Shape) -> dict[tuple[str, str], S
 
 
 def times_a_step(found: Contestants, shape: Shape, layers: int) -> dict[tuple[str, str], int]:
-    """How often a step of training does what ``Places`` does."""
+    """Returns how often a training step does the work of one ``Places`` step."""
     return {
         key: layers if writes(encoding, shape).queries_keys else 1 for key, encoding in found.items() if key[1] != NONE
     }
@@ -138,7 +138,7 @@ def turns(steps: dict[tuple[str, str], Step], rounds: int) -> dict[tuple[str, st
 
 
 def rows_of(times: dict[tuple[str, str], Estimate], cells: Callable[[tuple[str, str]], list[str]]) -> list[list[str]]:
-    """Ours and its peers side by side."""
+    """Returns the rows of a table, each of our encodings next to its peers."""
     order = sorted(times, key=lambda key: (key[1] != NONE, OURS.index(key[1]) if key[1] in OURS else 0))
     return [[key[1], key[0], milliseconds(times[key].value), *cells(key)] for key in order]
 
@@ -148,7 +148,7 @@ def described(value: Estimate) -> str:
 
 
 def added(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
-    """What an encoding adds to the step without one."""
+    """Returns the time that an encoding adds, relative to the step without one."""
     share = ratio(times[key], times[("-", NONE)])
     less = Estimate(
         share.value - 1,
@@ -160,18 +160,18 @@ def added(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
 
 
 def own_share(time: Estimate, often: int, step: Estimate) -> Estimate:
-    """What an encoding does in a step, as a share of the step without one."""
+    """Estimates the time of an encoding's own work, as a share of the step without an encoding."""
     return estimate_median([often * value / step.value for value in time.values])
 
 
 def against_ours(times: dict[tuple[str, str], Estimate], key: tuple[str, str]) -> str:
-    """A peer's time as a multiple of ours; below 1 it is faster."""
+    """Returns a peer's time as a multiple of ours; below 1, the peer is faster."""
     ours = ("posembed", key[1])
     return "" if key == ours or ours not in times else f"{ratio(times[key], times[ours]).value:.3f}"
 
 
 def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str, str], Estimate]) -> list[str]:
-    """shares: of a step of training."""
+    """Returns the verdict on each claim. shares: each encoding's share of a training step."""
     lines = []
     for name in OURS:
         quoted, ours = quoted_share(name), ("posembed", name)
@@ -203,14 +203,14 @@ def verdicts(shares: dict[tuple[str, str], Estimate], attention: dict[tuple[str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=1, help="of the training step")
+    parser.add_argument("--batch", type=int, default=1, help="sequences in the training step")
     parser.add_argument("--attention-batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=9, help="of whole steps and of attention")
-    parser.add_argument("--own-rounds", type=int, default=41, help="of what an encoding does by itself")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds of whole steps and of attention")
+    parser.add_argument("--own-rounds", type=int, default=41, help="rounds of an encoding's own work")
     args = parser.parse_args()
     keep = all(getattr(args, name) == parser.get_default(name) for name in vars(args))
 
@@ -241,8 +241,8 @@ def main() -> None:
     lines += [
         "## The encoding's own work in that step",
         "",
-        f"Forward and backward, {args.own_rounds} rounds; times how often a step does it, as a share of the step "
-        "without position.",
+        f"Forward and backward, {args.own_rounds} rounds. The share is the time multiplied by how often a step "
+        "does this work, relative to the step without position.",
         "",
     ]
     lines += pages.table(

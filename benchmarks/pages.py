@@ -1,4 +1,4 @@
-"""Helpers of all benchmarks: a description of the machine, tables, and the page that keeps the results."""
+"""Helpers for the benchmarks: a description of the machine, tables, and the page that keeps the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine(*peers: str) -> str:
-    """Processor, threads and versions, the peers' included."""
+    """Describes the processor, the threads and the versions, including the peers'."""
     versions = ", ".join(f"{peer} {version(peer)}" for peer in peers)
     return (
         f"{processor_name()}, {torch.get_num_threads()} threads; Python {platform.python_version()}, "
@@ -25,13 +25,13 @@ def machine(*peers: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """In Markdown, with an empty line after it."""
+    """Returns a Markdown table, followed by an empty line."""
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
 def write(name: str, lines: Sequence[str], *, keep: bool = True) -> None:
-    """Print a page, and keep it as results/NAME.md unless sizes were changed to try the script out."""
+    """Prints a page, and saves it as results/NAME.md if ``keep`` is set. Runs with trial sizes do not keep it."""
     text = "\n".join(lines)
     print(text)
     if keep:
@@ -41,7 +41,7 @@ def write(name: str, lines: Sequence[str], *, keep: bool = True) -> None:
 
 
 def at_most(measured: Estimate, bound: float) -> str:
-    """Whether a claim holds, by the interval of the median and not by the median alone."""
+    """Returns in words whether a claim holds. The interval decides, or the median if the bound is in it."""
     if measured.high is not None and measured.high <= bound:
         return "holds"
     if measured.low is not None and measured.low > bound:

@@ -1,7 +1,7 @@
 """Other libraries' encodings, as encodings of the lab's decoder. Each is called as in its own library's model.
 
-benchmarks/requirements.txt installs the libraries. What a library computes once per forward pass is computed once per
-forward pass here, and what it caches between passes is cached.
+benchmarks/requirements.txt installs the libraries. Work that a library does once per forward pass is done once per
+forward pass here, and values that it caches between passes are cached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 
 
 def _of_torchtune(name: str) -> Any:
-    """A class of its position embeddings, from their file alone: importing torchtune asks for an older torchao."""
+    """Returns a class from torchtune's file of position embeddings. torchtune itself needs an older torchao."""
     found = importlib.util.find_spec("torchtune")
     assert found is not None
     assert found.submodule_search_locations is not None
@@ -45,7 +45,7 @@ PACKAGES = ("x-transformers", "rotary-embedding-torch", "torchtune")
 
 
 class AddedRows(PositionEncoding):
-    """x-transformers: rows added to the tokens."""
+    """An encoding of x-transformers that adds rows to the tokens."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class AddedRows(PositionEncoding):
 
 
 class RotaryOfXTransformers(PositionEncoding):
-    """Frequencies once a forward, their cosines and sines in each layer."""
+    """Computes frequencies once per forward pass, and their cosines and sines in each layer."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class RotaryOfXTransformers(PositionEncoding):
 
 
 class AlibiOfXTransformers(PositionEncoding):
-    """The bias is kept from one forward to the next."""
+    """Caches the bias between forward passes."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class AlibiOfXTransformers(PositionEncoding):
 
 
 class TurnedByTorchtune(PositionEncoding):
-    """Takes (B, L, H, d); cosines and sines are kept."""
+    """Rotates (B, L, H, d). Caches cosines and sines."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class TurnedByTorchtune(PositionEncoding):
 
 
 class TurnedByRotaryEmbeddingTorch(PositionEncoding):
-    """Angles are kept; their cosines and sines are not."""
+    """Caches angles, but not their cosines and sines."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class TurnedByRotaryEmbeddingTorch(PositionEncoding):
 
 
 def peers(*, length: int, width: int, heads: int) -> dict[str, dict[str, PositionEncoding]]:
-    """By the lab's name of the encoding, then by the peer's."""
+    """Returns the peers' encodings by the lab's name of the encoding, then by library."""
     return {
         "learned": {"x-transformers": AddedRows(AbsolutePositionalEmbedding(width, length))},
         "sinusoidal": {"x-transformers": AddedRows(ScaledSinusoidalEmbedding(width))},

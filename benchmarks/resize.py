@@ -1,4 +1,4 @@
-"""Claim: resizing a large sharded checkpoint takes at most 1.3 times as long as copying it, and at most 1 GiB.
+"""Claim: resizing a large sharded checkpoint takes at most 1.3 times as long as copying it, and 1 GiB of memory.
 
 Makes a GPT-2 of random bytes, in shards, then runs `cp -r` and posembed.resize_checkpoint in turns on one disk:
 
@@ -24,13 +24,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 WIDTH = 4096
-LAYER_BYTES = 12 * WIDTH * WIDTH * 2  # of GPT-2 in bfloat16, nearly
+LAYER_BYTES = 12 * WIDTH * WIDTH * 2  # the approximate size of a layer of GPT-2 in bfloat16
 SHARD_BYTES = 10**9
 RESIZE = "import sys, posembed; posembed.resize_checkpoint(*sys.argv[1:], length=4096)"
 
 
 def make_checkpoint(folder: Path, gigabytes: float) -> None:
-    """A sharded GPT-2 of about this size, made a shard at a time."""
+    """Writes a sharded GPT-2 of about this size, one shard at a time."""
     import torch
 
     from posembed.checkpoints.rebuild import build_on_meta, config_object, shapes_of
@@ -57,7 +57,7 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """Seconds, and the peak memory of the process in GiB."""
+    """Runs a command. Returns its seconds, and the peak memory of its process in GiB."""
     os.sync()
     start = time.perf_counter()
     process = os.posix_spawnp(command[0], command, os.environ)
@@ -78,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         source, out = Path(folder, "source"), Path(folder, "out")
         source.mkdir()
-        # In a process of its own: the peak memory of this one would count for every command that it starts.
+        # In its own process: the peak memory of this process would count for every command that it starts.
         maker = multiprocessing.get_context("spawn").Process(target=make_checkpoint, args=(source, arguments.gigabytes))
         maker.start()
         maker.join()

@@ -35,7 +35,7 @@ OLD_LENGTH, LENGTH = 512, 2048
 OTHER_NAMES = ("longformer", "long-clip", "bert4keras", "open-clip")
 LIMIT = "sentence_bert_config.json"
 RESULTS = Path(__file__).resolve().parent / "results" / "resize_quality.md"
-# Not truncate, which makes tables shorter, and not the names of other projects for the same methods.
+# Without truncate, which makes tables shorter, and without other projects' names for the same methods.
 METHODS = [name for name in TEXT_METHODS if name not in ("truncate", *OTHER_NAMES)]
 KEPT = Path("runs/resize_quality.jsonl")
 
@@ -43,7 +43,7 @@ KEPT = Path("runs/resize_quality.jsonl")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, nargs="+", required=True)
-    parser.add_argument("--texts", type=int, default=100, help="maximum number")
+    parser.add_argument("--texts", type=int, default=100, help="maximum number of texts")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--lengths", type=int, nargs="+", default=[OLD_LENGTH, 1024, LENGTH])
     arguments = parser.parse_args()
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def link_with_its_whole_table(model: Path, out: Path) -> None:
-    """A folder of links to a model's files, except the limit of sentence-transformers."""
+    """Creates a folder of links to a model's files, with sentence-transformers' limit raised to the whole table."""
     out.mkdir()
     for path in model.iterdir():
         if path.name == LIMIT:
@@ -99,7 +99,7 @@ def page(evaluation: Evaluation) -> Iterable[str]:
 
 
 def markdown(table: Table, columns: slice) -> Iterable[str]:
-    """Some columns of a table, without the rows that are empty there."""
+    """Yields the given columns of a table as Markdown, without rows that are empty in them."""
     yield " | ".join(["| ", *(cell.text for cell in table.head[columns])]) + " |"
     yield "|---" * (len(table.head[columns]) + 1) + "|"
     for row in table.rows:

@@ -28,7 +28,7 @@ COMMANDS = {
 }
 TORCH = "`import torch`"
 AT_MOST = {"`import posembed`": 0.1, "`posembed --help`": 0.5}
-"""Shares of torch's import."""
+"""The largest allowed shares of the time of torch's import."""
 
 
 def run(arguments: list[str]) -> None:

@@ -4,7 +4,7 @@
     python benchmarks/transformers_models.py --layers 2 --width 64 --length 64 --rounds 2 --steps 3    # to try it
 
 The weights are random. All models take turns: each round starts one process per model, which trains for a few steps of
-Trainer after a warm-up step. A process holds only one model, so its memory is that of the model. The peak is the
+Trainer after a warm-up step. A process holds only one model, so its memory is the model's. The peak is the
 process's resident memory, or on a GPU the memory that torch has allocated. Encodings with a bias or a window need a
 dense mask where the unmodified model needs none. After training, a text with padding on the left must generate the same
 tokens as without padding.
@@ -32,7 +32,7 @@ VOCABULARY = 50257
 
 
 def train(settings: argparse.Namespace) -> dict[str, Any]:
-    """Trains one model in this process: the seconds of its steps, its peak memory, and what padding changes."""
+    """Trains one model in this process. Returns its seconds per step, peak memory, loss, and the padding test."""
     import transformers as hf
 
     from posembed.integrations.transformers import replace_positions
@@ -118,10 +118,10 @@ def report(settings: argparse.Namespace) -> None:
         "# GPT-2 of transformers with each encoding", "", "    python benchmarks/transformers_models.py", "",
         pages.machine("transformers", "accelerate"), "",
         f"{settings.layers} layers of width {settings.width}, {settings.batch} text of {settings.length} tokens "
-        f"a step; {steps} steps of Trainer for each, in {settings.rounds} rounds in turns. Medians with 95% intervals.",
+        f"per step; {steps} steps of Trainer for each, in {settings.rounds} rounds in turns. Medians, 95% intervals.",
         "",
         *pages.table(
-            ("model", "seconds a step", "of unmodified", "peak MiB", "of unmodified", "training loss",
+            ("model", "seconds per step", "of unmodified", "peak MiB", "of unmodified", "training loss",
              "left padding generates the same"), rows,
         ),
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in {"layers": 12, "width": 768, "length": 512, "batch": 1, "rounds": 4, "steps": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--one", choices=(UNMODIFIED, *ENCODINGS), help="train this one in this process")
+    parser.add_argument("--one", choices=(UNMODIFIED, *ENCODINGS), help="train only this model, in this process")
     settings = parser.parse_args()
     settings.changed = len(sys.argv) > 1
     if settings.one:

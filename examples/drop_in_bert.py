@@ -19,7 +19,7 @@ from posembed.positions import from_mask
 
 
 class Embeddings(BertInput):
-    """BertInput as transformers' BERT calls its embeddings."""
+    """BertInput with the call signature of the embeddings in transformers' BERT."""
 
     def forward(
         self,

@@ -17,14 +17,14 @@ from posembed import LearnedPositionalEmbedding, PositionError
 
 
 class PositionRows(LearnedPositionalEmbedding):
-    """GPT-2 calls ``wpe`` with position ids, (1, L) or (B, L), and adds what it gets to the tokens itself."""
+    """Returns rows alone: GPT-2 calls ``wpe`` with position ids (1, L) or (B, L) and adds its output to the tokens."""
 
     def forward(self, position_ids: Tensor) -> Tensor:
         return self.rows(position_ids)
 
 
 def use_posembed(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
-    """A copy of the model whose position table is posembed's."""
+    """Returns a copy of the model with posembed's position table."""
     model = copy.deepcopy(model)
     rows, dim = model.transformer.wpe.weight.shape
     model.transformer.wpe = PositionRows(max_len=rows, dim=dim, init=model.transformer.wpe.weight)

@@ -1,8 +1,8 @@
 """The last step after a resize: a few hundred steps of fine-tuning with the Trainer of transformers.
 
-A small GPT-2 is trained on the source of Python's standard library, 64 bytes at a time, and resized to 256. Then
-the table alone is fine-tuned on texts of that length, and the whole model, each for a few hundred steps. They are
-compared with chunking the text at 64, and with a model that was trained at 256 from the start for as many steps:
+A small GPT-2 is trained on the source of Python's standard library, 64 bytes at a time, and resized to 256. It is then
+fine-tuned on texts of that length for a few hundred steps: once the table alone, once the whole model. Both are
+compared with chunking the text at 64, and with a model trained at 256 from the start for the same number of steps:
 
     python examples/tune_resized.py
 """
@@ -29,7 +29,7 @@ POSITIONS = "transformer.wpe.weight"
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte."""
+    """Returns a tokenizer with one token per byte."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -38,7 +38,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def standard_library(files: int | None = None) -> tuple[list[str], list[str]]:
-    """The sources to train on, and every tenth source, which is held out."""
+    """Returns the sources to train on, and every tenth source, which is held out."""
     paths = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     random.Random(0).shuffle(paths)
     sources = [path.read_text(encoding="utf-8") for path in paths[:files]]
@@ -46,7 +46,7 @@ def standard_library(files: int | None = None) -> tuple[list[str], list[str]]:
 
 
 def windows(ids: Tensor, length: int) -> list[dict[str, Tensor]]:
-    """All of a text in chunks, in the format of Trainer."""
+    """Splits a text into chunks, in the format of Trainer. Drops the remainder."""
     chunks = ids[: len(ids) // length * length].view(-1, length)
     return [{"input_ids": chunk, "labels": chunk} for chunk in chunks]
 
@@ -102,7 +102,7 @@ def new_model(length: int, *, layers: int, width: int) -> GPT2LMHeadModel:
 
 
 def only_the_table(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
-    """Leaves gradients on for the position table alone."""
+    """Freezes all parameters except the position table."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name == POSITIONS)
     return model

@@ -255,6 +255,6 @@ def test_the_nearest_name_is_in_the_error() -> None:
     for name, near in {"ALiBi": "alibi", "yarn": "rope-yarn", "learnt": "learned", "RoPE+window": "rope"}.items():
         with pytest.raises(ArgumentError) as caught:
             encoding_by_name(name, sizes)
-        assert f"unknown encoding {name!r} (did you mean {near}?); known are learned, rolling" in str(caught.value)
-    with pytest.raises(ArgumentError, match=r"unknown thing 'xyzzy'; known are a, b$"):
+        assert f"unknown encoding {name!r} (did you mean {near}?); choose from learned, rolling" in str(caught.value)
+    with pytest.raises(ArgumentError, match=r"unknown thing 'xyzzy'; choose from a, b$"):
         raise unknown("thing", "xyzzy", ["a", "b"])

@@ -1,6 +1,6 @@
-"""What posembed answers to a call that is wrong: the name that was meant, or the call written with names.
+"""Errors for wrong calls: they suggest the intended name, or show the call with named arguments.
 
-Several libraries have layers like ours, with other names for the same arguments and another order of them.
+Several libraries have similar layers whose arguments have other names or another order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from posembed.errors import ArgumentError, CallError
 if TYPE_CHECKING:
     from typing_extensions import Never as Never
 else:
-    Never = Any  # beartype has no check for an argument that nothing may fill
+    Never = Any  # beartype cannot check an argument of type Never
 
 OTHER_NAMES: dict[str, str] = {
     "base": "theta rope_theta rotary_base rotary_emb_base max_wavelength",
@@ -64,14 +64,14 @@ NOTES = {
     "offset": "the number of earlier tokens",
     "position_ids": "counted from 0",
 }
-"""What to know of an argument that other libraries also define in another way."""
+"""Hints on arguments that some libraries define differently."""
 
 
 class ChecksCalls:
-    """A base of classes whose constructors answer a wrong call with a CallError that shows the right one.
+    """The base of classes whose constructors reject a wrong call with a CallError that shows the correct one.
 
-    A module's ``forward`` checks its own arguments, so that a correct call costs nothing: it collects unexpected ones
-    as ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
+    A module's ``forward`` checks its own arguments, at no cost to a correct call: it collects unexpected arguments as
+    ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -80,7 +80,7 @@ class ChecksCalls:
             cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
 
     def wrong_forward(self, *args: Any, **unknown: Any) -> CallError:
-        """Returns the error for a call of ``forward`` with these positional and these unknown arguments."""
+        """Returns the error for a call of ``forward`` with these positional and unknown arguments."""
         return wrong_call(type(self).__name__, type(self).forward, args, unknown)  # type: ignore[attr-defined]
 
 
@@ -94,7 +94,7 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         if len(args) > by_position or not kwargs.keys() <= names:
-            direct = type(self).__init__ is checked  # not by a subclass, whose caller wrote another name
+            direct = type(self).__init__ is checked  # a subclass's caller wrote the subclass's name
             name = type(self).__name__ if direct else init.__qualname__.split(".")[-2]
             raise wrong_call(name, init, args, kwargs)
         init(self, *args, **kwargs)
@@ -106,9 +106,9 @@ def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwarg
     """Returns the error for a call with arguments that a method does not take, or takes by name only.
 
     Args:
-        name: what the caller wrote, such as the name of a class.
+        name: the name that the caller wrote, such as a class name.
         args: all positional arguments after ``self``.
-        kwargs: the arguments given by name, or those that are unknown.
+        kwargs: the arguments given by name, or only the unknown ones.
     """
     _, *parameters = inspect.signature(method).parameters.values()
     taken = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -132,17 +132,17 @@ def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwarg
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: str = "") -> ArgumentError:
-    """Returns the error for a name that is not among the known ones, with those that resemble it up to its "+"."""
+    """Returns the error for an unknown name. It suggests known names that resemble the part before the "+"."""
     known, base = tuple(known), name.partition("+")[0]
     near = [] if base in known else closest(base, known)
     meant = f" (did you mean {_listed(near, 'or')}?)" if near else ""
-    return ArgumentError(f"unknown {what} {name!r}{of}{meant}; known are {', '.join(known)}{also}")
+    return ArgumentError(f"unknown {what} {name!r}{of}{meant}; choose from {', '.join(known)}{also}")
 
 
 def closest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Returns the known names that a misspelt one resembles, the nearest first: "ALiBi" -> ["alibi"].
+    """Returns the known names that resemble a misspelled one, the most similar first: "ALiBi" -> ["alibi"].
 
-    Case and punctuation do not count, and a part of a name stands for it: "yarn" -> ["rope-yarn"].
+    Case and punctuation are ignored, and a part of a name matches it: "yarn" -> ["rope-yarn"].
     """
     forms = {_folded(one): one for one in known}
     form = _folded(name)
@@ -157,7 +157,7 @@ def _folded(name: str) -> str:
 
 
 def _meant(given: str, taken: Iterable[str]) -> str:
-    """Returns what the name of an argument stands for among those taken, in parentheses; empty if that is unknown."""
+    """Returns a parenthesized hint: the argument in ``taken`` that ``given`` probably means. Empty if none is close."""
     ours = [name for name in taken if given in OTHER_NAMES.get(name, "").split()]
     if ours:
         return f" (here it is {_listed([f'{n}, {NOTES[n]}' if n in NOTES else n for n in ours], 'or')})"
@@ -171,7 +171,7 @@ def _listed(words: Iterable[str], last: str = "and") -> str:
 
 
 def _shown(value: Any) -> str | None:
-    """Shows a number, a name or a tuple of them as a person writes it; None for anything else."""
+    """Formats a number, a string, None, or a list or tuple of these as source code. Returns None for anything else."""
     if isinstance(value, tuple | list):
         return None if None in map(_shown, value) else repr(value)
     return repr(value) if value is None or isinstance(value, int | float | str) else None

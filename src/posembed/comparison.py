@@ -1,4 +1,4 @@
-"""``posembed.compare``: runs the experiments of a question and returns the answer. The command calls it too."""
+"""``posembed.compare``: runs a question's experiments and returns the answer. The command line uses it too."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def compare(question: str, **chosen: Any) -> Comparison:
 
 @dataclass(frozen=True)
 class PreparedCost:
-    """Checked settings and a folder; nothing is measured or written yet."""
+    """A checked cost measurement: its settings and folder. Nothing is measured or written yet."""
 
     question: Question
     settings: CostSettings
     path: Path
 
     def run(self, progress: Progress = lambda part, done, total: None) -> Comparison:
-        """Measures every encoding and keeps the result. ``progress`` is called with (part, done, total)."""
+        """Measures every encoding and saves the result. ``progress`` is called with (part, done, total)."""
         cost_results.prepare(self.path, self.settings)
         result = measure_cost(self.settings, progress)
         cost_results.save(result, self.path)
@@ -70,7 +70,7 @@ class PreparedCost:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything is loaded and checked; nothing is trained yet."""
+    """A checked question with its data loaded. Nothing is trained yet."""
 
     question: TrainedQuestion[Any, Any, Any]
     task: Task[Any, Any]
@@ -81,7 +81,7 @@ class Prepared:
     accelerator: Accelerator
 
     def plan(self) -> list[PlannedRun]:
-        """Returns the runs with their sizes and an estimate of the time."""
+        """Returns the runs with their sizes and estimated times."""
         return plan(self.specs, self.task, self.accelerator)
 
     def run(self, watcher: Watcher | None = None) -> Comparison:
@@ -101,7 +101,7 @@ class Prepared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run; both are in ``path``."""
+    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run. ``path`` holds both."""
 
     question: Question
     path: Path
@@ -113,7 +113,7 @@ class Comparison:
         return self._page.answer(self.summary)
 
     def notes(self) -> list[str]:
-        """Returns what is needed to read the main table."""
+        """Returns notes on how to read the main table."""
         return self._page.notes(self.summary)
 
     def tables(self) -> list[Table]:
@@ -121,13 +121,13 @@ class Comparison:
         return self._page.main_tables(self.summary)
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Writes the HTML page of the folder and returns its path. Default: report.html in the folder."""
+        """Writes the HTML report and returns its path, by default report.html in the run folder."""
         from posembed.report.questions import write_report
 
         return write_report(self.path, out)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the summary as plain values that JSON can hold; a perplexity beyond the largest float is None."""
+        """Returns the summary as plain values that JSON can hold. NaN and infinity become None."""
         values = json.dumps(dataclasses.asdict(self.summary))
         return json.loads(values, parse_constant=lambda name: None)
 
@@ -149,7 +149,7 @@ class Comparison:
 
 
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
-    """Checks every setting of a question and loads its data. Arguments and errors as for ``compare``."""
+    """Checks every setting of a question and loads its data, with the arguments and errors of ``compare``."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise unknown("question", str(name), QUESTIONS)
     question, given = QUESTIONS[name], dict(chosen)
@@ -193,7 +193,7 @@ def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
 
 
 def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:
-    """Raises ArgumentError if options are left that the question does not have."""
+    """Raises ArgumentError if any options are left, since the question does not have them."""
     if left:
         known = [*own, *(name for kind in settings for name in options(kind))]
         raise unknown("option", min(left), known, of=f" of {question.name}")

@@ -1,4 +1,4 @@
-"""The errors that posembed raises on a user's mistake.
+"""The errors that posembed raises for a user's mistake.
 
 Each message says what was expected, what was given, and what to do. The command line prints it as one line.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class PosEmbedError(Exception):
-    """The base class: catch it to catch every error that posembed raises on purpose."""
+    """The base class of posembed's errors. Catch it to catch every error that posembed raises on purpose."""
 
 
 class ArgumentError(PosEmbedError, ValueError):

@@ -1,12 +1,12 @@
-"""Files and folders that are written whole or not at all, and never over something that posembed did not write.
+"""Writes files and folders whole or not at all, and never over something that posembed did not write.
 
-New content grows in a hidden sibling of its target, ``.NAME.XXXXXXXX.partial``, is flushed to the disk and then takes
-its name in one step: a rename that replaces nothing, or an exchange of the two names. After an exchange the caller
-inspects the old content, under a name that nobody else knows, and puts it back if posembed did not write it.
+New content is written next to its target under a hidden name, ``.NAME.XXXXXXXX.partial``, and flushed to the disk. It
+is then renamed in one step: by a rename that replaces nothing, or by exchanging the two names. After an exchange the
+old content, now under a name that no other process uses, is inspected and put back if posembed did not write it.
 
-A run folder belongs to posembed alone, and any number of processes on any number of machines write into it at once.
-``written_whole`` serves it without locks: a rename is atomic on one machine and on NFS, and a killed process holds
-nothing that others wait for.
+A run folder belongs to posembed alone, and any number of processes on any number of machines may write into it at
+once. ``written_whole`` needs no locks for this: a rename is atomic on one machine and on NFS, and a killed process
+leaves nothing locked.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import Any
 from posembed.errors import RunFolderError
 
 Refusal = Callable[[Path], str | None]
-"""Inspects what exists at a target and returns why it must stay; None if posembed may replace it."""
+"""Inspects an existing target. Returns the reason why it must stay, or None if posembed may replace it."""
 
 PARTIAL = r"\.[0-9a-f]{8}\.(partial|old)"
-"""How the name of unfinished content continues after a dot and the target's name."""
+"""Matches the end of the name of unfinished content, after a dot and the target's name."""
 SECONDS_UNTIL_STALE = 3600.0
 NOT_POSSIBLE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 AT_FDCWD = -100
@@ -39,11 +39,11 @@ AT_FDCWD = -100
 
 @contextmanager
 def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Path]:
-    """Yields a path to write to, which takes the name ``out`` at the end of the block. An error removes it.
+    """Yields a path to write to, and renames it to ``out`` at the end of the block. An error removes it.
 
-    A link at ``out`` is never followed. ``refusal`` is asked about an existing target before the block, and again when
-    it is replaced; None replaces nothing. Raises FileExistsError, whose ``strerror`` says why, if the target must stay,
-    and OSError if it cannot be written. The disk is then unchanged.
+    A link at ``out`` is never followed. ``refusal`` inspects an existing target before the block, and again when it is
+    replaced; None means that nothing may be replaced. Raises FileExistsError, whose ``strerror`` is the reason, if the
+    target must stay, and OSError if it cannot be written. Either way the disk is unchanged.
     """
     if os.path.lexists(out):
         refuse(out, out, refusal)
@@ -57,7 +57,7 @@ def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Pa
         raise
     if not in_place:
         replace(staging, out, refusal)
-    # The content is in place and whole; only its name might not survive a power cut.
+    # The content is whole and in place; only its name might not survive a power failure.
     with suppress(OSError):
         flush_one(out.parent)
 
@@ -69,10 +69,10 @@ def write_whole(path: Path, content: bytes, *, refusal: Refusal | None) -> None:
 
 @contextmanager
 def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yields a path to write to, which takes the name ``path`` in a run folder at the end of the block.
+    """Yields a path to write to, and renames it to ``path`` in a run folder at the end of the block.
 
-    With ``replace=False`` an existing file stays, and one that another process writes in the meantime. Raises
-    RunFolderError if the file cannot be written, whichever library the block writes it with.
+    With ``replace=False`` an existing file stays, even one that another process writes in the meantime. Raises
+    RunFolderError if the file cannot be written, whichever library writes it.
     """
     staging = staging_of(path)
     try:
@@ -97,7 +97,7 @@ def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str, *, replace: bool = True) -> None:
-    """Writes a text in UTF-8 into a run folder. Arguments and errors as for ``written_whole``."""
+    """Writes text as UTF-8 into a run folder, with the arguments and errors of ``written_whole``."""
     with written_whole(path, replace=replace) as staging:
         staging.write_text(text, encoding="utf-8")
 
@@ -107,7 +107,7 @@ def staging_of(out: Path) -> Path:
 
 
 def as_bytes(text: str) -> bytes:
-    """Returns UTF-8. A lone surrogate, as in a file name that is not UTF-8, becomes an escape."""
+    """Encodes text as UTF-8. A lone surrogate, as in a file name that is not UTF-8, becomes an escape sequence."""
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -115,14 +115,14 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(values, dict):
-        raise ValueError("expected an object with names")
+        raise ValueError("expected a JSON object")
     return values
 
 
 def leftovers(out: Path) -> list[Path]:
-    """Returns unfinished content of ``out``, from processes that were killed or still run."""
+    """Returns the unfinished content of ``out``, left by processes that were killed or are still running."""
     pattern = re.compile(re.escape(f".{out.name}") + PARTIAL, re.DOTALL)
     try:
         return sorted(path for path in out.parent.iterdir() if pattern.fullmatch(path.name))
@@ -131,7 +131,7 @@ def leftovers(out: Path) -> list[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes unfinished files from a run folder and its subfolders, once they are an hour old."""
+    """Removes unfinished files that are more than an hour old from a run folder and its subfolders."""
     for path in folder.rglob(".*.partial"):
         with suppress(FileNotFoundError):
             if re.fullmatch(rf"\..+{PARTIAL}", path.name) and time.time() - path.stat().st_mtime > SECONDS_UNTIL_STALE:
@@ -142,7 +142,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
-    """Replaces an existing target, and removes the old content only after it proves to be posembed's own."""
+    """Replaces an existing target. Removes the old content only after ``refusal`` allows it."""
     try:
         if refusal is None or out.is_symlink():
             refuse(out, out, refusal)
@@ -151,7 +151,7 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
     except OSError:
         remove(staging)
         raise
-    # A kill or an interrupt from here on leaves both; ``leftovers`` finds the old one.
+    # If the process is killed from here on, old and new content remain; ``leftovers`` finds the old.
     try:
         refuse(old, out, refusal)
     except BaseException:
@@ -172,7 +172,7 @@ def refuse(place: Path, out: Path, refusal: Refusal | None) -> None:
 
 
 def set_aside(staging: Path, out: Path) -> Path:
-    """Makes two renames, where the system cannot exchange names. Returns the new place of the old content."""
+    """Renames twice, for systems that cannot exchange names. Returns the new path of the old content."""
     old = staging.with_suffix(".old")
     os.rename(out, old)
     try:
@@ -189,7 +189,7 @@ def must_be_renamed(source: Path, target: Path) -> None:
 
 
 def renamed(source: Path, target: Path) -> bool:
-    """Renames to a free name. Returns False if the name is taken; systems differ in what a rename replaces."""
+    """Renames to a free name. Returns False if the name is taken, whatever the system's own rename would replace."""
     try:
         if system_rename(source, target, exchange=False):
             return True
@@ -214,8 +214,7 @@ def renamed(source: Path, target: Path) -> bool:
 
 
 def system_rename(source: Path, target: Path, *, exchange: bool) -> bool:
-    """Exchanges two names, or takes a free one, by a system call. Returns False if the system or the file system
-    cannot."""
+    """Exchanges two names, or renames to a free one, by a system call. Returns False if this is not supported."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -227,7 +226,7 @@ def system_rename(source: Path, target: Path, *, exchange: bool) -> bool:
     else:
         return False
     number = ctypes.get_errno()
-    if failed and number not in (*NOT_POSSIBLE_HERE, errno.EPERM):  # EPERM: a container that filters calls
+    if failed and number not in (*NOT_POSSIBLE_HERE, errno.EPERM):  # EPERM: a container may forbid it
         raise OSError(number, os.strerror(number), str(target))
     return not failed
 
@@ -268,6 +267,6 @@ def remove(path: Path) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Returns why the system refused, in words."""
+    """Returns the reason for a system error, in words."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return "the disk is full" if full else error.strerror or str(error)

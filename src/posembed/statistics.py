@@ -31,8 +31,8 @@ class Estimate:
     def side_of(self, value: float) -> Side | None:
         """Returns on which side of ``value`` the interval lies; None if there is no interval.
 
-        "below" and "above" mean significant: below or above 0 for a difference, 1 for a ratio. An interval that
-        contains ``value`` lies on "both" sides.
+        With ``value`` 0 for a difference or 1 for a ratio, "below" and "above" mean a significant result. An
+        interval that contains ``value`` lies on "both" sides.
 
         >>> Estimate(0.3, low=0.1, high=0.5).side_of(0)
         'above'
@@ -56,7 +56,7 @@ def safe_exp(value: float) -> float:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Estimates the mean of independent values, with Student's t interval. A single value has none."""
+    """Estimates the mean of independent values, with Student's t interval. A single value has no interval."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return Estimate(mean, None, None, tuple(values))
@@ -68,11 +68,10 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def estimate_median(values: Sequence[float]) -> Estimate:
-    """Estimates the median by order statistics (the sign test), for any distribution. Five values or fewer have no
-    interval.
+    """Estimates the median, with an interval from order statistics (the sign test) that holds for any distribution.
 
-    The interval ends at the k-th value from either end, with the largest k at which it misses the median with a
-    probability of at most 5%.
+    The interval ends at the k-th value from either end, for the largest k at which it misses the median with a
+    probability of at most 5%. Five values or fewer have no interval.
     """
     ordered, n = sorted(values), len(values)
     cut, tail = -1, 0.0
@@ -84,10 +83,10 @@ def estimate_median(values: Sequence[float]) -> Estimate:
 
 
 def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...]:
-    """Returns one value per text, with the mean sum(totals) / sum(counts) and the spread of this ratio.
+    """Returns one value per text. Their mean is sum(totals) / sum(counts), and their spread gives its interval.
 
-    With equal counts these are the texts' own ratios. Otherwise they are the ratio's linear part (Cochran 1977,
-    6.4), so that ``estimate`` and differences work for both.
+    With equal counts, these are the texts' own ratios. Otherwise they come from a linear approximation of the ratio
+    (Cochran 1977, 6.4). ``estimate`` and paired differences work in both cases.
     """
     ratio = math.fsum(totals) / math.fsum(counts)
     mean_count = math.fsum(counts) / len(counts)

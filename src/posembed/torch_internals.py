@@ -1,4 +1,4 @@
-"""The private names of PyTorch that posembed needs, each behind one function.
+"""PyTorch's private names that posembed needs, each behind one function.
 
 tests/test_torch_internals.py checks that each works in the installed PyTorch.
 """
@@ -36,10 +36,10 @@ def is_being_recorded() -> bool:
 
 
 def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Returns F.linear of a single row x (..., D) by oneDNN, or None where only F.linear itself will do.
+    """Computes F.linear of a single row x (..., D) with oneDNN. Returns None where only F.linear itself works.
 
-    On more rows, F.linear is as fast. On one row, MKL takes 1.2 to 1.6 times as long as oneDNN (AMD EPYC, widths 768
-    to 3,072), in every step of decoding one sequence.
+    With more rows, F.linear is as fast. With one row, as in each step of decoding one sequence, MKL takes 1.2 to 1.6
+    times as long as oneDNN (AMD EPYC, widths 768 to 3,072).
     """
     plain = (
         type(x) is Tensor

@@ -487,7 +487,7 @@ def test_a_length_that_no_table_can_have_is_refused(length: Any, bert: Path, tmp
 
 @pytest.mark.parametrize("method", [3, ["tile"], posembed.resize_table])
 def test_a_method_is_named(method: Any, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="takes the name"):
+    with pytest.raises(ArgumentError, match="expected the name of a method"):
         posembed.resize_checkpoint(bert, tmp_path / "out", length=64, method=method)
 
 

@@ -88,7 +88,7 @@ def test_a_tracker_is_looked_for_before_anything_trains(
 ) -> None:
     command = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} --encodings rope"
     code, _, err = posembed(f"{command} --track excel")
-    assert (code, err) == (1, "posembed: error: unknown tracker 'excel'; known are tensorboard, wandb\n")
+    assert (code, err) == (1, "posembed: error: unknown tracker 'excel'; choose from tensorboard, wandb\n")
     monkeypatch.setattr("posembed.lab.runs.sweep.find_spec", lambda name: None)
     code, _, err = posembed(f"{command} --track tensorboard")
     assert code == 1
@@ -107,7 +107,7 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ("--encodings learned,roap", 1, "unknown encoding 'roap' (did you mean rope?); known are learned, rolling"),
+        ("--encodings learned,roap", 1, "unknown encoding 'roap' (did you mean rope?); choose from learned, rolling"),
         ("--width 9 --heads 3 --encodings sinusoidal", 1, "dim must be even; got 9"),
         ("--heads 3", 1, "width 8 is not divisible by 3 heads"),
         ("--window 8 --ring 4", 1, "ring=4 is smaller than window=8"),
@@ -119,9 +119,9 @@ def test_dry_run_trains_nothing(posembed, text: Path, tmp_path: Path) -> None:
         ),
         ("--test-lengths many", 1, "test_lengths: expected a whole number, got 'many'"),
         ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
-        ("--preset enormous", 1, "unknown preset 'enormous'; known are quick, small, gpt2"),
+        ("--preset enormous", 1, "unknown preset 'enormous'; choose from quick, small, gpt2"),
         ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
-        ("--track excel", 1, "unknown tracker 'excel'; known are tensorboard, wandb"),
+        ("--track excel", 1, "unknown tracker 'excel'; choose from tensorboard, wandb"),
         ("--seeds 0", 1, "seeds must be at least 1"),
         ("--steps few", 2, "--steps"),
     ],

@@ -62,7 +62,7 @@ def test_a_dry_run_trains_nothing(posembed, tmp_path: Path) -> None:
         ("text --data {columns} --encodings learned,factorized", "'factorized' places the patches of an image"),
         ("text --data {columns} --pooling max", "pooling must be one of cls, mean; got 'max'"),
         ("text --data {columns} --reference rope --encodings learned", "the reference 'rope' is not compared"),
-        ("images --encodings rope", "'rope' encodes positions in a sequence, and the patches of an image form a grid"),
+        ("images --encodings rope", "'rope' encodes positions in a sequence, but the patches of an image form a grid"),
         ("images --test-sizes 9", "images of 9 x 9 pixels cannot be cut into patches of 2 x 2"),
         ("images --data cats", "unknown images 'cats'"),
         ("images --width 9", "width 9 is not divisible by 4 heads"),

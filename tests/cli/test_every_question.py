@@ -95,9 +95,9 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
     usual = question.usual[0]
     names = {question.compared: [usual], "out": tmp_path / "runs"}
     refused = {
-        rf"'stepz' of {name} \(did you mean steps\?\); known are .*{question.compared}.*seeds.*steps": names
+        rf"'stepz' of {name} \(did you mean steps\?\); choose from .*{question.compared}.*seeds.*steps": names
         | {"stepz": 1},
-        f"unknown preset 'huge'; known are {', '.join(question.presets)}": names | {"preset": "huge"},
+        f"unknown preset 'huge'; choose from {', '.join(question.presets)}": names | {"preset": "huge"},
         "'no-such-name'": names | {question.compared: ["no-such-name"]},
     }
     if "reference" in options(question.ReadingType):
@@ -111,7 +111,9 @@ def test_what_is_unknown_is_refused_with_what_is_known(name: str, tmp_path: Path
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ArgumentError, match=r"'length' \(did you mean lengths\?\); known are lengths, inits, .*images"):
+    with pytest.raises(
+        ArgumentError, match=r"'length' \(did you mean lengths\?\); choose from lengths, inits, .*images"
+    ):
         library.compare("length")
 
 

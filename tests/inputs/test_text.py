@@ -190,8 +190,8 @@ BAD = {
         "position_ids or mask, not both",
     ),
     "ids and an offset": ({"position_ids": torch.arange(4), "offset": 2}, "position_ids or offset, not both"),
-    "a mask of 2": ({"mask": torch.full((2, 4), 2)}, "a mask holds 1 where a token is and 0 .* got 2"),
-    "an additive mask": ({"mask": torch.tensor([[0.0, -torch.inf] * 2] * 2)}, "An additive mask"),
+    "a mask of 2": ({"mask": torch.full((2, 4), 2)}, "a mask must be 1 for tokens and 0 .* got 2"),
+    "an additive mask": ({"mask": torch.tensor([[0.0, -torch.inf] * 2] * 2)}, "Turn an additive mask"),
     "a row of padding": ({"mask": torch.tensor([[1] * 4, [0] * 4])}, "row 1 of the mask holds only padding"),
     "a mask for attention": (
         {"mask": torch.ones(2, 1, 4, 4)},

@@ -173,7 +173,7 @@ def test_a_name_that_the_hub_does_not_know(hub: tuple[Path, list[str]]) -> None:
 
 
 def test_a_hub_model_without_files(hub: tuple[Path, list[str]]) -> None:
-    with pytest.raises(CheckpointError, match=r"owner/model: expected a config\.json; there is none"):
+    with pytest.raises(CheckpointError, match=r"owner/model: expected a config\.json; found none"):
         GPT2Input.from_checkpoint("owner/model")
 
 
@@ -201,7 +201,7 @@ def test_a_fairseq_transformer_that_is_another(setting: str, tmp_path: Path) -> 
 
 
 def test_no_fairseq_file(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; it is not there"):
+    with pytest.raises(CheckpointError, match=r"expected a file that fairseq or torch\.save wrote; found none"):
         ConvS2SInput.from_checkpoint(tmp_path / "best.pt")
 
 

@@ -137,5 +137,5 @@ def test_state_dict_is_that_of_the_plain_table() -> None:
 
 @pytest.mark.parametrize("method", ["truncate", "stretch"])
 def test_a_method_that_makes_nothing_longer(method: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"unknown method '{method}'; known are tile, hier"):
+    with pytest.raises(ArgumentError, match=rf"unknown method '{method}'; choose from tile, hier"):
         ExtendedPositionalEmbedding(max_len=6, dim=4, method=method)

@@ -182,7 +182,7 @@ def test_compiled_over_grids() -> None:
 @pytest.mark.parametrize("factorized", [False, True])
 def test_a_place_without_a_row_is_never_read(grid: tuple[int, int], factorized: bool) -> None:
     layer = layer_of(factorized=factorized)
-    message = f"a grid of {grid[0]} x {grid[1]} patches has places without a row: this table holds 3 x 5"
+    message = f"a grid of {grid[0]} x {grid[1]} patches has cells without a row: this table holds 3 x 5"
     with pytest.raises(PositionError, match=message):
         layer(torch.zeros(1, 1 + grid[0] * grid[1], DIM), grid=grid)
     with pytest.raises(PositionError, match="position 16 has no row"):
@@ -203,7 +203,7 @@ bad = [
         lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, layout=TableLayout.VIT.on_grid(5, 3)),
         "no other grid; got .*5, 3",
     ),
-    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init="uniform"), "unknown init 'uniform'; known are normal"),
+    (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init="uniform"), "unknown init 'uniform'; choose from normal"),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init=torch.zeros(15, 4)), r"must be \(16, 4\) floats"),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init=torch.zeros(16, 4), factorized=True), "has two tables"),
     (lambda: LearnedGridEmbedding(grid=(3, 5), dim=4, init=torch.zeros(16, 4)).reset_parameters(), "load_state_dict"),

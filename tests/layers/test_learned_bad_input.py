@@ -24,7 +24,7 @@ bad = [
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, dropout=float("nan")), "got nan"),
     (
         lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="uniform"),
-        "unknown init 'uniform'; known are normal, .*, or a tensor",
+        "unknown init 'uniform'; choose from normal, .*, or a tensor",
     ),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, std=-1.0), "std is a scale and cannot be negative; got -1"),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="zero", std=1.0), "leave it out for 'zero'"),
@@ -50,7 +50,7 @@ bad = [
     (lambda: layer(torch.zeros(3, dtype=torch.int64)), r"integer x must be \(B, L\); got \(3,\)"),
     (
         lambda: layer(torch.zeros(2, 3, dtype=torch.bool)),
-        r"x, where it is not \(B, L, D\) floats, must be integers; got torch.bool",
+        r"x, unless it is \(B, L, D\) floats, must be integers; got torch.bool",
     ),
     # Ids
     (lambda: layer(x, torch.arange(3.0)), r"position_ids must be integers; got torch.float32. .*\.long\(\)"),

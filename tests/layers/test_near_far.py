@@ -123,5 +123,5 @@ def test_bad_arguments() -> None:
 
 def test_half_of_it_is_never_given_alone() -> None:
     layer = NearFarPositionalEmbedding(near_window=4, dim=8, heads=2)
-    with pytest.raises(ArgumentError, match="cannot be called by itself"):
+    with pytest.raises(ArgumentError, match="cannot be called on its own"):
         layer(5)

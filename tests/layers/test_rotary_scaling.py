@@ -228,7 +228,7 @@ def test_the_constructor_is_shown() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: LinearScaling(), "give a fixed factor, or an original_length .* got factor=None"),
+        (lambda: LinearScaling(), "give either a fixed factor or an original_length.* got factor=None"),
         (lambda: NTKScaling(factor=2.0, original_length=64), "not both"),
         (lambda: LinearScaling(factor=0.5), "at least 1 .*got 0.5"),
         (lambda: YarnScaling(1), "at least 2; got 1"),

@@ -51,7 +51,7 @@ def test_all_else_is_the_plain_table() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ArgumentError, match=r"'random' \(did you mean randomized\?\); known are shifted, "):
+    with pytest.raises(ArgumentError, match=r"'random' \(did you mean randomized\?\); choose from shifted, "):
         SampledPositionalEmbedding(max_len=9, dim=4, sampler="random")
     with pytest.raises(PositionError, match="position 9 has no row"):
         draw("shifted", 9, 10)

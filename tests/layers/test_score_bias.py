@@ -143,7 +143,7 @@ def test_positions_by_row_equal_each_row_alone(build: Callable[[int], ScoreBias]
 def test_decoding_reads_the_last_rows(build: Callable[[int], ScoreBias]) -> None:
     bias = build(2)
     torch.testing.assert_close(bias(3, 20), bias(20)[:, -3:], atol=1e-6, rtol=0)
-    with pytest.raises(ArgumentError, match="k_length, the number of all tokens, 3; got 5"):
+    with pytest.raises(ArgumentError, match="k_length=3, the number of tokens; got 5"):
         bias(5, 3)
 
 

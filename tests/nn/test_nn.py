@@ -88,7 +88,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: encoding_by_name("learned-2d", Sizes(dim=8, heads=2)), "places the patches of an image in a grid"),
     (lambda: split_name("rope+window", "encoder"), "needs a causal window"),
     (lambda: split_name("fire", "encoder"), "is for a decoder"),
-    (lambda: split_name("alibi", "images"), "patches of an image form a grid; choose among sinusoidal"),
+    (lambda: split_name("alibi", "images"), "patches of an image form a grid; choose from sinusoidal"),
     (
         lambda: Attention(dim=8, heads=2, encoding=Alibi(4)),
         "Alibi is built for heads=4, and this attention has heads=2",
@@ -103,7 +103,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, torch.arange(5)), "position_ids must be"),
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.ones(2, 5)), r"mask must be \(B, L\)=\(2, 6\)"),
     (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.zeros(2, 6)), "only padding"),
-    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 where a token is"),
+    (lambda: Attention(dim=8, heads=2, encoding="rope")(X, mask=torch.full((2, 6), -9.0)), "1 for tokens"),
     (
         lambda: Attention(dim=8, heads=2)(X, torch.arange(6), positions=Positions(Alibi(2), X)),
         "positions hold the position_ids",

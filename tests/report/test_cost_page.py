@@ -181,7 +181,7 @@ def test_a_cost_json_of_other_settings_stays(name: str, tmp_path: Path) -> None:
     save(RESULT, tmp_path)
     value = getattr(RESULT.settings, name)
     other = {name: (*value, "none") if name == "encodings" else f"{value}1"}
-    with pytest.raises(RunFolderError, match=f"results of other settings \\({name}: .* now\\)"):
+    with pytest.raises(RunFolderError, match=f"results with other settings \\({name}: .* now\\)"):
         prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
 
 

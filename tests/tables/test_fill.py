@@ -115,7 +115,7 @@ broken[7, 3] = float("nan")
 bad = [
     (lambda: sinusoidal_table(4, 5), "come in pairs: dim must be even; got 5"),
     (lambda: sinusoidal_table(4, 0), "dim must be even; got 0"),
-    (lambda: initial_table("uniform", 4, 4), "unknown init 'uniform'; known are normal, .*, zero, or a tensor"),
+    (lambda: initial_table("uniform", 4, 4), "unknown init 'uniform'; choose from normal, .*, zero, or a tensor"),
     (lambda: initial_table("normal", 4, 4, std=-1), "std is a scale and cannot be negative; got -1"),
     (
         lambda: initial_rows(torch.zeros(LENGTH, DIM), TableLayout.OPT, LENGTH, DIM),

@@ -33,7 +33,7 @@ def test_all_minilm_l6_v2() -> None:
     assert str(finding) == (
         "outlying, rows 0, 127, 510-511: 5.45, 1.47, 1.70, 1.92 times the norm of the surrounding rows, cosine to the "
         "nearer neighbour 0.28, 0.55, 0.72, 0.52 where 0.85 is usual. "
-        "Marked positions: the first row often marks the start, others where training sequences ended. "
+        "Marked positions: the first row often marks the start, others mark where training sequences ended. "
         "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table."
     )
 
@@ -89,7 +89,7 @@ def test_a_dead_row_is_told_once_and_hides_no_other_finding() -> None:
 def test_tiled_rows_are_repeated() -> None:
     finding = only(check_table(resize_table(trained(), length=150, method="tile"), layout=TableLayout()))
     assert (finding.what, describe_rows(finding.rows)) == ("repeated", "rows 64-149")
-    assert "row 64 is row 0 again" in finding.figure
+    assert "row 64 repeats row 0" in finding.figure
 
 
 def test_positions_counted_in_bfloat16_are_repeated() -> None:
@@ -140,7 +140,9 @@ def test_tokens_that_drown_the_rows() -> None:
     table = trained(64)
     finding = only(check_table(table, token_norm=8.0))
     assert finding.figure == "norm 0.16, and the tokens' is 50 times that, 8"
-    assert finding.remedy == "Start from rows of the tokens' scale (std=1), or from tokens of the rows' (std=0.02)."
+    assert (
+        finding.remedy == "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."
+    )
     assert check_table(table, token_norm=0.16 * 19) == ()
 
 
@@ -171,7 +173,7 @@ def test_the_scale_is_that_of_the_positions_alone() -> None:
 def test_no_scale_to_compare() -> None:
     with pytest.raises(ArgumentError, match=r"tokens must be floats \(\.\.\., D=8\); got \(2, 3\) of torch.int64"):
         check_scale(torch.ones(2, 3, dtype=torch.int64), torch.ones(5, 8))
-    with pytest.raises(ArgumentError, match="a layer that has one is needed; got RotaryEmbedding"):
+    with pytest.raises(ArgumentError, match="a layer that has one; got RotaryEmbedding"):
         check_scale(torch.ones(2, 3, 8), RotaryEmbedding(8))
 
 

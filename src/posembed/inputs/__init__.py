@@ -1,9 +1,9 @@
 """The whole input layers of known models: token + position (+ type) (+ norm) (+ dropout), in the model's order.
 
-Each is a ``Declaration`` of its parts and of its keys in checkpoints. All text layers are called as
-``layer(token_ids, *, position_ids=None, offset=0, mask=None, token_type_ids=None)`` -> (B, L, D), see
-``TextInput.forward``, image layers as ``layer(images)``, and all are loaded by ``from_checkpoint(source)``. Parameters
-have the model's own names. The state dict holds weights and nothing else.
+Each layer has a ``Declaration`` of its parts and of its keys in checkpoints. Call a text layer as
+``layer(token_ids, *, position_ids=None, offset=0, mask=None, token_type_ids=None)`` -> (B, L, D) (see
+``TextInput.forward``) and an image layer as ``layer(images)``. ``from_checkpoint(source)`` loads any of them.
+Parameters have the model's own names. The state dict holds weights and nothing else.
 """
 
 from posembed.inputs.base import Declaration as Declaration

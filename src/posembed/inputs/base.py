@@ -1,4 +1,4 @@
-"""The base of all input layers: what a model declares, and how a checkpoint becomes its layer."""
+"""The base of all input layers: the declaration of a layer, and loading it from a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "pad_id": ("pad_token_id",),
     "scale": ("scale_embedding",),
 }
-"""The names that configs give to arguments of input layers, the first to look for first."""
+"""Constructor argument -> its names in model configs, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,15 @@ class Declaration:
 
     Args:
         families: the model types (``model_type`` of config.json) that have the layer. None means fairseq's own files.
-        prefix: what checkpoints put before the layer's names of its tensors; "{side}" becomes the side of the model.
-        keys: the layer's name of a tensor -> its keys in checkpoints, best first, if they are not prefix + name.
+        prefix: the prefix of the layer's tensor names in checkpoints; "{side}" becomes "encoder" or "decoder".
+        keys: a tensor's name in the layer -> its keys in checkpoints, best first, if they are not prefix + name.
         optional: parts that not every checkpoint has.
-        settings: argument -> names of that setting in a model's config; for those that the constructor takes.
-        tokens, positions, types, norm, dropout, projection: the layer's names of its parts; None for a part it lacks.
+        settings: argument -> names of that setting in model configs. Arguments that the constructor lacks are ignored.
+        tokens, positions, types, norm, dropout, projection: the names of the layer's parts; None for a part it lacks.
             ``projection`` widens narrow token rows.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the result is zero at padding.
-        family: what is known of the models' position table; not an argument.
+        family: the layouts of the models' position tables; not an argument.
     """
 
     families: tuple[str, ...] | None
@@ -84,9 +84,9 @@ class InputLayer(ChecksCalls, nn.Module):
         """
         declared = getattr(cls, "declaration", None)
         if declared is None:
-            raise ArgumentError(f"{cls.__name__} is a base of input layers; call from_checkpoint of a model's layer")
+            raise ArgumentError(f"{cls.__name__} is a base class; call from_checkpoint of a model's layer")
         if side and "{side}" not in declared.prefix:
-            raise ArgumentError(f"{cls.__name__} belongs to models of one side; got side={side!r}: leave it out")
+            raise ArgumentError(f"{cls.__name__} belongs to models with one side; got side={side!r}: leave it out")
         config = cls._config(source)
         names = {
             name: tuple(
@@ -106,18 +106,18 @@ class InputLayer(ChecksCalls, nn.Module):
 
     @classmethod
     def _config(cls, source: str | Path) -> Mapping[str, Any]:
-        """Returns the settings of the model, which must be of these families."""
+        """Returns the settings of the model, which must belong to a declared family."""
         families = cls.declaration.families
         return fairseq_settings(source) if families is None else model_config(source, families=families)
 
     @classmethod
     def _tensor_names(cls) -> list[str]:
-        """Returns the layer's names of its tensors."""
+        """Returns the names of the layer's tensors."""
         raise NotImplementedError
 
     @classmethod
     def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-        """Returns the constructor's arguments: those that the model's config sets; a subclass adds the sizes."""
+        """Returns the constructor's arguments that the model's config sets. A subclass adds the sizes."""
         taken = inspect.signature(cls).parameters
         found = {
             argument: [config[name] for name in names if name in config]

@@ -27,7 +27,7 @@ FAIRSEQ_PAD_ID = 1
 
 
 class TokenEmbedding(ChecksCalls, nn.Embedding):
-    """Token rows (V, D) drawn from N(0, std). The pad token's row is zero and not trained."""
+    """Token rows (V, D) drawn from N(0, std^2). The pad token's row is zero and not trained."""
 
     def __init__(self, *, vocab_size: int, dim: int, std: float = 0.02, pad_id: int | None = None) -> None:
         require_at_least_one(vocab_size=vocab_size, dim=dim)
@@ -47,15 +47,15 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
 class TextInput(InputLayer):
     """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
 
-    This is one lookup (``posembed.kernels``) if calling each module would only run its own forward. With a hook,
-    an offloader, a patch or a subclass the modules are called one by one. A model joins as a subclass with a
-    ``declaration`` whose constructor builds the parts from
+    This is one lookup (``posembed.kernels``) if calling each module would only run its own forward. If a module has a
+    hook, an offloader, a patch or another class, the modules are called one by one. To add a model, write a subclass
+    with a ``declaration``, whose constructor builds the parts from
 
         vocab_size, max_len, dim    the numbers of tokens and positions, and the width D of their rows;
         dropout                     the probability of the dropout at the end, in training;
         pad_id                      the token whose row is zero and not trained, or None;
 
-    and its own arguments, and raises ArgumentError for one that cannot be used.
+    and its own arguments. It raises ArgumentError for an argument that cannot be used.
     """
 
     scale: float = 1.0
@@ -74,14 +74,14 @@ class TextInput(InputLayer):
         """Embeds token_ids (B, L): (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), integers from 0. None means counted from ``offset``: the tokens in
-                ``mask``, or else those that are not the model's padding, or else all.
+            position_ids: (L,), (1, L) or (B, L), integers from 0. None means to count from ``offset``: the tokens of
+                ``mask``, or without a mask all tokens, except padding in models that skip it.
             offset: the number of earlier tokens: a number, or (B,).
-            mask: (B, L), 1 for a token and 0 for padding; or (B, K), K > L, if it also covers earlier tokens.
+            mask: (B, L), 1 for a token and 0 for padding; or (B, K) with K > L, if it also covers earlier tokens.
             token_type_ids: (B, L). None means type 0 for every token, if the model has types.
 
         Raises:
-            ArgumentError: ids that are not integers, shapes that do not fit, or types for a model without.
+            ArgumentError: ids that are not integers, shapes that do not fit, or types for a model that has none.
             PositionError: a position without a row.
         """
         if extra or unknown:
@@ -94,7 +94,7 @@ class TextInput(InputLayer):
         require_integers(token_ids, "token_ids")
         if token_ids.dim() != 2:
             raise ArgumentError(
-                f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add the batch by token_ids[None]"
+                f"token_ids must be (B, L); got {tuple(token_ids.shape)}. Add a batch dimension with token_ids[None]"
             )
         token_ids = token_ids.to(torch.int64)
         if token_type_ids is not None:
@@ -150,7 +150,7 @@ class TextInput(InputLayer):
 
     @classmethod
     def layout(cls, pad_id: int | None) -> TableLayout:
-        """Returns the layout of the position table for a padding token."""
+        """Returns the layout of the position table, given the padding token."""
         family = cls.declaration.family
         if family.after_padding and pad_id is None:
             raise ArgumentError(
@@ -182,7 +182,7 @@ class TextInput(InputLayer):
     def _place(
         self, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor, mask: Tensor | None
     ) -> tuple[Tensor | None, int | Tensor]:
-        """Returns the positions as the table takes them: ids, or None and the offset to count from."""
+        """Returns the ids and the offset for the position table. Ids are None if positions count from the offset."""
         if position_ids is not None:
             if mask is not None:
                 raise ArgumentError(
@@ -202,7 +202,7 @@ class TextInput(InputLayer):
 
 
 def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
-    """Marks tokens as True: bool (B, L), or (B, K) if the mask covers earlier tokens; None means all tokens."""
+    """Returns a bool (B, L), or (B, K) if the mask covers earlier tokens: True for tokens. None means all tokens."""
     starts_here = isinstance(offset, int) and offset == 0
     if mask is None:
         if pad_id is None:
@@ -215,8 +215,7 @@ def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_i
         return check_mask(mask)
     if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < length:
         raise ArgumentError(
-            f"mask must be (B, L)=({batch}, {length}), or longer where it covers earlier tokens; "
-            f"got {tuple(mask.shape)}"
+            f"mask must be (B, L)=({batch}, {length}), or longer if it covers earlier tokens; got {tuple(mask.shape)}"
         )
     if mask.shape[1] > length and not starts_here:
         raise ArgumentError(
@@ -229,7 +228,7 @@ def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_i
 def _position_rows(
     positions: LearnedPositionalEmbedding, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns the table (N, D) and each token's row number, or rows of consecutive positions (L, D) and None."""
+    """Returns the table (N, D) and each token's row number, or the rows (L, D) of consecutive positions and None."""
     batch, length = token_ids.shape
     require_fit(batch, length, position_ids, offset)
     if position_ids is not None:
@@ -260,8 +259,8 @@ def _only_computes(module: nn.Module) -> bool:
 def _fused_dropout(tokens: Any, positions: Any, types: Any, norm: Any, dropout: Any) -> float | None:
     """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
 
-    They must if a call has effects that a lookup lacks, if an option writes to a table or changes its gradient, if
-    the norm is another than lookup's, or if there is a dropout before the end.
+    They must be called if a call has effects that a lookup lacks, if an option writes to a table or changes its
+    gradient, if the norm is not one of lookup's, or if there is a dropout before the end.
     """
     if not all(_only_computes(m) for m in (tokens, positions, types, norm, dropout) if m is not None):
         return None

@@ -1,4 +1,4 @@
-"""The input layers of text models: each is its declaration and a constructor of its parts."""
+"""The input layers of text models: each has a declaration and a constructor for its parts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from posembed.tables.layout import TableLayout
 class BertInput(TextInput):
     """Token, type and position rows, layer norm, dropout: BERT, ELECTRA and ALBERT; DistilBERT has no types.
 
-    BERT is Devlin et al. 2019, arXiv:1810.04805.
+    For BERT, see Devlin et al. 2019, arXiv:1810.04805.
     If the embeddings are narrower than the model (ELECTRA, ALBERT), D is the width of the embeddings, and the
     projection that follows belongs to the model.
 
     Args:
         token_types: the number of types; 0 for none.
         dropout: applied after the norm, in training.
-        eps: of the norm.
+        eps: the epsilon of the norm.
     """
 
     declaration = Declaration(
@@ -71,10 +71,10 @@ class BertInput(TextInput):
 class RobertaInput(BertInput):
     """BERT's layer with fairseq's positions: RoBERTa, XLM-RoBERTa, CamemBERT, Longformer; MPNet has no types.
 
-    RoBERTa is Liu et al. 2019, arXiv:1907.11692.
+    For RoBERTa, see Liu et al. 2019, arXiv:1907.11692.
     Position 0 is in row ``pad_id + 1``, and positions count the tokens other than ``pad_id``, unless
-    ``position_ids`` or a mask is given. ``position_ids`` count from 0, as everywhere in posembed; those of
-    transformers for these models are rows and start at ``pad_id + 1``.
+    ``position_ids`` or a mask is given. ``position_ids`` count from 0, as everywhere in posembed; in
+    transformers, the ids of these models are row numbers and start at ``pad_id + 1``.
 
     Args:
         max_len: the number of positions; the 514 rows of RoBERTa's table hold 512.
@@ -137,9 +137,9 @@ class GPT2Input(TextInput):
 
 
 class CLIPTextInput(TextInput):
-    """Token rows plus position rows, without dropout: text encoders of CLIP (77 positions) and SigLIP (64).
+    """Token rows plus position rows, without dropout: the text encoders of CLIP (77 positions) and SigLIP (64).
 
-    CLIP is Radford et al. 2021, arXiv:2103.00020.
+    For CLIP, see Radford et al. 2021, arXiv:2103.00020.
     """
 
     declaration = Declaration(
@@ -158,8 +158,8 @@ class CLIPTextInput(TextInput):
 class BartInput(TextInput):
     """Token rows (optionally scaled by sqrt(D)) and position rows, optional norm, dropout: BART, mBART, PLBART.
 
-    BART is Lewis et al. 2019, arXiv:1910.13461. Its table has two rows before position 0.
-    Encoder and decoder each have a layer and share their tokens:
+    For BART, see Lewis et al. 2019, arXiv:1910.13461. Its table has two rows before position 0.
+    The encoder and the decoder each have an input layer and share their token rows:
     ``decoder_input.embed_tokens = encoder_input.embed_tokens``.
 
     Args:
@@ -248,8 +248,8 @@ class ConvS2SInput(TextInput):
 
     ConvS2S was the first model with a learned position table.
     A convolution reads past the ends of a sequence, so padding must equal the zeros that the convolution pads
-    with. Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask is given. Rows start
-    from N(0, .1).
+    with. Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask is given. Initial
+    rows are normal with a standard deviation of .1.
 
     Args:
         pad_id: the padding token. In the position table, row ``pad_id`` belongs to padding and row ``pad_id + 1``
@@ -271,9 +271,9 @@ class ConvS2SInput(TextInput):
 class TransformerInput(TextInput):
     """Token rows times sqrt(D), plus position rows, then dropout: the Transformer with learned positions.
 
-    It is fairseq's (Vaswani et al. 2017, arXiv:1706.03762, table 3, row E).
-    Tokens start from N(0, 1/D), so that scaled they have variance 1, and positions from the paper's sinusoids,
-    whose variance is 1/2: neither drowns the other. The paper found learned and fixed positions equally good.
+    This is fairseq's version (Vaswani et al. 2017, arXiv:1706.03762, table 3, row E).
+    Tokens start from N(0, 1/D), so that after scaling they have variance 1. Positions start from the paper's sinusoids,
+    with variance 1/2, so neither drowns the other. The paper found learned and fixed positions equally good.
 
     Args:
         dim: the width D, even.
@@ -304,7 +304,7 @@ class TransformerInput(TextInput):
         settings = super()._config(source)
         for setting in ("no_scale_embedding", "layernorm_embedding"):
             if settings.get(setting):
-                raise CheckpointError(f"{source}: trained with {setting}; this layer scales, and has no norm")
+                raise CheckpointError(f"{source}: trained with {setting}; this layer scales its tokens and has no norm")
         return settings
 
     @classmethod

@@ -29,7 +29,7 @@ class ViTInput(InputLayer):
         dropout: applied last, in training.
 
     Raises:
-        ArgumentError: an argument that cannot be used, such as a side that patches do not divide.
+        ArgumentError: an argument that cannot be used, such as image sides that are not multiples of the patch sides.
     """
 
     declaration = Declaration(
@@ -57,7 +57,7 @@ class ViTInput(InputLayer):
         sides = list(zip(self.image_size, self.patch_size, strict=True))
         if any(patch < 1 or side < 1 or side % patch for side, patch in sides):
             raise ArgumentError(
-                f"image_size must be whole patches each way; got {self.image_size} pixels and patches of "
+                f"image_size must be whole patches in both directions; got {self.image_size} pixels and patches of "
                 f"{self.patch_size}"
             )
         grid = (sides[0][0] // sides[0][1], sides[1][0] // sides[1][1])
@@ -80,7 +80,7 @@ class ViTInput(InputLayer):
         """Embeds images (B, channels, height, width): (B, special tokens + patches, D), patches row by row.
 
         Raises:
-            ArgumentError: images of another size. Neither they nor the rows are ever stretched silently.
+            ArgumentError: images of another size. Images and rows are never resized silently.
         """
         if extra or unknown:
             raise self.wrong_forward(images, *extra, **unknown)

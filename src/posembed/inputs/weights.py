@@ -1,6 +1,6 @@
-"""A model's weights by its own keys, without building the model: only the requested tensors are read.
+"""Reads a model's weights by their keys, without building the model.
 
-From the hub, only the files that hold them are fetched.
+Only the requested tensors are read. From the hub, only the files that hold them are fetched.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from posembed.modelfiles.safetensors import values_of
 def read_tensors(
     source: str | Path, names: Mapping[str, tuple[str, ...]], *, optional: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """Reads tensors, named as the layer names them, into memory of their own.
+    """Reads tensors into new memory. Returns them under the layer's names.
 
-    ``names`` maps the layer's name to the keys under which models store that tensor, without the prefix that a model
-    with a head puts before all keys (``bert.``, ``model.``), which is found automatically. Not every model has those
-    in ``optional``.
+    ``names`` maps each of these names to the keys under which models store the tensor. A model with a head puts a
+    prefix before all keys (``bert.``, ``model.``), which is found automatically. Tensors in ``optional`` may be
+    missing.
     """
     required = {name: keys for name, keys in names.items() if name not in optional}
     wanted = ", ".join(" or ".join(keys) for keys in required.values())
@@ -47,7 +47,7 @@ def read_tensors(
         if len(prefixes) > 1:
             raise CheckpointError(
                 f"{source}: expected one model; found {wanted} behind each of "
-                f"{', '.join(map(repr, prefixes))}. Save the one that is meant on its own"
+                f"{', '.join(map(repr, prefixes))}. Save the intended one on its own"
             )
         found = {name: find(prefixes[0], keys) for name, keys in names.items()}
         return {name: key for name, key in found.items() if key is not None}
@@ -60,25 +60,25 @@ def read_tensors(
 def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, Any]:
     """Reads the config.json of a model that transformers saved, by its folder or hub name.
 
-    It must name one of ``families`` as its ``model_type``. Keys do not show the type: RoBERTa's are BERT's, but its
-    rows are read differently.
+    Its ``model_type``, if it has one, must be one of ``families``. The keys do not show the type: RoBERTa has BERT's
+    keys, but its rows are read differently.
     """
     if Path(source).is_file():
-        open_checkpoint(source)  # a broken file is refused as such
+        open_checkpoint(source)  # a broken file has its own error
         raise CheckpointError(
             f"{source}: expected a model's folder or hub name; got a file. Give {Path(source).parent}"
         )
     path = find_settings(source, "config.json")
     if path is None:
         raise CheckpointError(
-            f"{source}: expected a config.json; there is none (and of hub models only those that were fetched "
-            "before, where there is no network)"
+            f"{source}: expected a config.json; found none (without a network, only hub models that were fetched "
+            "before can be read)"
         )
     config = read_json(path)
     family = config.get("model_type")
     if family is not None and family not in families:
         raise CheckpointError(
-            f"{source}: expected a model of type {' or '.join(families)}; this is {family!r}. Take the input "
+            f"{source}: expected a model of type {' or '.join(families)}; this is {family!r}. Use the input "
             "layer of its own family"
         )
     place = config.get("position_embedding_type", "absolute")
@@ -93,5 +93,5 @@ def fairseq_settings(path: str | Path) -> Mapping[str, Any]:
     """Reads the settings of a model that fairseq saved: one file, with the settings next to the tensors."""
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; it is not there")
+        raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; found none")
     return open_checkpoint(path).weights[0].settings

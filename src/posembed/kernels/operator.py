@@ -42,9 +42,9 @@ def lookup(
         positions: (N, D). Without ``position_ids``, token l of each sequence reads row l.
         position_ids: (L,), (1, L) or (B, L), any integer dtype: the row of each token.
         types: (T, D). Without ``type_ids``, (B, L), every token is of type 0.
-        norm: the norm of the sum; None for none.
+        norm: the norm of the sum. None means no norm.
         dropout: applied last; 0 turns it off. The probability is rounded to a multiple of 2**-16.
-        padding_idx, position_padding_idx: rows that are not trained; negative ones count from the end.
+        padding_idx, position_padding_idx: rows that are not trained; negative numbers count from the end.
         sparse: give ``tokens`` a sparse gradient of the rows that were read, for large vocabularies and optimizers
             that accept it (torch.optim.SparseAdam, SGD).
 
@@ -93,7 +93,7 @@ def _int64(ids: Tensor, name: str) -> Tensor:
 
 
 def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
-    """Returns a row number of the table, counted from 0; None for None."""
+    """Converts a row number, which may be negative, to count from 0. None stays None."""
     if row is None or table is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):
@@ -104,10 +104,10 @@ def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
 def _needs_the_definition(request: Request) -> bool:
     """Returns whether PyTorch's own operators serve better than this one.
 
-    An exported program has no Python to call. torch.func, forward-mode derivatives and tensor subclasses (DTensor)
-    know PyTorch's operators but not this one. Autocast chooses the dtype of each operator. A device other than a
-    CPU may have no kernel here. A lookup that fits in one piece, such as that of a decoding step, gains too little
-    to pay for calling Python from the dispatcher.
+    An exported program cannot call Python. torch.func, forward-mode derivatives and tensor subclasses (DTensor)
+    support PyTorch's operators but not this one. Autocast chooses the dtype of each operator. A device other than a
+    CPU may have no kernel here. A lookup that fits in one piece, as in a decoding step, gains too little to pay for
+    calling Python from the dispatcher.
     """
     tokens = request.tokens
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
@@ -125,7 +125,7 @@ def _needs_the_definition(request: Request) -> bool:
 
 
 def _implementation(request: Request) -> Any:
-    """Returns the module whose ``forward`` and ``backward`` compute it faster than the definition, or None."""
+    """Returns the module whose ``forward`` and ``backward`` are faster than the definition, or None."""
     if request.tokens.is_cpu:
         return pieces
     if request.tokens.is_cuda and importlib.util.find_spec("triton"):
@@ -160,7 +160,7 @@ def _require_shapes(r: Request) -> None:
         raise ArgumentError(f"positions has {r.positions.shape[0]} rows for {length} tokens; pass position_ids")
 
 
-# PyTorch's view of it: an operator whose arguments are the fields of a Request, one by one.
+# The PyTorch operator. Its arguments are the fields of a Request, one by one.
 
 _NAMES = tuple(field.name for field in fields(Request))
 _TENSORS = sum("Tensor" in field.type for field in fields(Request))  # they come first
@@ -227,15 +227,15 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _differentiable_gradients(grad: Tensor, request: Request, wanted: list[bool]) -> list[Tensor | None]:
-    """Returns the definition's gradients, which can be differentiated again, under create_graph=True."""
+    """Returns the definition's gradients, which can be differentiated again, for create_graph=True."""
     keep = None
-    if request.seed is not None:  # a lookup in a table of ones keeps the same elements as any other
+    if request.seed is not None:  # a lookup in a table of ones drops the same elements
         ones = Request(
             torch.zeros_like(request.token_ids), torch.ones_like(request.tokens[:1]),
             seed=request.seed, dropout=request.dropout,
         )  # fmt: skip
         keep = (_implementation(ones).forward(ones) != 0).to(request.dtype)
-    # Aliases: one table may be another, or be computed from it, and each has a gradient of its own.
+    # Aliases: two tables may be the same or depend on each other, and each has its own gradient.
     aliases: dict[str, Any] = {
         _NAMES[place]: table.view_as(table)
         for place, table, want in zip(_TABLES, request.tables, wanted, strict=True)

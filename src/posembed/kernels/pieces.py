@@ -1,8 +1,8 @@
 """The implementation for CPUs: the definition, applied to pieces that stay in the cache.
 
-The first touch of memory costs several times the work done in it, so the output is the only tensor of its size.
-The backward pass recomputes the sum of rows instead of keeping it, and adds up each piece's gradients in one
-order, which makes them the same on every run. Sums are in float32 or wider.
+Touching new memory costs several times as much as the work done in it, so the output is the only tensor of its size.
+The backward pass recomputes the sum of rows instead of keeping it, and adds up the pieces' gradients in a fixed order,
+so that they are the same on every run. Sums are in float32 or wider.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from posembed.torch_internals import transforms_are_active
 
 PIECE = 1 << 19
 """The number of elements in a piece, 2 MiB in float32. A few such tensors exist at once and stay in a shared
-cache; much smaller pieces spend their time waiting for threads to meet."""
+cache. With much smaller pieces, threads would spend their time waiting for each other."""
 
 LARGE = 1 << 22
-"""The number of bytes from which large pages are requested: two pages."""
+"""The size in bytes from which large pages are requested: two pages."""
 
 
 def forward(request: Request) -> Tensor:
@@ -53,7 +53,7 @@ def parts(request: Request) -> Iterator[tuple[slice, slice]]:
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Tensor | None]:
     """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
 
-    The gradient of tokens is (V, D), or for a sparse request that of each token's row, (B, L, D).
+    The gradient of tokens is (V, D), or for a sparse request one row per token, (B, L, D).
 
     Args:
         grad: the gradient of the lookup's result, (B, L, D).
@@ -145,7 +145,7 @@ def _add_types(sums: Tensor, dx: Tensor, piece: Request) -> None:
 
 
 def on_large_pages(x: Tensor) -> Tensor:
-    """Returns x itself, not yet written to; on a Linux CPU, large pages back its memory if it is large.
+    """Requests large pages for x, a new tensor, if it is large and on a Linux CPU. Returns x itself.
 
     A new tensor of 50 MB costs 12,000 page faults, one per 4 KiB, which take longer than writing it. Linux backs
     memory with pages of 2 MiB on request (madvise) if it is set to "madvise", as in most distributions. The memory

@@ -1,4 +1,4 @@
-"""The definition of a lookup in plain PyTorch, which the other implementations compute faster."""
+"""The definition of a lookup in plain PyTorch, which the other implementations speed up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Norm:
     """The norm of a lookup, which divides each sum of rows by its own scale.
 
     Args:
-        kind: "layer", also centred (Ba et al. 2016, 1607.06450), or "rms" (Zhang and Sennrich 2019, 1910.07467).
+        kind: "layer", which also centers (Ba et al. 2016, 1607.06450), or "rms" (Zhang and Sennrich 2019, 1910.07467).
         weight, bias: (D,) or None. A norm of kind "rms" has no bias.
         eps: added to the variance, or to the mean square.
     """
@@ -36,13 +36,13 @@ class Norm:
         if isinstance(module, nn.LayerNorm):
             return cls("layer", module.weight, module.bias, module.eps)
         if not isinstance(module, nn.RMSNorm) or module.eps is None:
-            raise ArgumentError(f"a Norm is made of an nn.LayerNorm, or of an nn.RMSNorm with an eps; got {module}")
+            raise ArgumentError(f"Norm.of needs an nn.LayerNorm, or an nn.RMSNorm with an eps; got {module}")
         return cls("rms", module.weight, None, module.eps)
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One lookup: tables, ids and settings. The arguments are those of ``kernels.lookup``.
+    """One lookup: tables, ids and settings, as in the arguments of ``kernels.lookup``.
 
     ``position_ids`` are (L,) if all sequences share them. ``seed`` is an int64 (1,) if there is dropout.
     """
@@ -142,7 +142,7 @@ def draw_keep(generator: torch.Generator, shape: tuple[int, int, int], dropout: 
 
 
 def drop(x: Tensor, keep: Tensor, dropout: float) -> Tensor:
-    """Divides x by the kept share where ``keep`` (of x's shape and dtype) is 1; returns zero where it is 0."""
+    """Divides x by the kept share where ``keep``, of x's shape and dtype, is 1; gives zero where it is 0."""
     return x * keep * (0.0 if dropout == 1 else 1 / (1 - dropout))
 
 

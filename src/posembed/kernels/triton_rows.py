@@ -1,8 +1,8 @@
-"""The implementation for CUDA, in Triton: it reads, adds, normalizes, drops and writes a row on the chip.
+"""The implementation for CUDA, in Triton: each row is read, added, normalized, dropped out and written in one pass.
 
-The backward pass recomputes each row and writes the gradient of its sum once. The tables sum
-these gradients sorted by id, each row of a table in one program and one order. Nothing is added atomically, so no
-row is contended and every run gives the same bits. Sums are in float32, or float64 for float64.
+The backward pass recomputes each row and writes the gradient of its sum once. These gradients are sorted by id and
+added up for each table row in a fixed order. There are no atomic additions, so no row is contended and every run gives
+the same bits. Sums are in float32, or in float64 for float64 tables.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -40,9 +40,9 @@ def _sum_of_rows(
     row, tokens, positions, types, token_ids, position_ids, type_ids, V, N, T, L, D, scale, col, inside,
     SHARED: tl.constexpr, COMPUTE: tl.constexpr, SCALED: tl.constexpr, TYPED: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """Computes scale x token row + type row + position row of one token, 0 outside the row.
+    """Computes scale x token row + type row + position row of one token; columns past the row are 0.
 
-    Each step is rounded to PyTorch's dtype for it, so that lookups of any size give the same bits.
+    Each step is rounded to the dtype that PyTorch uses, so that lookups of any size give the same bits.
     """
     x = _rows_of(tokens, token_ids, row, V, D, col, inside, COMPUTE) * scale
     x = x.to(SCALED).to(COMPUTE)
@@ -63,7 +63,7 @@ def _sum_of_rows(
 
 @triton.jit
 def _unit(x, D, eps, inside, NORM: tl.constexpr):
-    """Divides the row by its scale, after centring for a layer norm. Also returns one over that scale."""
+    """Divides the row by its scale, after centering for a layer norm. Also returns one over that scale."""
     if NORM == "layer":
         x = tl.where(inside, x - tl.sum(x, 0) / D, 0)
     rstd = 1 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
@@ -150,7 +150,7 @@ def _segments_kernel(
 ):  # fmt: skip
     """Adds up the values of one id: all of them, or those in one block of SEGMENT entries in the sorted order.
 
-    At most one id enters a block from the left and one leaves it to the right; these have partial sums.
+    At most one id continues from the block before and one into the block after; these have partial sums.
     """
     at = tl.program_id(0).to(tl.int64)
     start = tl.load(first + at)

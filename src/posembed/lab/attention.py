@@ -1,4 +1,4 @@
-"""Attention by distance: how much of its attention each head of a model gives to the tokens at each distance."""
+"""Attention by distance: the share of its attention that each head gives to the tokens at each distance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from posembed.nn import Attention
 
 SEQUENCES = 32
 WEIGHTS_AT_ONCE = 2**24
-"""The number of attention weights of one layer that are held at a time: 64 MB."""
+"""The number of attention weights of one layer to hold in memory at a time: 64 MB."""
 
 
 @torch.no_grad()
 def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the mean weight of the token at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
+    """Returns the mean attention weight at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
 
-    Entry d is the mean over all tokens with a token d back, in all sequences. A token beyond a window weighs 0.
+    Entry d averages over all tokens, in all sequences, with a token d positions back. Weights beyond a window are 0.
     """
     sums: list[Tensor] = []
     length = ids.size(1)
@@ -40,13 +40,13 @@ def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Te
 
 
 def diagonal_sums(weights: Tensor) -> Tensor:
-    """Sums weights (B, H, L, L) over each diagonal: (H, L) float64 on the CPU, entry d the d-th below the main one."""
+    """Sums weights (B, H, L, L) over B and each diagonal: (H, L) float64 on the CPU. Entry d is subdiagonal d."""
     summed = weights.double().sum(dim=0).cpu()
     return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
 
 
 def looking_everywhere(length: int, window: int | None) -> Tensor:
-    """Returns ``by_distance`` of a head that weighs all tokens it sees alike: (L,) float64."""
+    """Returns ``by_distance``, (L,) float64, for a head that gives equal weight to every token it sees."""
     seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
     farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
     return farthest_first.where(torch.arange(length) < (window or length), 0)

@@ -1,4 +1,4 @@
-"""The runs of one name by their seeds: means over them, and differences paired by seed."""
+"""The runs of one name, by seed: means over seeds, and differences paired by seed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from posembed.lab.runs.spec import MeasuredT
 from posembed.statistics import Estimate, estimate, paired_difference, shares
 
 FEWEST_ALIKE = 6
-"""The fewest documents for an interval if all differ by the same amount: n equal signs have a chance of 2^(1 - n)."""
+"""The fewest documents that give an interval if all differences are equal: n equal signs have probability 2^(1 - n)."""
 
 
 class BySeed(Generic[MeasuredT]):
-    """The runs of one name. ``measured`` holds the measurements of those that succeeded, by seed.
+    """The runs of one name. ``measured`` holds the measurements of the runs that succeeded, by seed.
 
     reference: the runs that these are compared with; None for the reference itself.
     """
@@ -41,7 +41,7 @@ class BySeed(Generic[MeasuredT]):
         }
 
     def values(self, read: Callable[[MeasuredT], float | None]) -> dict[int, float]:
-        """Returns what ``read`` finds, by seed, without None."""
+        """Returns ``read(measurements)`` by seed, without None."""
         found = {seed: read(measurements) for seed, measurements in self.measured.items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
@@ -52,7 +52,7 @@ class BySeed(Generic[MeasuredT]):
     def means(
         self, read: Callable[[MeasuredT], Mapping[int, float | None]], keys: Iterable[int]
     ) -> dict[int, Estimate | None]:
-        """Returns the mean of each entry of what ``read`` finds."""
+        """Returns the mean over seeds of each entry of the mapping that ``read`` returns."""
         return {key: self.mean(lambda m, key=key: read(m)[key]) for key in keys}  # type: ignore[misc]
 
     def less(
@@ -61,7 +61,7 @@ class BySeed(Generic[MeasuredT]):
         read: Callable[[MeasuredT], float | None],
         read_other: Callable[[MeasuredT], float | None] | None = None,
     ) -> Estimate | None:
-        """Returns the difference to another name's value, paired by seed; None without a shared seed."""
+        """Returns this name's value minus the other's, paired by seed; None if they share no seed."""
         return None if other is None else paired_difference(self.values(read), other.values(read_other or read))
 
 
@@ -76,7 +76,7 @@ def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None)
 
 @dataclass(frozen=True)
 class Correct:
-    """The correct answers of one run, by held-out document: how many, and of how many examples."""
+    """The number of correct answers and of examples in each held-out document, for one run."""
 
     right: tuple[int, ...]
     examples: tuple[int, ...]
@@ -88,12 +88,12 @@ class Correct:
 
 @dataclass(frozen=True)
 class Difference:
-    """An accuracy minus the reference's, on the same seeds and the same held-out examples. A share, not percent."""
+    """An accuracy minus the reference's, on the same seeds and held-out examples, as a share (not in percent)."""
 
     over_seeds: Estimate
     """Paired by seed: would it be the same with other seeds?"""
     over_documents: Estimate
-    """The mean over seeds, paired by document: would it be the same on other documents? Without ``values``."""
+    """The mean over seeds, paired by document: would it be the same on other documents? ``values`` is empty."""
 
     @property
     def significant(self) -> bool:
@@ -102,7 +102,7 @@ class Difference:
 
 
 def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Correct]) -> Difference | None:
-    """Compares accuracies with the reference's, over the seeds that both have; None if they share none."""
+    """Returns the accuracy minus the reference's, over the seeds that both have; None if they share none."""
     ours, theirs = runs, runs.reference
     over_seeds = ours.less(theirs, lambda measured: read(measured).accuracy)
     if over_seeds is None or theirs is None:

@@ -33,8 +33,8 @@ def everything(
     tokens: int,
     held_out_bytes: Tensor | None,
 ) -> Measurements:
-    """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the bytes of each
-    held-out token; None if unknown."""
+    """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the number of bytes in
+    each held-out token; None if unknown."""
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
     shorter = {n: shorter_windows(longest, n) for n in test_lengths}
@@ -65,10 +65,10 @@ def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...])
 
 
 def tokens_measured(train_length: int, test_lengths: tuple[int, ...], tokens: int) -> int:
-    """Returns about how many tokens ``everything`` feeds to the model."""
+    """Estimates how many tokens ``everything`` feeds to the model."""
     rows = max(tokens // max(test_lengths), 1)
     probes = sum(2 * PROBES * (2 * passage_length(train_length) + gap) for gap in gaps(train_length))
-    once_more = sum(test_lengths) - max(test_lengths)  # the same tokens in their own windows, without the longest
+    once_more = sum(test_lengths) - max(test_lengths)  # same_tokens; its longest windows are counted already
     return tokens * (len(test_lengths) + 1) + rows * once_more + probes
 
 
@@ -91,7 +91,7 @@ def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
 
 
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
-    """Returns the mean over the predicted tokens in windows of a length, cut from the longest ``windows``."""
+    """Returns the mean bytes of the predicted tokens in the longest ``windows``, split into windows of ``length``."""
     if held_out_bytes is None:
         return None
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
@@ -99,7 +99,7 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
 
 @torch.no_grad()
 def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns losses in nats (N, c), float64 on the CPU, of ids (N, c + 1), a few windows at a time."""
+    """Returns the losses (N, c) of ids (N, c + 1), in nats, float64 on the CPU; computes a few windows at a time."""
     losses = []
     for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
         some = some.to(device)
@@ -110,7 +110,7 @@ def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) ->
 
 
 def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None)) -> float | None:
-    """Returns the mean over the counted tokens of each row; None if the encoding has no position for some token."""
+    """Returns the mean loss of the counted columns; None if the encoding has no position for some token."""
     try:
         return loss(rows)[:, counted].mean().item()
     except PositionError:
@@ -118,12 +118,12 @@ def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None))
 
 
 def shorter_windows(longest: Tensor, length: int) -> Tensor:
-    """Cuts windows (N, c + 1) into (N * (c // length), length + 1) and drops the remainder."""
+    """Splits windows (N, c + 1) into (N * (c // length), length + 1) and drops the remainder."""
     return longest.unfold(1, length + 1, length).flatten(0, 1)
 
 
 def in_chunks(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
-    """Returns the losses (N, c) of rows (N, c + 1) fed in chunks of a length; the last chunk may be shorter."""
+    """Returns the losses (N, c) of rows (N, c + 1), fed in chunks of ``length``; the last chunk may be shorter."""
     total = rows.size(1) - 1
     if total % length == 0:
         return loss(shorter_windows(rows, length)).reshape(len(rows), total)
@@ -132,14 +132,14 @@ def in_chunks(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
 
 
 def last_tokens_in_chunks(loss: LossOfTokens, rows: Tensor, length: int, count: int) -> Tensor:
-    """Returns the last columns of ``in_chunks``, (N, count), and feeds only the chunks that hold them."""
+    """Returns the last ``count`` columns of ``in_chunks``, and feeds only the chunks that contain them."""
     total = rows.size(1) - 1
     start = (total - count) // length * length
     return in_chunks(loss, rows[:, start:], length)[:, -count:]
 
 
 def once_each(loss: LossOfTokens) -> LossOfTokens:
-    """Returns the loss with a memory, since windows of any length have the same chunks of the training length."""
+    """Returns ``loss`` with a cache, because windows of all lengths share their chunks of the training length."""
     known: dict[tuple[torch.Size, bytes], Tensor] = {}
 
     def remembered(ids: Tensor) -> Tensor:
@@ -154,13 +154,13 @@ def once_each(loss: LossOfTokens) -> LossOfTokens:
 def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) -> float | None:
     """Returns how much lower, in nats per token, the loss of a passage is if it also occurred ``gap`` tokens before.
 
-    The control has another passage there and differs in nothing else. The passage's first token, which nothing
-    predicts, does not count.
+    The control has another passage there and is otherwise equal. The passage's first token, which nothing predicts,
+    does not count.
     """
     needed = 3 * passage + gap
     starts = torch.linspace(0, len(held_out) - needed, min(PROBES, len(held_out) - needed + 1)).long()
     text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
-    # In the text the filler touches neither passage, so the break before it is the same after both.
+    # In the text, the filler is next to neither passage, so both sequences have a break before it.
     filler = text[:, passage + passage // 2 :][:, :gap]
     probed, other = text[:, :passage], text[:, -passage:]
     seen, unseen = (torch.cat((first, filler, probed), dim=1) for first in (probed, other))

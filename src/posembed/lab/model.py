@@ -1,4 +1,4 @@
-"""The lab's models, with any PositionEncoding: a language model, and classifiers of texts and of images."""
+"""The lab's models, which take any PositionEncoding: a language model and a classifier of texts or images."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ POOLINGS = ("cls", "mean")
 
 
 class PositionedModel(nn.Module):
-    """A model with one encoding, which belongs to the model itself and not to its layers.
+    """A model that owns one encoding, which all its layers share.
 
-    Models register the encoding last: runs draw weights and sum gradients in the order of the parameters.
+    Subclasses register the encoding last: weights are drawn and gradient norms summed in the order of registration.
     """
 
     encoding: PositionEncoding
 
     def sizes(self) -> tuple[int, int]:
-        """Returns the number of its parameters, and of those of its encoding."""
+        """Returns the number of parameters in the model and in its encoding."""
         return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.encoding.parameters())
 
 
 class Decoder(PositionedModel):
-    """Token ids (B, L) -> logits (B, L, V): token rows, ``posembed.nn``'s decoder, a tied head, GPT-2's first weights.
+    """A language model, token ids (B, L) -> logits (B, L, V): ``posembed.nn``'s decoder between a token table and a
+    tied head, with GPT-2's initialization.
 
-    vocabulary: V. dim: the width D. The layers share the encoding.
+    vocabulary: the number of tokens V. dim: the width D.
     """
 
     def __init__(
@@ -43,21 +44,22 @@ class Decoder(PositionedModel):
         self.encoding = encoding
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Reads ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        """Returns the logits of ids at positions (L,) or (B, L); None means 0 .. L - 1."""
         x = self.tokens(ids)
         positions = positioned.Positions(self.encoding, x, position_ids)
         return F.linear(self.body(positions.at_input(x), positions=positions), self.tokens.weight)
 
 
 class Classifier(PositionedModel):
-    """Texts or images -> logits (B, C), by ``posembed.nn``'s encoder and a head.
+    """A classifier of texts or images with logits (B, C): an embedding, ``posembed.nn``'s encoder and a linear head.
 
-    With patches it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929). The layers share the encoding.
+    With patches as input, it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
 
-    embedding: an nn.Embedding of token ids, or an nn.Linear of the pixels of patches. dim: the width D. classes: C.
-    pooling: what the head reads: "cls", a learned token in front, at position 0, or "mean", over all but padding.
+    embedding: an nn.Embedding for token ids, or an nn.Linear for the pixels of a patch. dim: the width D. classes: the
+    number of classes C. pooling: "cls" (the head reads a learned token at position 0) or "mean" (it reads the mean of
+    all tokens except padding).
 
-    Raises ArgumentError for heads that do not divide the width, an unknown pooling, or an encoding that does not fit.
+    Raises ArgumentError if the heads do not divide the width, the pooling is unknown, or the encoding does not fit.
     """
 
     def __init__(
@@ -86,15 +88,15 @@ class Classifier(PositionedModel):
         self.encoding = encoding
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Classifies token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,): the tokens of each row, from 1; the
-        others are padding. None means no padding."""
+        """Returns logits (B, C) for token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,): the tokens in each
+        row, at least 1; the rest is padding. None means no padding."""
         present = None if lengths is None else torch.arange(inputs.size(1), device=inputs.device) < lengths.unsqueeze(1)
         return self.classify(self.embedding(inputs), present)
 
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
-        """Classifies x (B, L, D): (B, C). ``present``, boolean (B, L), is False for padding; None means no padding.
+        """Returns logits (B, C) for x (B, L, D). ``present`` (B, L) is False for padding; None means no padding.
 
-        Positions are consecutive from 0, the position of the token in front if there is one.
+        Positions count from 0; with "cls" pooling, position 0 is the class token's.
         """
         if self.first is not None:
             x = torch.cat((self.first.to(x.dtype).expand(len(x), -1, -1), x), dim=1)

@@ -1,6 +1,6 @@
 """A question of the lab: what is compared, with which settings, and how the runs are summarised.
 
-A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` read it; its page is
+A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it; its page is
 ``posembed/report/questions/PAGE.py``. To add one, write its task, its summary and its page, and add one line to
 ``questions/__init__.py``. No question imports torch before its task is built.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 SummaryT = TypeVar("SummaryT", bound="Summary")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
-"""A task, and the settings that its data decide."""
+"""A task, and the settings that follow from its data."""
 PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """How the runs are made, whatever the question. None of it changes a number."""
+    """Settings for executing runs, common to all questions. None of them changes the result of a run."""
 
     out: Path | None = option("The run folder. The same command continues where it stopped.", default=None)
     seeds: int = option("Runs per encoding, each with a different seed.", default=1)
@@ -47,7 +47,7 @@ class Conduct:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the runs are summarised. It is kept in the run folder, so that the page repeats the command's answer."""
+    """Settings for summarising runs. The run folder keeps them, so that the page repeats the command's answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Compared(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The runs of one encoding (or of one initial table) over their seeds. Each summary adds what it measures."""
+    """The runs of one encoding (or of one initial table) over their seeds. Subclasses add the measurements."""
 
     name: str
     seeds: tuple[int, ...]
@@ -77,7 +77,7 @@ class Summary:
 
 
 def presets_of(*names: str) -> dict[str, dict[str, Any]]:
-    """Returns the presets of a question from presets.json: the common settings, then those of each name."""
+    """Returns presets from presets.json: the common settings, replaced by the settings of each name in turn."""
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         for preset, settings in PRESETS.get(name, {}).items():
@@ -87,15 +87,15 @@ def presets_of(*names: str) -> dict[str, dict[str, Any]]:
 
 
 class Question:
-    """One question."""
+    """A question that the lab can answer."""
 
     name: str
     asks: str
     """The question itself, in one sentence."""
     page: str
-    """The module of its page in posembed.report.questions."""
+    """The name of its page's module in posembed.report.questions."""
     group: str | None = None
-    """The command above this one: ``posembed compare GROUP NAME``."""
+    """The parent command: ``posembed compare GROUP NAME``."""
 
 
 class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
@@ -104,7 +104,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     Spec: type[SpecT]
     ReadingType: ClassVar[type[Reading]] = Compared
     use: Use = "decoder"
-    """What its encodings are for."""
+    """The kind of model that its encodings are for."""
     usual: tuple[str, ...]
     """The names that are compared if none are given."""
     usual_reference: str | None = None
@@ -114,7 +114,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     preset: str = "default"
     presets_help: str | None = None
     counts: tuple[str, ...] = ()
-    """Its own settings that must be at least 1."""
+    """Settings of this question that must be at least 1."""
 
     @property
     def compared(self) -> str:
@@ -129,7 +129,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
-        """Raises ArgumentError for what cannot be compared, before any data is loaded."""
+        """Raises ArgumentError for invalid names, number of seeds or reading, before any data is loaded."""
         if not names:
             raise ArgumentError(f"{self.compared}: expected at least one name, got none")
         if seeds < 1:
@@ -138,9 +138,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
             self.check_name(name)
         wanted = getattr(reading, "reference", None)
         if wanted not in (None, *names):
-            raise ArgumentError(
-                f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it to them"
-            )
+            raise ArgumentError(f"the reference {wanted!r} is not compared; the names are {', '.join(names)}; add it")
         self.check_reading(reading)
 
     def check_name(self, name: str) -> None:
@@ -150,16 +148,16 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         split_name(name, self.use)
 
     def check_reading(self, reading: Any) -> None:
-        """Raises ArgumentError for a reading that no summary can have."""
+        """Raises ArgumentError for a reading with an impossible value."""
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
-        """Loads the data. Returns the task, and the settings that all runs share; their name and seed are empty."""
+        """Loads the data. Returns the task, and the spec that all runs share, without a name and with seed 0."""
         require_trainable(chosen, *self.counts)
         task, found = self.load(chosen)
         return task, self.Spec(question=self.name, **chosen, **found)
 
     def specs(self, shared: SpecT, names: Sequence[str], seeds: int) -> list[SpecT]:
-        """Returns one run per name and seed; all names of a seed come before the next seed."""
+        """Returns one spec per name and seed; all names of a seed come before the next seed."""
         return [
             dataclasses.replace(shared, seed=seed, **{shared.COMPARED: name})  # type: ignore[arg-type]
             for seed in range(seeds)
@@ -169,8 +167,8 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
         """Summarises runs that share all settings but their name and seed.
 
-        The reference is the name that the reading asks for, else the usual one, else the first. Raises ArgumentError
-        if no run is finished, or none of the reference.
+        The reference is the one in the reading, else the usual one, else the first name. Raises ArgumentError if no
+        run is finished, or no run of the reference in the reading.
         """
         reading = reading or self.ReadingType()
         names = list(dict.fromkeys(result.spec.compared for result in results))
@@ -190,4 +188,4 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     @abstractmethod
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:
-        """Summarises the runs of each name. spec: any of theirs, for the settings that they share."""
+        """Summarises the runs of each name. spec: the spec of any run, for the settings that all runs share."""

@@ -1,13 +1,13 @@
 """A learned table read by distance: full attention, no last row, and hardly any drift past the training length.
 
 Rows P (N, D) added to the input of W_q and W_k give a head the position logits P W_q (P W_k)^T / sqrt(d). This
-encoding uses only the mean of each of their diagonals, a function of the distance alone: one bias by distance for
-each layer and head, recomputed from the rows in every forward pass, in training too. The rows make the bias smooth
-and tie the layers together. The bias has no absolute position, hence no last one. Past the N - 1 distances seen in
-training it continues as a line in log(1 + distance), fitted to it and never rising.
+encoding uses only the mean of each diagonal, which depends on the distance alone: one bias by distance for each
+layer and head, recomputed from the rows in every forward pass, in training too. The rows make the bias smooth and tie
+the layers together. The bias does not depend on absolute positions, so no position is the last. Past the N - 1
+distances seen in training it continues as a line in log(1 + distance), fitted to the bias and never rising.
 
-The logits between a row and a token depend on the token's absolute position and are left out. One head (or more)
-has no position and sees every token by its content, which is how the model finds a distant passage.
+The logits between a row and a token depend on the token's absolute position and are left out. By default, one head
+has no position and attends by content alone, which is how the model finds a distant passage.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 FITTED_FROM = 4
-"""The first distance used for fitting the line; nearer distances have values of their own."""
+"""The first distance used for fitting the line; nearer distances are excluded."""
 
 
 def mean_logits_by_distance(
@@ -39,16 +39,17 @@ def mean_logits_by_distance(
     an (N, N) matrix.
     """
     n, _, d = for_queries.shape
-    # Zeros after the rows keep the circular correlation from wrapping round.
+    # Zeros after the rows keep the circular correlation from wrapping around.
     spectrum = torch.fft.rfft(for_queries, n=2 * n, dim=0) * torch.fft.rfft(for_keys, n=2 * n, dim=0).conj()
     sums = torch.fft.irfft(spectrum.sum(dim=-1), n=2 * n, dim=0)[:n]
     return sums.T / (torch.arange(n, 0, -1, device=sums.device, dtype=sums.dtype) * d**0.5)
 
 
 def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
-    """Fits a line in log(1 + distance) to (H, N). Returns its intercept and slope, (H,) each; slope at most 0.
+    """Fits a line in log(1 + distance) to each head's bias (H, N). Returns the intercepts and slopes, (H,) each.
 
-    Least squares over the distances from FITTED_FROM, each weighted by its number of pairs among N tokens.
+    The fit is by least squares over the distances from FITTED_FROM on, each weighted by its number of pairs among N
+    tokens. A slope is at most 0.
     """
     n = by_distance.size(-1)
     distance = torch.arange(FITTED_FROM, n, device=by_distance.device, dtype=by_distance.dtype)
@@ -60,7 +61,7 @@ def fitted_line(by_distance: Float[Tensor, "H N"]) -> tuple[Tensor, Tensor]:
 
 
 class DistanceBias(ScoreBias):
-    """A bias by distance, (H, N), continued by a line: an AveragedPositionalEmbedding in one layer."""
+    """The bias of an AveragedPositionalEmbedding in one layer: values by distance, (H, N), continued by a line."""
 
     of_distance_alone = True
 
@@ -87,18 +88,18 @@ class DistanceBias(ScoreBias):
 class AveragedPositionalEmbedding(PositionEncoding):
     """A learned table whose position logits, averaged over each distance, are the bias of each layer (see above).
 
-    For causal models. A model calls ``in_layer(project)`` in each layer and uses the bias that this returns. Trained
-    at N tokens, it can be read at any length.
+    A causal model calls ``in_layer(project)`` in each layer and uses the bias that it returns. After training at N
+    tokens, the model can read any length.
 
     Args:
         max_len: N, the number of rows, which is the training length.
-        dim: width D.
-        heads: H of the model; D is a multiple of it.
-        heads_without: the number of heads without a position, the last ones. None means 1 (0 if H = 1).
-        std: scale of the initial rows, sinusoids that complete their periods within 2 N rows.
+        dim: the width D, a multiple of ``heads``.
+        heads: the model's number of heads H.
+        heads_without: the number of heads without position, which are the last ones. None means 1 (0 if H = 1).
+        std: the scale of the initial rows, which are sinusoids whose periods divide 2 N.
 
     Raises:
-        ArgumentError: fewer than 8 rows, a width that the heads do not divide, or no head with a position.
+        ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, or no head with position.
     """
 
     def __init__(
@@ -108,12 +109,12 @@ class AveragedPositionalEmbedding(PositionEncoding):
         heads_without = min(1, heads - 1) if heads_without is None else heads_without
         if max_len < 2 * FITTED_FROM:
             raise ArgumentError(
-                f"max_len must be at least {2 * FITTED_FROM}, for a line to be fitted beyond; got {max_len}"
+                f"max_len must be at least {2 * FITTED_FROM}, so that a line can be fitted; got {max_len}"
             )
         require_divisible(dim, heads)
         if not 0 <= heads_without < heads:
             raise ArgumentError(
-                f"heads_without must leave one of the {heads} heads a position, and be at least 0; got {heads_without}"
+                f"heads_without must be 0 to {heads - 1}, so that at least one head has position; got {heads_without}"
             )
         self.max_len, self.dim, self.heads, self.heads_without, self.std = max_len, dim, heads, heads_without, std
         self.weight = nn.Parameter(torch.empty(max_len, dim))

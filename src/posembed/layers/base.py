@@ -1,14 +1,14 @@
-"""The places where position can enter a Transformer: the input, the queries and keys, and the scores.
+"""The base classes of encodings. Position can enter a Transformer at the input, the queries and keys, and the scores.
 
 Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
 
-A model calls the places. Called by itself, an encoding follows one of four contracts:
+A model calls the methods for these places. Called on its own, an encoding follows one of four contracts:
 
     input       x (B, L, D), position_ids=None, *, offset=0     -> (B, L, D)          InputEncoding
     rotation    q, k (B, H, L, d), position_ids=None, *, offset=0, text_length=None -> q, k    RotationEncoding
     bias        q_length, k_length=None                         -> (H, Lq, Lk)        ScoreBias (score_bias.py)
-    both        it acts in several places, or differently in each layer: it has no ``forward``, and the
-                ArgumentError says what to use instead
+    both        cannot be called on its own: it acts at several places, or differently in each layer. The
+                ArgumentError names the methods to use instead
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
 
 LayerT = TypeVar("LayerT", bound=nn.Module)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""FlexAttention's own: (score, batch, head, query index, key index), all of no dimension -> the new score."""
+"""FlexAttention's type: (score, batch, head, query index, key index), all scalar tensors -> the new score."""
 
 
 class PositionEncoding(ChecksCalls, nn.Module):
     """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
-    A model that calls all of them takes any encoding. Queries and keys have two methods because position enters in
-    two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
+    A model that calls all of them works with any encoding. Queries and keys have two methods because position enters
+    in two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
     two because there are two kinds of attention: ``at_scores`` returns a dense bias, ``score_mod`` the same bias
-    as a function for FlexAttention. A model calls one of these two.
+    as a function for FlexAttention. A model calls only one of these two.
     """
 
     window: int | None = None
     """The causal window that the model applies: token i attends to i - window + 1 .. i. None means all tokens."""
 
     log_length: int | None = None
-    """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means by 1."""
+    """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means no factor."""
 
     @property
     def turns_are_final(self) -> bool:
-        """Whether ``at_queries_keys`` turns a key by its own position alone, so that a cache can hold turned keys."""
+        """Whether ``at_queries_keys`` rotates a key by its own position alone; a cache can then hold rotated keys."""
         return False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises ArgumentError unless a subclass follows the contract of an input, a rotation or a bias."""
         raise ArgumentError(
-            f"{type(self).__name__} cannot be called by itself: a model calls at_input, before_queries_keys, "
+            f"{type(self).__name__} cannot be called on its own: a model calls at_input, before_queries_keys, "
             "at_queries_keys and, on the result of in_layer, at_scores, each in its place (docs/layers.md)"
         )
 
@@ -67,14 +67,14 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """Returns this encoding for one layer: itself, unless its scores depend on the layer's own W_q and W_k.
 
         ``project`` is as in ``before_queries_keys``. A model calls this once per layer. If the result is another
-        encoding, that encoding gives the layer's scores.
+        encoding, the model takes the layer's bias from it.
         """
         return self
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Returns position ids to train on, int64 on the CPU: (L,), or (B, L) with a draw for each sequence.
+        """Returns position ids for training, int64 on the CPU: (L,), or (B, L) if they are drawn per sequence.
 
-        They count from 0 unless the encoding learns from random positions.
+        They count from 0 unless the encoding trains on random positions.
         """
         return torch.arange(length, device="cpu")
 
@@ -83,7 +83,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         return None
 
     def on_grid(self, grid: tuple[int, int]) -> PositionEncoding:
-        """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before them.
+        """Returns this encoding for images of ``grid``, (height, width) in patches, with one token before the patches.
 
         The result is a copy, or this encoding if nothing depends on the grid; this encoding stays unchanged.
         """
@@ -96,7 +96,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         *,
         text_length: int | Tensor | None = None,
     ) -> Float[Tensor, "B L D"]:
-        """Adds position to x (B, L, D) at position_ids (L,) or (B, L): (B, L, D).
+        """Adds position information to x (B, L, D), for position_ids (L,) or (B, L): (B, L, D).
 
         ``text_length`` is as in ``at_queries_keys``.
         """
@@ -105,10 +105,10 @@ class PositionEncoding(ChecksCalls, nn.Module):
     def before_queries_keys(
         self, project: Callable[[Tensor], Tensor], position_ids: Integer[Tensor, "... L"]
     ) -> Float[Tensor, "... L E"] | None:
-        """Returns what rows P add to the queries and keys when added to the input h of W_q and W_k, not of W_v.
+        """Returns the change of queries and keys when rows P are added to the input h of W_q and W_k, not of W_v.
 
         Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the products
-        with W_q and W_k side by side, without their biases. Returns (L, 2 D) or (B, L, 2 D), or None for nothing.
+        with W_q and W_k side by side, without their biases. Returns (L, 2 D) or (B, L, 2 D), or None for no change.
         """
         return None
 
@@ -121,14 +121,14 @@ class PositionEncoding(ChecksCalls, nn.Module):
         *,
         text_length: int | Tensor | None = None,
     ) -> tuple[Float[Tensor, "... H Lq e"], Float[Tensor, "... Hk Lk e"]]:
-        """Adds position to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer; positions are (L,) or (B, L).
+        """Applies positions, (L,) or (B, L), to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer.
 
         The returned q and k have the same width: usually D/H, twice that for PoPE. The scores are their products
-        divided by the root of that width, as in scaled_dot_product_attention; values keep their own width.
+        divided by the square root of that width, as in scaled_dot_product_attention; values keep their own width.
 
         ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts.
-        None means the largest position of each sequence plus one. A model passes it to any encoding. Every rotation
-        checks it; the angles of RoPE with a scaling depend on it, and those of other rotations do not.
+        None means the largest position of each sequence plus one. A model may pass it to any encoding. Every rotation
+        checks it, but only a RoPE with a scaling computes its angles from it.
         """
         return q, k
 
@@ -141,12 +141,12 @@ class PositionEncoding(ChecksCalls, nn.Module):
     def score_mod(self, q_positions: Tensor, k_positions: Tensor) -> ScoreMod | None:
         """Returns the bias of ``at_scores`` as a FlexAttention ``score_mod``, or None for no bias.
 
-        This avoids the (H, Lq, Lk) tensor. Positions, (L,) or (B, L), are those of the query and key indices.
+        This avoids the (H, Lq, Lk) tensor. Positions, (L,) or (B, L), are looked up by query and key index.
         """
         return None
 
     def extra_repr(self) -> str:
-        """Shows the constructor's call, from the attributes that have its arguments' names."""
+        """Formats the constructor's arguments, read from the attributes of the same names."""
         shown = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, inspect.Parameter.empty)
@@ -197,7 +197,7 @@ class InputEncoding(PositionEncoding):
         return self(x, position_ids)
 
     def _rows_of(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
-        """Returns the rows to add to x, (L, D) or (B, L, D), after checking that all fit."""
+        """Returns the rows to add to x, (L, D) or (B, L, D), after checking that the arguments fit."""
         return self.rows(self._ids(x, position_ids, offset))
 
     def _require_input(self, x: Tensor) -> None:
@@ -205,7 +205,7 @@ class InputEncoding(PositionEncoding):
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
 
     def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
-        """Returns the ids of x, (L,), (1, L) or (B, L), after checking that all fit."""
+        """Returns the ids of x, (L,), (1, L) or (B, L), after checking that the arguments fit."""
         self._require_input(x)
         return given_or_consecutive(position_ids, offset, batch=x.shape[0], length=x.shape[1], device=x.device)
 
@@ -214,14 +214,14 @@ class InputEncoding(PositionEncoding):
 
 
 class RotationEncoding(PositionEncoding):
-    """An encoding that turns queries and keys: the contract "rotation". A subclass defines ``turned``."""
+    """An encoding that rotates queries and keys: the contract "rotation". A subclass defines ``turned``."""
 
     head_dim: int
 
     def turned(
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Turns q and k as ``at_queries_keys`` does, after its checks."""
+        """Rotates q and k for ``at_queries_keys``, which has checked the arguments."""
         raise NotImplementedError
 
     def at_queries_keys(
@@ -242,13 +242,13 @@ class RotationEncoding(PositionEncoding):
         text_length: int | Tensor | None = None,
         **unknown: Never,
     ) -> tuple[Float[Tensor, "... H L e"], Float[Tensor, "... Hk L e"]]:
-        """Turns q (B, H, L, d) and k (B, Hk, L, d) by their positions.
+        """Rotates q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
-            text_length: as in ``at_queries_keys``. Pass it to a RoPE with a scaling that has no fixed factor if a
-                sequence of this input is not one whole text: shards, packing, padding with position ids (L,),
+            text_length: as in ``at_queries_keys``. Pass it if the RoPE scaling has no fixed factor and a sequence
+                of this input is not one whole text: with shards, packing, padding under position ids (L,), or
                 decoding with a cache.
 
         Raises:
@@ -258,8 +258,8 @@ class RotationEncoding(PositionEncoding):
             raise self.wrong_forward(q, k, position_ids, *extra, **unknown)
         if q.shape[-1] != self.head_dim or k.shape[-1] != self.head_dim or q.shape[-2] != k.shape[-2]:
             raise ArgumentError(
-                f"q and k must be (B, H, L, d={self.head_dim}) with one L, got {tuple(q.shape)} and "
-                f"{tuple(k.shape)}; for lengths that differ call at_queries_keys with the positions of each"
+                f"q and k must be (B, H, L, d={self.head_dim}) with the same L, got {tuple(q.shape)} and "
+                f"{tuple(k.shape)}; for different lengths call at_queries_keys with both positions"
             )
         batch = q.shape[0] if q.dim() == 4 else 1
         ids = given_or_consecutive(position_ids, offset, batch=batch, length=q.shape[-2], device=q.device)
@@ -279,9 +279,9 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fill_(parameter: Tensor, values: Tensor) -> None:
-    """Copies values, of the parameter's whole shape, into it. In a sharded one each process keeps its shard.
+    """Copies values, of the full shape, into a parameter. If it is sharded, each process keeps its own shard.
 
-    Every process computes all values and those of the first process count, so that random values agree.
+    Every process computes all values, and the first process's values are used, so that random values agree.
     """
     values = values.to(parameter.device, parameter.dtype)
     data = parameter.data
@@ -294,7 +294,7 @@ def fill_(parameter: Tensor, values: Tensor) -> None:
 
 
 def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
-    """Returns a copy of a layer in which these parameters have other values, of any shape."""
+    """Returns a copy of a layer with new values, of any shape, for these parameters."""
     changed = copy.deepcopy(layer)
     for name, values in parameters.items():
         old = getattr(layer, name)
@@ -304,10 +304,10 @@ def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
 
 
 def adopted(layer: LayerT, table: Tensor) -> LayerT:
-    """Returns a new layer with the values, dtype, device and ``requires_grad`` of a table from elsewhere.
+    """Gives a new layer the values, dtype, device and ``requires_grad`` of an existing table, and returns the layer.
 
     Raises:
-        ArgumentError: a table with another number of rows than the layer's ``weight``.
+        ArgumentError: a table with another shape than the layer's ``weight``.
     """
     rows, held = table_rows(table), layer.get_parameter("weight")
     if rows.shape != held.shape:

@@ -1,11 +1,11 @@
-"""A learned table that is lengthened when it is read: in eval mode it is read past its last trained row.
+"""A learned table that is extended past its last trained row when it is read in eval mode.
 
 tile            row k mod N                  (Longformer, Beltagy et al. 2020, arXiv:2004.05150)
 hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); reaches N^2 positions
 linear, ...     the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
 
-These are methods of ``resize_table``, computed position by position without building a longer table: nothing
-depends on the largest id, which a compiled or exported program could not follow.
+These methods of ``resize_table`` are computed position by position, without building a longer table. No tensor's shape
+depends on the largest id, which compiled and exported programs could not handle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
     Args:
         position_ids: int64 (...), from 0.
         lengths: the length of each position's text, broadcasting with position_ids. Up to a length of N the rows
-            are the table's own, bit for bit. "tile" and "hierarchical" ignore it.
+            are the table's own, bit for bit. "tile" and "hierarchical" ignore the lengths.
     """
     n = len(table)
     if method == "tile":
@@ -43,7 +43,7 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
 
 
 def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool) -> Tensor:
-    """Returns single rows (..., D) of what torch.nn.functional.interpolate makes of a table's columns.
+    """Returns the rows (..., D) that torch.nn.functional.interpolate of the whole table gives at these positions.
 
     Linear, or cubic with PyTorch's constant of -.75 (Keys 1981). Coordinates are computed in float64.
     """
@@ -72,11 +72,11 @@ def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tens
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table that holds more positions than rows in eval mode; in training it is the plain table.
+    """A learned table that reads more positions than it has rows in eval mode. In training it is the plain table.
 
     A text within ``max_len`` reads the trained rows, bit for bit; a longer one reads the table extended to its
     length. With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache
-    equals reading the whole text. The stretching methods give each length other rows, by the rule for
+    equals reading the whole text. With the stretching methods the rows depend on the length, by the rule for
     ``text_length`` in layers/rotary_scaling.py: decode with the final length, or stretch once (``resize_table``).
 
     Args:
@@ -139,11 +139,11 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
             ids = torch.maximum(ids, check_positions(ids.clamp(max=self.max_len - 1), self.max_len))
         lengths = text_lengths(ids, text_length)
         if text_length is not None and not isinstance(text_length, Tensor):
-            ids = check_within(ids, text_length)  # in a batch with lengths of its own, what lies beyond is padding
+            ids = check_within(ids, text_length)  # with one length per sequence, later positions are padding
         return extended_rows(self.weight, ids, lengths, method=self.method)
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Tensor:
-        """Returns a copy of consecutive rows, in eval mode also past the trained ones: (L, D)."""
+        """Returns a copy of consecutive rows (L, D), which in eval mode may lie past the trained rows."""
         if self.training:
             return super().consecutive_rows(length, offset)
         check_offset(offset)

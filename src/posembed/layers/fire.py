@@ -1,8 +1,8 @@
 """FIRE, functional interpolation for relative positions (Li et al. 2024, arXiv:2310.04418).
 
-The bias is f(psi(i - j) / psi(max(L, i))), psi(x) = log(c x + 1), f a small network with one output per head. The
-distance is divided by the query's own position, so f never reads anything outside [0, 1] at any length. Up to the
-learned threshold L it is divided by L instead, which keeps the distances of short texts apart.
+The bias is f(psi(i - j) / psi(max(L, i))), where psi(x) = log(c x + 1) and f is a small network with one output per
+head. The distance is divided by the query's own position, so f reads only values in [0, 1] at any length. Up to the
+learned threshold L, it is divided by L instead, which keeps the distances of short texts apart.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Fire(ScoreBias):
     """FIRE for decoders: it divides the distance by the query's position, which an encoder's distances can exceed.
 
     Args:
-        heads: H.
-        width: width of the hidden layer of f; 32 in the paper.
-        c: initial value; .1 in the paper.
-        threshold: initial L; 512 in the paper, a quarter of its training length. A factor on it is learned.
+        heads: the number of heads H.
+        width: the width of the hidden layer of f; 32 in the paper.
+        c: the initial c; .1 in the paper.
+        threshold: the initial L; 512 in the paper, a quarter of its training length. Training learns a factor on it.
 
     Raises:
-        ArgumentError: no hidden unit, or a c or threshold that is not positive.
+        ArgumentError: a width below 1, or a c or threshold that is not positive.
     """
 
     def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
@@ -46,7 +46,7 @@ class Fire(ScoreBias):
                 f"width must be at least 1, c and threshold above 0; got {width}, {c:g} and {threshold:g}"
             )
         self.width, self.initial_c, self.initial_threshold = width, c, threshold
-        # One-dimensional although single numbers: a parameter without dimensions cannot be sharded.
+        # Single numbers, but with one dimension: a parameter without dimensions cannot be sharded.
         self.c = nn.Parameter(torch.empty(1))
         self.threshold_factor = nn.Parameter(torch.empty(1))
         # Not two nn.Linear: nothing would call them, and weights of uncalled modules may be offloaded or hooked.
@@ -92,7 +92,7 @@ class Fire(ScoreBias):
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         x = fire_interpolation(*self.c_and_threshold(), q_positions[..., :, None], k_positions[..., None, :])
         device = x.device.type if torch.amp.is_autocast_available(x.device.type) else "cpu"
-        with torch.autocast(device, enabled=False):  # autocast would blur the distances
+        with torch.autocast(device, enabled=False):  # autocast would round the distances
             hidden = torch.addmm(
                 wide(self.hidden_bias)[:, None], wide(self.hidden_weight)[:, None], x.reshape(1, -1)
             ).relu()

@@ -29,7 +29,7 @@ class PatchEncoding(InputEncoding):
         self, x: Tensor, rows: Tensor, position_ids: Tensor | None, offset: int | Tensor, grid: tuple[int, int],
         remedy: str,
     ) -> Tensor:  # fmt: skip
-        """Adds the rows (N, D) of all N tokens of a grid, or those of the given indices, to x (B, L, D)."""
+        """Adds the rows (N, D) of all N tokens of a grid, or the rows at the given indices, to x (B, L, D)."""
         ids = self._ids(x, position_ids, offset)
         if position_ids is not None or isinstance(offset, Tensor) or offset:
             rows = F.embedding(check_positions(ids, len(rows)), rows)
@@ -60,7 +60,7 @@ class LearnedGridEmbedding(PatchEncoding):
             ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
         layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
         registers: the number of tokens without a position between the prefix and the patches.
-        dropout, init, std: as in LearnedPositionalEmbedding; a given table fills ``weight``, sinusoids count its rows.
+        dropout, init, std: as in LearnedPositionalEmbedding. A given table fills ``weight``.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -111,7 +111,7 @@ class LearnedGridEmbedding(PatchEncoding):
     ) -> GridT:
         """Builds the layer with the position table of a state dict, as ``LearnedPositionalEmbedding`` does.
 
-        The grid is never guessed from the number of rows. A factorized grid has no table of this kind.
+        The grid is never guessed from the number of rows. A factorized grid is not supported.
         """
         return cls._around(table_of_state_dict(state_dict, key), grid, layout, arguments)
 
@@ -125,7 +125,7 @@ class LearnedGridEmbedding(PatchEncoding):
         layout: TableLayout = TableLayout.VIT,
         **arguments: Any,
     ) -> GridT:
-        """Builds the layer with the position table of a module; as ``from_state_dict``, and keeps ``requires_grad``."""
+        """Builds the layer with a module's position table, like ``from_state_dict``, and keeps ``requires_grad``."""
         return cls._around(table_of_module(module, key, layout)[0], grid, layout, arguments)
 
     @classmethod
@@ -153,8 +153,8 @@ class LearnedGridEmbedding(PatchEncoding):
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
         Args:
-            position_ids, offset: (L,), (1, L) or (B, L): the index of each token among all tokens of its image, or
-                the number of earlier tokens, for images with only some tokens. None means all tokens, in order.
+            position_ids, offset: for images with only some of their tokens, the index of each token in its image,
+                (L,), (1, L) or (B, L), or the number of earlier tokens. By default, x has all tokens in order.
             grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
 
         Raises:
@@ -172,7 +172,7 @@ class LearnedGridEmbedding(PatchEncoding):
         require_at_least_one(height=height, width=width)
         if height > self.grid[0] or width > self.grid[1]:
             raise PositionError(
-                f"a grid of {height} x {width} patches has places without a row: this table holds "
+                f"a grid of {height} x {width} patches has cells without a row: this table holds "
                 f"{self.grid[0]} x {self.grid[1]}. Shrink the images, or resize the table (posembed.resize_table, "
                 "posembed resize --grid)"
             )
@@ -186,7 +186,7 @@ class LearnedGridEmbedding(PatchEncoding):
         return torch.cat((prefix, registers, patches, tail))
 
     def table(self) -> Tensor:
-        """Returns the rows (prefix + H W + tail, D), of a factorized grid the sums of both tables' rows."""
+        """Returns the rows (prefix + H W + tail, D). For a factorized grid, cells have the sum of their two rows."""
         if not self.factorized:
             return self.weight
         rows = self.rows()
@@ -195,7 +195,7 @@ class LearnedGridEmbedding(PatchEncoding):
     def on_grid(self, grid: tuple[int, int]) -> LearnedGridEmbedding:
         """Returns this table resized to another grid, bicubically with antialiasing, as timm does.
 
-        Each table of a factorized grid is resized along its side. Special tokens keep their rows.
+        Each table of a factorized grid is resized along its own axis. Special tokens keep their rows.
         """
         if tuple(grid) == self.grid:
             return self
@@ -218,6 +218,6 @@ class LearnedGridEmbedding(PatchEncoding):
 
 
 def _resized_side(rows: Tensor, length: int) -> Tensor:
-    """Resizes the rows (N, D) of one side of a grid to (length, D), as that side of a grid is resized."""
-    # A grid one high: PyTorch's antialiasing gives wrong rows for one that comes out one wide (2.13, CPU).
+    """Resizes the rows (N, D) of one axis of a grid to (length, D), with the method for grids."""
+    # A grid of height 1: PyTorch's antialiasing gives wrong rows for an output of width 1 (2.13, CPU).
     return resize_table(rows, grid=(1, length), layout=TableLayout().on_grid(1, len(rows)))

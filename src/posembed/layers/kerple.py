@@ -2,7 +2,7 @@
 
 Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and
 r1 fixed. Both kernels are conditionally positive definite, which needs r1, r2 > 0. The authors clamp them at .01
-after each step; here they are a softplus, or twice a sigmoid, of learned values, whose gradient is never cut off.
+after each step; here they are the softplus, or twice the sigmoid, of learned values, so that no clamp stops a gradient.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 
 SMALLEST = 0.01
-"""The smallest initial r: the authors' clamp."""
+"""The smallest initial r, equal to the authors' clamp."""
 
 
 class KerpleLog(ScoreBias):
@@ -39,7 +39,7 @@ class KerpleLog(ScoreBias):
         fill_(self.r2_weight, inverse_softplus(r2.clamp(min=SMALLEST)))
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
-        """Returns r1 and r2, (H,) each, positive, float32 or wider; the power's r2 is below 2."""
+        """Returns r1 and r2, (H,) each, positive, float32 or wider. The power kernel's r2 is below 2."""
         return F.softplus(wide(self.r1_weight)), F.softplus(wide(self.r2_weight))
 
     def formula(self, device: torch.device) -> Formula:
@@ -68,5 +68,5 @@ class KerplePower(KerpleLog):
 
 
 def inverse_softplus(x: Tensor) -> Tensor:
-    """Returns the y with softplus(y) = x > 0."""
+    """Returns the y for which softplus(y) = x, with x > 0."""
     return x + torch.log(-torch.expm1(-x))

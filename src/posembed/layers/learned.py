@@ -36,10 +36,10 @@ class LearnedPositionalEmbedding(InputEncoding):
         max_len: the number of positions that the table holds.
         dim: the width D.
         dropout: applied to the sum in training.
-        init: "normal", "truncated_normal", "xavier", "sinusoidal" (with its amplitude of 1), "zero", or a whole table
+        init: "normal", "truncated_normal", "xavier", "sinusoidal" (amplitude 1), "zero", or a whole table
             (N, D), such as ``posembed.sinusoidal_table(length=N, dim=D, base=500)``.
         std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
-            first two and sqrt(1/2), the formula's own, for sinusoids.
+            first two and sqrt(1/2), an amplitude of 1, for sinusoids.
         layout: which rows hold the positions; for a known model a value such as ``TableLayout.roberta(pad_id=1)``.
         check_ids: False if you have checked that every explicit id has a row. On CUDA the check waits for the ids;
             checking consecutive positions is free and always done.
@@ -80,17 +80,17 @@ class LearnedPositionalEmbedding(InputEncoding):
         """Builds the layer with the position table of a state dict, of one module or of a whole model.
 
         The table is found by its name, such as ``position_embeddings.weight``, ``embed_positions.weight``,
-        ``wpe.weight``, ``pos_embed`` or ``pe``, behind any prefix; if it is the only table, by any name. Its values
-        are copied as they are stored, with their dtype and device.
+        ``wpe.weight``, ``pos_embed`` or ``pe``, with any prefix; a single table may have any name. Its values are
+        copied as they are stored, with their dtype and device.
 
         Args:
             state_dict: names -> tensors. The table is (N, D), (1, N, D) or (N, 1, D).
             key: the table's key, or the path of its module, if several tensors could be it.
             layout: how its rows are read, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
-            arguments: of the constructor, such as ``dropout``.
+            arguments: other arguments of the constructor, such as ``dropout``.
 
         Raises:
-            ArgumentError: no tensor, or several, could be the table; a table that has no row for a position.
+            ArgumentError: no tensor, or several, could be the table; or the layout leaves no row for a position.
         """
         return cls._around(table_of_state_dict(state_dict, key), layout, arguments)
 
@@ -103,23 +103,23 @@ class LearnedPositionalEmbedding(InputEncoding):
         layout: TableLayout | None = None,
         **arguments: Any,
     ) -> LearnedT:
-        """Builds the layer with the position table of a module: an nn.Embedding, or one that owns a table.
+        """Builds the layer with the position table of a module: an nn.Embedding, or a module that holds a table.
 
-        As ``from_state_dict``, and ``requires_grad`` is kept. A module that scales or normalizes the rows when it
-        reads them, as x-transformers' does, adds other values than this layer.
+        Works like ``from_state_dict``, and also keeps ``requires_grad``. If the module scales or normalizes the rows
+        when it reads them, as in x-transformers, this layer adds different values.
 
         Args:
-            layout: how the rows are read. None means what the module shows: the ``offset`` of BART and OPT, the
-                padding row of RoBERTa and fairseq, the first of its position ids.
+            layout: how the rows are read. None means to infer it from the module: the ``offset`` of BART and OPT,
+                the padding row of RoBERTa and fairseq, or the first of its position ids.
 
         Raises:
-            ArgumentError: also for a table with a ``padding_idx`` in a module that shows no such thing.
+            ArgumentError: as in ``from_state_dict``; or the table has a ``padding_idx`` and no layout can be inferred.
         """
         return cls._around(*table_of_module(module, key, layout), arguments)
 
     @classmethod
     def _around(cls: type[LearnedT], table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> LearnedT:
-        if layout != TableLayout():  # some subclasses take none
+        if layout != TableLayout():  # some subclasses have no layout
             arguments["layout"] = layout
         rows, dim = table_rows(table).shape
         return adopted(cls(max_len=layout.length(rows), dim=dim, init="zero", **arguments), table)
@@ -132,7 +132,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return self.weight
 
     def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
-        """Returns this table for images of ``grid``: one token, then the patches read as a line.
+        """Returns this table for images of ``grid``: one token, then the patches in a line.
 
         The patches' rows are interpolated linearly to the new number of patches; the token's row stays.
         """
@@ -147,7 +147,7 @@ class LearnedPositionalEmbedding(InputEncoding):
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
 
-        If the layout has a row for padding, the position ``PADDING`` (-1) reads it and trains nothing.
+        If the layout has a row for padding, the position ``PADDING`` (-1) reads it, and this row is not trained.
 
         Raises:
             PositionError: a position without a row.
@@ -187,7 +187,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return super()._rows_of(x, position_ids, offset)
 
     def _slices_rows(self) -> bool:
-        """Returns whether ``consecutive_rows`` gives what ``rows`` does; a subclass may have changed only one."""
+        """Returns whether ``consecutive_rows`` agrees with ``rows``. A subclass may override only ``rows``."""
         kind = type(self)
         changed = kind.consecutive_rows is not LearnedPositionalEmbedding.consecutive_rows
         return changed or kind.rows is LearnedPositionalEmbedding.rows
@@ -196,7 +196,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         if x.is_floating_point():
             super()._require_input(x)
         else:
-            require_integers(x, "x, where it is not (B, L, D) floats,")
+            require_integers(x, "x, unless it is (B, L, D) floats,")
             if x.dim() != 2:
                 raise ArgumentError(f"integer x must be (B, L); got {tuple(x.shape)}")
 

@@ -1,13 +1,13 @@
 """Learned rows for near tokens, content alone for far ones: a learned table, full attention and no last row.
 
 Near heads attend within a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as in
-``rolling``. Far heads attend to every earlier token, without any position. A near head sees only what it saw in
+``rolling``. Far heads attend to every earlier token, without position information. A near head sees only what it saw in
 training, whatever the length of the text. A far head finds a token by its content, which includes its neighbours:
 the near heads of lower layers have written them into it. So order is known nearby, nothing is out of reach, and no
 untrained row is ever read. A longer text can disturb only one thing: more tokens share the softmax of a far head.
 
-RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) do this by
-layers instead of heads, with RoPE for near tokens.
+RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) split layers
+instead of heads in this way, with RoPE for near tokens.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
 
 
 class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
-    """Near heads that see a window through a ring of learned rows, and far heads that see all without position.
+    """Near heads that see a window through a ring of learned rows, and far heads that see all tokens without position.
 
-    For causal models, which hide the future themselves and apply no window: the bias on the scores hides distant
-    tokens from the near heads.
+    It is for causal models, which hide the future themselves. The model applies no window: the bias on the scores
+    hides distant tokens from the near heads.
 
     Args:
         near_window: w, the number of tokens that a near head attends to, itself included.
-        dim: width D.
-        heads: H of the model; D is a multiple of it.
-        near_heads: the number of near heads, the first ones. None means half, rounded up.
+        dim: the width D, a multiple of ``heads``.
+        heads: the model's number of heads H.
+        near_heads: the number of near heads, which are the first ones. None means half, rounded up.
         ring: P, the number of rows, at least w. None means w.
-        std: scale of the initial rows, sinusoids whose periods divide the ring.
+        std: the scale of the initial rows, which are sinusoids whose periods divide the ring.
 
     Raises:
-        ArgumentError: an impossible size, a ring below the window, or no far head.
+        ArgumentError: a size that cannot be used, a ring below the window, or no far head.
     """
 
     of_distance_alone = True
@@ -68,7 +68,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
-        """Returns rows for the queries and keys of the near heads, zeros for those of the far heads."""
+        """Returns rows for the queries and keys of the near heads, and zeros for the far heads."""
         rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
         return self._read((rows * near.unsqueeze(-1)).flatten(-3), position_ids)
@@ -80,4 +80,4 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         seen = torch.zeros((), dtype=torch.float32, device=device)
         return lambda head, q, k: torch.where((head < near_heads) & (q - k >= window), hidden, seen)
 
-    forward = PositionEncoding.forward  # the bias alone is only half
+    forward = PositionEncoding.forward  # the bias alone is only half of the encoding

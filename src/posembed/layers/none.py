@@ -1,6 +1,6 @@
 """No position at all (NoPE, Haviv et al. 2022, arXiv:2203.16634).
 
-A causal decoder can still count: its mask shows each token how many came before. A baseline, not a mistake.
+It is a useful baseline: a causal decoder can still count, because its mask shows each token how many came before.
 """
 
 from __future__ import annotations

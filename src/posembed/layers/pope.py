@@ -1,7 +1,7 @@
 """Polar position embedding (PoPE; Gopalakrishnan et al. 2025, arXiv:2509.10534).
 
-RoPE turns each pair of components by the position but leaves each pair its own angle, so that content and position
-mix in one number. PoPE takes the angle from the position alone: component c of a query or key has the magnitude
+RoPE rotates each pair of components by the position, but each pair also has its own angle, so content and position mix
+in one number. PoPE takes the angle from the position alone: component c of a query or key has the magnitude
 softplus(x_c) and the angle p theta_c, and the score of query t and key s is
 sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c). Every component has its own frequency.
 """
@@ -35,19 +35,19 @@ def polar(x: Float[Tensor, "... L d"], angles: Float[Tensor, "... L d"]) -> Floa
 
 
 class PolarEmbedding(RotationEncoding):
-    """PoPE turns queries and keys (B, H, L, d) into magnitudes at angles, (B, H, L, 2 d).
+    """PoPE, which turns queries and keys (B, H, L, d) into magnitudes at angles, (B, H, L, 2 d).
 
-    scaled_dot_product_attention divides by the root of the width it sees, sqrt(2 d), and PoPE by sqrt(d): the
-    queries carry the missing factor sqrt(2). Attention with an explicit scale should use 1 / sqrt(2 d).
+    scaled_dot_product_attention divides the scores by the square root of the width, sqrt(2 d), but PoPE divides by
+    sqrt(d), so the queries are multiplied by sqrt(2). Attention with an explicit scale should use 1 / sqrt(2 d).
 
     Args:
         head_dim: d, the width of one head.
-        heads: H of the keys; each has a learned delta (H, d), clamped to [-2 pi, 0] as in the paper.
+        heads: the number of key heads H. Each has a learned delta (d,), clamped to [-2 pi, 0] as in the paper.
         base: 10,000 in the paper.
         delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
 
     Raises:
-        ArgumentError: no width, no head, or an unknown delta_init.
+        ArgumentError: a width or number of heads below 1, or an unknown delta_init.
     """
 
     def __init__(self, *, head_dim: int, heads: int, base: float = 10000.0, delta_init: str = "zero") -> None:
@@ -72,6 +72,6 @@ class PolarEmbedding(RotationEncoding):
         self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, text_length: int | Tensor | None
     ) -> tuple[Tensor, Tensor]:
         if k.shape[-3] != self.heads:
-            raise ArgumentError(f"k must be (B, H={self.heads}, L, d), a delta for each head; got {tuple(k.shape)}")
+            raise ArgumentError(f"k must be (B, H={self.heads}, L, d), one delta per head; got {tuple(k.shape)}")
         delta = self.delta.float().clamp(-2 * math.pi, 0.0).unsqueeze(-2)
         return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)

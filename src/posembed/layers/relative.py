@@ -1,7 +1,7 @@
 """T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1): one learned number per head and bucket.
 
-Each short distance has its own bucket; longer distances share buckets of growing width, up to a largest distance,
-beyond which all share one. So the model need not learn anything about lengths it has not seen.
+Each short distance has its own bucket; longer distances share buckets of growing width, up to a maximum distance,
+beyond which all share the last one. So a text longer than the training texts needs no new values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 def relative_buckets(
     relative: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> Tensor:
-    """Returns buckets 0 .. buckets - 1, int64, for key position minus query position, integers of any shape.
+    """Returns the buckets, 0 .. buckets - 1 in int64, of key minus query positions, integers of any shape.
 
     Half of the buckets are exact; the others are spaced logarithmically up to max_distance. If bidirectional, the
     lower half is for keys before the query and the upper half for keys after it. Otherwise all keys after the
@@ -34,7 +34,7 @@ def relative_buckets(
     else:
         distance = (-relative).clamp(min=0)
     exact = buckets // 2
-    # In float32 and in T5's order of operations: distances at powers of two lie on the edge of a bucket.
+    # In float32 and in T5's order of operations, because powers of two lie on the edge of a bucket.
     logarithm = torch.log(distance.float() / exact) / math.log(max_distance / exact)
     shared = exact + (logarithm.clamp(min=0) * (buckets - exact)).long()
     return after + torch.where(distance < exact, distance, shared.clamp(max=buckets - 1))
@@ -46,15 +46,15 @@ class T5Bias(ScoreBias):
     T5 adds it to scores that are not divided by sqrt(d); its initial weights make up for that.
 
     Args:
-        heads: H.
+        heads: the number of heads H.
         buckets, max_distance: 32 and 128 in T5.
         bidirectional: True for an encoder; False for a decoder, whose queries see no key after them.
-        std: of the normal initial values. T5 uses 1 / sqrt(D), D the width of the model.
+        std: the scale of the normal initial values. T5 uses 1 / sqrt(D), where D is the width of the model.
 
     The state dict holds ``bucket_weight`` (buckets, H): ``relative_attention_bias.weight`` in transformers.
 
     Raises:
-        ArgumentError: too few buckets, or a max_distance within the exact ones.
+        ArgumentError: too few buckets, or a max_distance within the exact buckets.
     """
 
     of_distance_alone = True
@@ -81,9 +81,9 @@ class T5Bias(ScoreBias):
         fill_(self.bucket_weight, torch.empty(self.buckets, self.heads).normal_(std=self.std))
 
     def by_distance(self, device: torch.device) -> Tensor:
-        """Returns the bias of key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.
+        """Returns the bias for key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.
 
-        The bias is constant beyond, so this is the whole function. A lookup saves the logarithm for each pair.
+        Beyond these distances the bias is constant. Looking it up avoids computing a logarithm for each pair.
         """
         relative = torch.arange(-self.max_distance, self.max_distance + 1, device=device)
         bucket = relative_buckets(

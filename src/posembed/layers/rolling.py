@@ -1,11 +1,11 @@
 """A learned table that never runs out: P rows used in a ring, under a causal window of w <= P tokens.
 
 Token i reads row (i + s) mod P. In training every sequence draws its own phase s, so all rows are trained and none
-means "the start"; at test time any s works. A token sees no further back than w - 1 tokens, and within a window of
-w <= P no row repeats: the rows distinguish all visible tokens. With n layers an output depends on the last
-n (w - 1) + 1 tokens; if that is at most the training length, every position of any longer text looks exactly as in
-training. Without the window one row would stand for two visible positions, which is why reading an ordinary table
-modulo its length corrupts it. The window must apply in training and at test time.
+means "the start"; at test time any s works. A token sees at most w - 1 tokens back, and within a window of w <= P
+no row repeats, so the rows distinguish all visible tokens. With n layers an output depends on the last n (w - 1) + 1
+tokens. If that is at most the training length, every position of any longer text looks exactly as in training. Without
+the window, two visible positions would share a row, which is why reading an ordinary table modulo its length fails.
+The window must apply both in training and at test time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ STD_BY_PLACE: dict[Place, float] = {"queries_keys": 1.0, "input": 0.02}
 
 
 def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
-    """Returns rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P equals row 0.
+    """Returns rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P would equal row 0.
 
-    Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths; std is over all rows.
+    Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths. All rows together have
+    the scale std.
     """
     pairs = (dim + 1) // 2
     highest = max(ring // 2, 1)
@@ -47,7 +48,7 @@ class RingEncoding(PositionEncoding):
     weight: nn.Parameter
 
     def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
-        """Makes the ring, of w rows for None. Raises ArgumentError unless it has a row for each token of a window."""
+        """Creates the rows (None means w of them). Raises ArgumentError if a window has more tokens."""
         require_at_least_one(window=window)
         self.ring = window if ring is None else ring
         if self.ring < window:
@@ -66,7 +67,7 @@ class RingEncoding(PositionEncoding):
         return phases + torch.arange(length, device="cpu")
 
     def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
-        """Returns rows (..., E) of a ring (P, E) at position_ids, integers (...)."""
+        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers (...)."""
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
 
 
@@ -75,13 +76,13 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
 
     Args:
         window: w, the number of tokens that a token attends to, itself included. The model applies ``.window``.
-        dim: width D.
+        dim: the width D.
         ring: P, the number of rows, at least w. None means w, which is enough.
         place: "queries_keys" adds the rows to the input of W_q and W_k only, in every layer; "input" adds them to
             x, once.
-        init: "periodic", sinusoids whose periods divide the ring, or "normal".
-        std: scale of the initial rows. None means the scale of what they are added to: 1 at queries and keys,
-            which read normalised activations, and .02 at the input, the scale of tokens.
+        init: "periodic" (sinusoids whose periods divide the ring) or "normal".
+        std: the scale of the initial rows. None means the scale of the values they are added to: 1 at queries and
+            keys, which read normalized activations, and .02 at the input, the scale of tokens.
         dropout: applied after the sum at the input.
 
     Raises:
@@ -125,11 +126,11 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
         if self.place == "input":
             return None
-        # Project the ring, not the tokens' rows: P products, whatever the length and the batch.
+        # Project the ring, not the tokens' rows: this takes P products for any length and batch.
         return self._read(projected(project, self.weight), position_ids)
 
     def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
-        """Returns the ids of x: in training, consecutive ones start at a random phase for each sequence."""
+        """Returns the ids of x. In training, consecutive ids start at a random phase in each sequence."""
         ids = super()._ids(x, position_ids, offset)
         if position_ids is None and self.training:
             ids = ids + torch.randint(self.ring, (x.shape[0], 1), device=x.device)

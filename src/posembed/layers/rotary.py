@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE; Su et al. 2021, arXiv:2104.09864, equation 34).
 
-Pairs of components of q and k turn by the angle p * theta_j, theta_j = base^(-2j/d), so that the product of q and
-k depends only on the distance between two tokens. Two pairings are in use: component j with j + d/2
+Pairs of components of q and k are rotated by the angle p * theta_j, theta_j = base^(-2j/d), so that positions change
+the product of q and k only through the distance between two tokens. Two pairings are in use: component j with j + d/2
 ("half_split": GPT-NeoX, Llama in transformers) and 2j with 2j + 1 ("interleaved": the paper, GPT-J).
 """
 
@@ -29,8 +29,8 @@ def rotary_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.de
     """Returns theta_j = base^(-2j/d) in radians per position, float32 (head_dim / 2,)."""
     if head_dim < 2 or head_dim % 2:
         raise ArgumentError(
-            f"RoPE turns pairs of components, so head_dim must be even and positive, got {head_dim}; "
-            "choose a width and a number of heads that give an even width a head"
+            f"RoPE rotates pairs of components, so head_dim must be even and positive, got {head_dim}; "
+            "choose a width and a number of heads that give an even width per head"
         )
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim)
 
@@ -41,10 +41,10 @@ def rotate(
     sin: Float[Tensor, "... L half"],
     pairing: Pairing = "half_split",
 ) -> Float[Tensor, "... L d"]:
-    """Turns the pairs of x (..., L, d) by the angles of cos and sin (..., L, d/2); returns x's dtype.
+    """Rotates the pairs of x (..., L, d) by angles given as cos and sin (..., L, d/2). Returns x's dtype.
 
-    Leading dimensions broadcast. ``_turned`` is the definition. A CPU applies it to one part of the text at a
-    time, with the reverse turn as its gradient.
+    Leading dimensions broadcast. ``_turned`` defines the result. On a CPU it is applied to one part of the text at a
+    time, and the gradient is the reverse rotation.
     """
     plain = is_being_recorded() or transforms_are_active() or forward_mode_is_active()
     if plain or type(x) is not Tensor or cos.requires_grad or sin.requires_grad or not _turns_in_place(x, cos, sin):
@@ -84,7 +84,7 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing, out: Tensor |
 
 
 class _Rotation(torch.autograd.Function):
-    """``_turned`` with the reverse turn as its gradient; plain autograd would record each write into a half."""
+    """``_turned`` with the reverse rotation as its gradient; plain autograd would record each write into a half."""
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, pairing: Pairing) -> Tensor:
@@ -114,10 +114,10 @@ class _Rotation(torch.autograd.Function):
 
 
 class RotaryEmbedding(RotationEncoding):
-    """RoPE over the whole width of each head; ``forward(q, k)`` turns both.
+    """RoPE over the whole width of each head; ``forward(q, k)`` rotates both.
 
     Args:
-        head_dim: width of one head, d = D/H; even.
+        head_dim: the width of one head, d = D/H; even.
         base: 10,000 in the paper.
         pairing: "half_split" or "interleaved" (see the top of this file).
         scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``; see
@@ -141,7 +141,7 @@ class RotaryEmbedding(RotationEncoding):
         self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
         frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
         if scaling is not None:
-            scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # likewise
+            scaling.scaled(frequencies, base=base, length=torch.ones((), dtype=torch.int64))  # raises here too
 
     @property
     def turns_are_final(self) -> bool:

@@ -1,16 +1,16 @@
-"""Changes of RoPE's frequencies for texts longer than those it was trained on.
+"""Scalings of RoPE's frequencies for texts longer than the training texts.
 
-Each scaling is a frozen dataclass of settings with a pure formula from frequencies to frequencies, which
-RotaryEmbedding takes as ``scaling=``. The factor says how many times longer texts become. A number fixes it, as in
-a checkpoint that was trained with it. By default it is each text's length divided by the original length, at least
-1: short texts are read as in training, and each longer text is scaled by just what it needs.
+Each scaling is a frozen dataclass of settings with a pure formula from old to new frequencies. RotaryEmbedding takes
+it as ``scaling=``. The factor is how many times longer texts become. It can be a fixed number, as in a checkpoint that
+was trained with it. By default it is the ratio of each text's length to the original length, at least 1: short texts
+are read as in training, and each longer text is scaled only as far as it needs.
 
-The rule for a ratio: every token is turned by the length of its whole text. Without ``text_length`` that is the
-largest position plus one (transformers' dynamic NTK): of each sequence if sequences have their own position ids,
-of all sequences if they share ids (L,). If a sequence is not one whole text (a shard, packed texts, padding under
-shared ids, decoding with a cache), only the caller knows the length and must pass it. All turns change as a text
-grows. A cache must then hold unturned keys, to be turned with each new query (``at_queries_keys`` with the
-positions of both); a cache of turned keys needs a fixed factor.
+With this ratio, the rotation of a token depends on the length of its whole text. Without ``text_length``, that length
+is the largest position plus one (as in transformers' dynamic NTK): per sequence for position ids (B, L), over all
+sequences for shared ids (L,). If a sequence is not one whole text (a shard, packed texts, padding under shared ids,
+decoding with a cache), only the caller knows the length and must pass it. All rotations change as a text grows. A
+cache must then hold keys before their rotation and rotate them with each new query (``at_queries_keys`` with the
+positions of both); a cache of rotated keys needs a fixed factor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Factor = float | Tensor
 
 
 class RotaryScaling:
-    """The base of what RotaryEmbedding takes as ``scaling``. A subclass defines ``scaled``, or ``formula`` alone."""
+    """The base of all scalings that RotaryEmbedding takes. A subclass defines ``formula`` or overrides ``scaled``."""
 
     factor: float | None
     original_length: int | None
@@ -40,7 +40,7 @@ class RotaryScaling:
         original = 2 if self.original_length is None else self.original_length
         require_whole(original, "original_length, which comes before the factor,")
         if original < 2:
-            raise ArgumentError(f"original_length is the length of training, at least 2; got {original}")
+            raise ArgumentError(f"original_length is the training length, at least 2; got {original}")
 
     def _require_above(self, high: str, low: str) -> None:
         if not 0 < getattr(self, low) < getattr(self, high):
@@ -49,11 +49,11 @@ class RotaryScaling:
             )
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
-        """Returns the frequencies (..., d/2) for texts that are ``factor`` times longer, from those of training."""
+        """Computes frequencies (..., d/2) for texts that are ``factor`` times longer from the training frequencies."""
         raise NotImplementedError
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Returns scaled frequencies (..., d/2) and the attention factor, for frequencies (d/2,), lengths (...).
+        """Returns scaled frequencies (..., d/2) and the attention factor, given frequencies (d/2,) and lengths (...).
 
         The attention factor, a number or (..., 1), multiplies the cosines and sines of queries and keys.
         """
@@ -80,7 +80,7 @@ class LinearScaling(RotaryScaling):
     def __post_init__(self) -> None:
         if (self.factor is None) == (self.original_length is None):
             raise ArgumentError(
-                "give a fixed factor, or an original_length from which each text's factor follows, and not both; "
+                "give either a fixed factor or an original_length, from which each text's factor follows; "
                 f"got factor={self.factor} and original_length={self.original_length}"
             )
         super().__post_init__()
@@ -93,7 +93,7 @@ class NTKScaling(LinearScaling):
     """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
-    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). The ratio is transformers' "dynamic" with a factor of 1.
+    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). The ratio gives transformers' "dynamic" at factor 1.
     """
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
@@ -104,11 +104,11 @@ class NTKScaling(LinearScaling):
 
 @dataclass(frozen=True)
 class YarnScaling(RotaryScaling):
-    """YaRN with its attention factor, by ``factor`` or else by the ratio of the text's length.
+    """YaRN with its attention factor, by a fixed ``factor``, or by the ratio of the text's length to the original.
 
-    "NTK by parts" (Peng et al. 2024, arXiv:2309.00071): pairs that turn beta_fast times or more within the original
-    length stay, pairs that turn beta_slow times or less are interpolated, and a linear ramp over the pairs' indices
-    joins the two; its ends are rounded outwards.
+    "NTK by parts" (Peng et al. 2024, arXiv:2309.00071): pairs that rotate beta_fast times or more within the original
+    length keep their frequency, pairs that rotate beta_slow times or less are interpolated, and a linear ramp over the
+    pairs' indices, its ends rounded outward, joins the two.
     """
 
     original_length: int
@@ -142,11 +142,11 @@ class YarnScaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class Llama3Scaling(RotaryScaling):
-    """Llama 3.1's scaling by ``factor``, or else by the ratio of the text's length (Llama team 2024, arXiv:2407.21783).
+    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783), by a fixed ``factor``, or by the ratio as in YaRN.
 
-    As in their code, pairs that turn more than high_frequency_factor times within the original length stay, pairs
-    that turn less than low_frequency_factor times are interpolated, and between them the weight is linear in the
-    turns.
+    As in the authors' code, pairs that rotate more than high_frequency_factor times within the original length keep
+    their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and in between the weight
+    is linear in the number of rotations.
     """
 
     original_length: int
@@ -167,11 +167,11 @@ class Llama3Scaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class LongRopeScaling(RotaryScaling):
-    """LongRoPE by the short factors up to the original length, and by the long factors beyond it.
+    """LongRoPE, with the short factors up to the original length and the long factors beyond it.
 
-    Each factor divides the frequency of one pair; a search finds them (Ding et al. 2024, arXiv:2402.13753).
+    Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
-    length. It decides the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
+    length. It sets the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
     """
 
     short_factors: tuple[float, ...]
@@ -191,7 +191,7 @@ class LongRopeScaling(RotaryScaling):
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         if len(self.short_factors) != len(frequencies):
             raise ArgumentError(
-                f"this head has {len(frequencies)} pairs, each with a factor of its own; "
+                f"this head has {len(frequencies)} pairs, each with its own factor; "
                 f"got {len(self.short_factors)} factors"
             )
         short, long = (frequencies / frequencies.new_tensor(each) for each in (self.short_factors, self.long_factors))

@@ -19,10 +19,10 @@ SAMPLERS = ("shifted", "randomized", "skipped")
 
 
 class SampledPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table as long as the longest text it is for, trained on shorter texts at random positions.
+    """A learned table with a row for each position of the longest text, trained on shorter texts at random positions.
 
-    ``training_positions`` draws them; at test time positions are 0, 1, 2, ... as usual. All else is as in the
-    plain table.
+    ``training_positions`` draws them; at test time positions are 0, 1, 2, ... as usual. Everything
+    else is as in the plain table.
 
     Args:
         sampler: "shifted", "randomized" or "skipped" (see the top of this file).
@@ -45,7 +45,7 @@ class SampledPositionalEmbedding(LearnedPositionalEmbedding):
         self.sampler = sampler
 
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
-        """Draws ids (B, L), int64, that rise along each sequence and stay within the table.
+        """Draws ids (B, L), int64, that increase along each sequence and stay within the table.
 
         Raises:
             PositionError: sequences longer than the table.

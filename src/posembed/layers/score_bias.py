@@ -31,7 +31,7 @@ def wide(x: Tensor) -> Tensor:
 
 
 def require_divisible(dim: int, heads: int) -> None:
-    """Raises ArgumentError unless a width divides into heads."""
+    """Raises ArgumentError unless the width is a multiple of the number of heads."""
     if heads < 1 or dim < 1 or dim % heads:
         raise ArgumentError(f"dim must be a multiple of heads, both at least 1; got {dim} and {heads}")
 
@@ -40,7 +40,7 @@ class ScoreBias(PositionEncoding):
     """A bias added to the scores q k / sqrt(d) before the softmax. Subclasses define the formula.
 
     Args:
-        heads: H, each with its own bias.
+        heads: the number of heads H, each with its own bias.
     """
 
     def __init__(self, heads: int) -> None:
@@ -49,7 +49,7 @@ class ScoreBias(PositionEncoding):
         self.heads = heads
 
     of_distance_alone = False
-    """Whether the formula depends only on the difference of positions; consecutive ones then cost less."""
+    """Whether the formula depends only on the difference of positions; consecutive positions then cost less."""
 
     def formula(self, device: torch.device) -> Formula:
         """Returns the bias as a function of head and positions, with its learned values on the device."""
@@ -96,7 +96,7 @@ class ScoreBias(PositionEncoding):
         require_whole(q_length, "q_length")
         require_whole(k_length, "k_length")
         if not 0 <= q_length <= k_length:
-            raise ArgumentError(f"q_length must be 0 .. k_length, the number of all tokens, {k_length}; got {q_length}")
+            raise ArgumentError(f"q_length must be 0 to k_length={k_length}, the number of tokens; got {q_length}")
         positions = torch.arange(k_length, device=self._device() if device is None else device)
         return self.at_scores(positions[k_length - q_length :], positions)
 
@@ -107,8 +107,8 @@ class ScoreBias(PositionEncoding):
 
 
 def _are_consecutive(position_ids: Tensor) -> bool:
-    """Returns whether the ids are p, p + 1, p + 2 ..., if that can be seen without waiting for a device."""
-    if is_being_recorded() or type(position_ids) is not Tensor:  # before len, which would fix the length in a graph
+    """Returns whether the ids are p, p + 1, p + 2 ..., if that can be checked without waiting for a device."""
+    if is_being_recorded() or type(position_ids) is not Tensor:  # before len(): it would fix the length in a graph
         return False
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
         return False
@@ -119,10 +119,10 @@ def _are_consecutive(position_ids: Tensor) -> bool:
 
 
 def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """Returns (H, Lq, Lk) for consecutive positions, computing each of the Lq + Lk - 1 distances once."""
+    """Returns the bias (H, Lq, Lk) of consecutive positions, computing each of the Lq + Lk - 1 distances once."""
     q_length, k_length = len(q_positions), len(k_positions)
-    # From the distance of the last query and the first key down to that of the first query and the last key: row i
-    # of the bias is the k_length entries from index q_length - 1 - i.
+    # Distances from the last query and first key down to the first query and last key. Row i of the bias is the
+    # k_length entries from index q_length - 1 - i.
     descending = torch.arange(q_length - 1, -k_length, -1, device=q_positions.device)
     by_distance = formula(head, q_positions[0] + descending, k_positions[0])
     return by_distance.unfold(-1, k_length, 1).flip(-2)

@@ -1,8 +1,8 @@
 """Fixed sinusoids added at the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5), for texts and images.
 
-PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py. On a grid, half the
-width encodes the column, half the row (He et al. 2022, arXiv:2111.06377); MAE's code puts all sines of a half first:
-the same numbers in another order.
+PE[p, 2i] = sin(p / 10000^(2i/D)), PE[p, 2i+1] = cos(the same). The formula is in tables/fill.py. On a grid, half of
+the width encodes the column and half the row (He et al. 2022, arXiv:2111.06377). MAE's code puts all sines of a half
+first, which gives the same numbers in another order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from posembed.tables.fill import check_even, sinusoids
 
 
 class SinusoidalPositionalEmbedding(InputEncoding):
-    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no end.
+    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no last position.
 
     Args:
-        dim: width D, even.
+        dim: the width D, even.
         scale: the factor on the rows, whose norm is otherwise sqrt(D/2). The paper scales the tokens by sqrt(D)
-            instead; either way neither should drown the other.
+            instead. Either way, rows and tokens should have similar scales.
         base: 10,000 in the paper.
-        interleaved: sines and cosines alternate (the paper), or come in two halves (fairseq, tensor2tensor).
+        interleaved: True alternates sines and cosines (the paper). False puts all sines first (fairseq, tensor2tensor).
         dropout: applied after the sum in training.
 
     Rows are computed in float64 when needed, since a stored table would be cast with the model.
@@ -51,13 +51,13 @@ class SinusoidalPositionalEmbedding(InputEncoding):
 
 
 def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] | None = None) -> Tensor:
-    """Returns rows (H W, D), float32, row by row.
+    """Returns the sinusoids of all cells of a grid, (H W, D) in float32, row by row.
 
-    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centres. None means the
-    grid's own, with cell (r, c) at (r, c). A finer grid over the same extent places the same picture alike.
+    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centers. None means the
+    grid's own, with cell (r, c) at (r, c). With the same extent, a point has the same position on any grid.
     """
     if dim % 4:
-        raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine of row and of column; got {dim}")
+        raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine each for row and column; got {dim}")
     rows, columns = (
         (torch.arange(count, dtype=torch.float64, device="cpu") + 0.5) * (wide / count) - 0.5
         for count, wide in zip(grid, extent or grid, strict=True)
@@ -71,7 +71,7 @@ class SinusoidalGridEmbedding(PatchEncoding):
 
     Args:
         grid: (height, width) in patches.
-        dim: width D, a multiple of 4.
+        dim: the width D, a multiple of 4.
         special: the number of tokens before the patches; nothing is added to them.
         extent: as in grid_sinusoids.
         scale: the factor on the rows, whose norm is otherwise sqrt(D/2).
@@ -102,7 +102,7 @@ class SinusoidalGridEmbedding(PatchEncoding):
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
     def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
-        """Returns this encoding on another grid over the same extent. Its positions lie between the old ones."""
+        """Returns this encoding on another grid, whose cells are spread evenly over the same extent."""
         if tuple(grid) == tuple(self.grid):
             return self
         changed = copy_with(self)

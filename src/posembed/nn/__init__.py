@@ -5,8 +5,8 @@
     encodings by name           ENCODINGS, Sizes, encoding_by_name
     what layers share           Positions, KeyValueCache
 
-All are called as ``layer(x, position_ids=None, *, offset=0, mask=None, ...)``, x (B, L, D) -> (B, L, D). Padded,
-unpadded, packed and token by token with a cache give the same numbers.
+Call any of them as ``layer(x, position_ids=None, *, offset=0, mask=None, ...)``: x (B, L, D) -> (B, L, D). Padded,
+unpadded and packed texts, and texts read token by token with a cache, give the same results.
 """
 
 from posembed.nn.attention import Attention as Attention

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from posembed.layers.base import PositionEncoding, ScoreMod
 
-# Measured on two CPU cores, forward and backward: a dense (L, L) mask costs less up to about 8 windows
-# (2.6 times less at L = 4 w), blocks beyond (5 times less at L = 32 w).
+# Measured on two CPU cores, forward and backward: up to about 8 windows a dense (L, L) mask costs less (2.6 times
+# less at L = 4 w); beyond, blocks cost less (5 times less at L = 32 w).
 DENSE_UP_TO_WINDOWS = 8
 
 SMALLEST_FLEX_HEAD = 16
@@ -26,12 +26,12 @@ class FlexBias(NamedTuple):
 
     score_mod: ScoreMod | None
     visible: Any
-    """The BlockMask of the tokens that each one sees. None means all."""
+    """The BlockMask of the tokens that each token sees. None means all tokens."""
 
 
 Bias = Tensor | FlexBias
-"""What attention adds to the scores: floats, -inf where a token is not seen; or booleans, True where it is seen.
-Tensors broadcast to (B, H, Lq, Lk)."""
+"""The bias on the scores: floats, -inf where a token is hidden; or booleans, True where a token is visible. Tensors
+broadcast to (B, H, Lq, Lk)."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, window: int | None = None) -> Tensor:
@@ -40,8 +40,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
     H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
-        bias: decides alone what each token sees, if there is one.
-        causal: without a bias, token i sees the tokens up to i (Lq = Lk); otherwise all see all.
+        bias: if given, it alone decides which tokens each token sees.
+        causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all up to i.
     """
     grouped = q.size(1) != k.size(1)
@@ -68,7 +68,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
 def _attend_from_one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attends from one token q (B, H, 1, d'): the query heads of a group become the queries of one head.
 
-    PyTorch would repeat the keys and values of the whole cache for each group, which takes 2 to 8 times as long.
+    PyTorch would repeat the keys and values of the whole cache for each query head, which takes 2 to 8 times as long.
     """
     key_heads = k.size(1)
     if bias is not None and bias.dim() == 4 and bias.size(1) > 1:
@@ -85,7 +85,7 @@ def causal_mask(length: int, window: int | None, device: torch.device | None = N
 
 
 def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
-    """Attends from each block of ``window`` queries to its own keys and those of the block before."""
+    """Attends from each block of ``window`` queries to the keys of its own block and of the block before."""
     B, H, length, d = q.shape
     blocks = -(-length // window)
     tail = blocks * window - length
@@ -98,7 +98,7 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     query = torch.arange(window, device=q.device).unsqueeze(1)
     key = torch.arange(2 * window, device=q.device)
     visible = ((key > query) & (key <= query + window)).repeat(blocks, 1, 1)
-    visible[0, :, :window] = False  # nothing stands before the first block
+    visible[0, :, :window] = False  # no block comes before the first one
     visible = visible.unsqueeze(1).repeat(B, 1, 1, 1)
     y = F.scaled_dot_product_attention(
         q, with_block_before(k), with_block_before(v), attn_mask=visible, enable_gqa=k.size(1) != H
@@ -109,10 +109,10 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 def flex_bias(
     encoding: PositionEncoding, position_ids: Tensor, *, causal: bool = True, texts: Tensor | None = None
 ) -> FlexBias | None:
-    """Returns the bias of a text or of packed texts, with what each token sees; None if it has no such form.
+    """Returns the bias of a text or of packed texts as a FlexBias. Returns None if it is dense or not needed.
 
     Args:
-        texts: the number of each token's text, (B, L) or (1, L), if several are packed. None means one text.
+        texts: the index of each token's text, (B, L) or (1, L), if several are packed. None means one text.
     """
     score_mod = encoding.score_mod(position_ids, position_ids)
     dense_alone = score_mod is None and type(encoding).at_scores is not PositionEncoding.at_scores
@@ -144,13 +144,13 @@ def compiled(name: str) -> Any:
 
 
 def scale_by_log_length(q: Tensor, seen: Tensor, trained: int, window: int | None) -> Tensor:
-    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained; the others stay.
+    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained. Others stay unchanged.
 
     A softmax over more keys is flatter; the factor makes up for it (Su 2021, kexue.fm/archives/8823; Chiang and
-    Cholak 2022, arXiv:2202.12172). It does not apply to a bias.
+    Cholak 2022, arXiv:2202.12172). A bias is not scaled.
 
     Args:
-        seen: how many tokens each query sees without a window, int64 (L,) or (B, L).
+        seen: the number of tokens that each query would see without a window, int64 (L,) or (B, L).
     """
     if window is not None and window <= trained:
         return q

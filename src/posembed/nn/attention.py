@@ -19,7 +19,7 @@ from posembed.torch_internals import linear_of_one_row
 
 
 class Positioned(ChecksCalls, nn.Module):
-    """The base of the modules that read tokens at positions. Subclasses define ``read``; arguments as in Attention."""
+    """The base of modules that read tokens at positions. Takes Attention's arguments; subclasses define ``read``."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class Positioned(ChecksCalls, nn.Module):
             )
         if heads % kv_heads:
             raise ArgumentError(
-                f"kv_heads must divide heads={heads}, so that each serves as many query heads; got {kv_heads}"
+                f"kv_heads must divide heads={heads}, so that each serves equally many query heads; got {kv_heads}"
             )
         self.dim, self.heads, self.kv_heads, self.causal = dim, heads, kv_heads, causal
         if isinstance(encoding, str):
             sizes = Sizes(dim=dim, heads=heads, kv_heads=kv_heads, max_len=max_len, causal=causal, dropout=dropout)
             encoding = encoding_by_name(encoding, sizes)
         elif max_len is not None:
-            raise ArgumentError(f"max_len={max_len} is for encodings by name; this one is already built, or None")
+            raise ArgumentError(f"max_len={max_len} is for encodings by name; this encoding is already built, or None")
         if encoding is not None:
             require_fitting(encoding, dim, heads, kv_heads=kv_heads, causal=causal)
         self.encoding = encoding
@@ -68,22 +68,22 @@ class Positioned(ChecksCalls, nn.Module):
         positions: Positions | None = None,
         **unknown: Never,
     ) -> Tensor:
-        """Reads the tokens x (B, L, D), at positions: (B, L, D).
+        """Reads the tokens x (B, L, D) at their positions: (B, L, D).
 
         Args:
             position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive: after the cache's
-                tokens, and counting only the tokens of the mask, or those of each packed sequence.
+                tokens, skipping padding, and from 0 in each packed sequence.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
             mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K) with the
-                tokens of the cache. Outputs at padding are finite and mean nothing.
-            segment_ids: (L,) or (B, L), any integer dtype, for sequences packed into one row: a token sees those
-                with its number that are next to it, and a new number starts a new sequence at position 0.
+                tokens of the cache. Outputs at padding are finite but meaningless.
+            segment_ids: (L,) or (B, L), any integer dtype, for sequences packed into one row: adjacent tokens with
+                the same number form a sequence. They see only each other and count from position 0.
             cu_seqlens: instead of segment_ids, (S + 1,), the start of each sequence and the end of the last; x is
-                then (1, N, D) or (N, D), and the result has its shape.
+                then (1, N, D) or (N, D), and the result has the same shape.
             text_length: the number of tokens in each token's text, for encodings that depend on it: a number,
                 (B,), or (B, L). None means the largest position of each sequence plus one.
-            cache: earlier tokens, from ``new_cache``; these join them. Its layers see the same as without it.
-            positions: instead of the arguments above, the caller's; then ``at_input`` is also the caller's.
+            cache: the earlier tokens, from ``new_cache``; x is added to them. Results are the same as without it.
+            positions: the caller's Positions, instead of the arguments above. The caller also applies ``at_input``.
 
         Raises:
             PositionError: a position without a row.
@@ -102,7 +102,7 @@ class Positioned(ChecksCalls, nn.Module):
             layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache)
             if any(given is not None for given in layout) or not _is_zero(offset):
                 raise ArgumentError(
-                    "positions hold the position_ids, offset, mask, segments, text_length and cache: pass these to "
+                    "positions hold the position_ids, offset, mask, segments, text_length and cache; pass these to "
                     "Positions"
                 )
             if positions.causal != self.causal:
@@ -133,7 +133,7 @@ class Positioned(ChecksCalls, nn.Module):
     ) -> KeyValueCache:
         """Returns an empty cache for ``batch`` sequences of up to ``max_len`` tokens, padding included.
 
-        dtype and device are by default those of the weights. Raises ArgumentError if this is not causal.
+        By default, dtype and device are taken from the weights. Raises ArgumentError if the module is not causal.
         """
         if not self.causal:
             raise ArgumentError(
@@ -148,7 +148,7 @@ class Positioned(ChecksCalls, nn.Module):
 
 
 class Linear(nn.Linear):
-    """nn.Linear, which computes the single row of a decoding step in a faster way on a CPU."""
+    """nn.Linear that is faster on a CPU for the single row of a decoding step."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = linear_of_one_row(x, self.weight, self.bias)
@@ -156,20 +156,20 @@ class Linear(nn.Linear):
 
 
 class Attention(Positioned):
-    """Attention that applies an encoding at each of its places: rows, rotation, bias, window, log-length scale.
+    """Attention that applies all parts of an encoding: rows, rotation, bias, window and log-length scale.
 
     Projections have no biases. Dropout applies to the output.
 
     Args:
-        dim: width D, a multiple of heads.
-        heads: H.
+        dim: the width D, a multiple of heads.
+        heads: the number of heads H.
         kv_heads: the number of heads of the keys and values, each shared by heads / kv_heads query heads (Ainslie et
             al. 2023, arXiv:2305.13245). None means heads.
         encoding: the encoding, or its name in ``posembed.nn.ENCODINGS`` (``"rope"``). None if the caller passes
-            ``positions`` in each call: so layers share one encoding, and its bias is computed once.
+            ``positions`` in each call, so that layers share one encoding and its bias is computed once.
         max_len: the training length in tokens, for names that need it (``"learned"``). Names that need more, such
             as a window or a grid, are built by ``encoding_by_name``.
-        causal: token i sees the tokens up to i. False means all see all.
+        causal: True lets token i see only the tokens up to i; False lets every token see all.
         dropout: the probability of dropout.
 
     Raises:
@@ -202,7 +202,7 @@ class Attention(Positioned):
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
     def project(self, rows: Tensor) -> Tensor:
-        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Each query head has its key head's product."""
+        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Key heads are repeated for query heads."""
         both = F.linear(rows, self.queries_keys_values.weight[: sum(self.widths[:2])])
         if self.kv_heads == self.heads:
             return both
@@ -211,7 +211,7 @@ class Attention(Positioned):
         return torch.cat((q, k.flatten(-2)), dim=-1)
 
     def queries_keys_and_values(self, x: Tensor, positions: Positions) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries (B, H, L, d'), keys (B, Hk, Lk, d') and values (B, Hk, Lk, D/H), with position applied."""
+        """Returns queries (B, H, L, d'), keys (B, Hk, Lk, d') and values (B, Hk, Lk, D/H), with positions applied."""
         B, L, _ = x.shape
         q, k, v = self.queries_keys_values(x).split(self.widths, dim=-1)
         rows = positions.rows(self.project)
@@ -226,7 +226,7 @@ class Attention(Positioned):
         return positions.scale(q), k, v
 
     def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
-        """Returns what ``read`` weighs the values by, (B, H, Lq, Lk): row i is token i's, over all tokens."""
+        """Returns the attention weights in ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
         q, k, v = self.queries_keys_and_values(x, positions)
         bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values
         # Attention to the rows of the identity gives the weights, by the same code and under the same masks.
@@ -237,10 +237,10 @@ class Attention(Positioned):
 def require_fitting(
     encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
 ) -> None:
-    """Raises ArgumentError for an encoding of other sizes, or of a causal window where all tokens see all."""
+    """Raises ArgumentError for an encoding of other sizes, or with a causal window in an encoder."""
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
-    turned = isinstance(encoding, RotationEncoding)  # its heads are those of the keys
+    turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
     for name, size in (("dim", dim), ("heads", kv_heads if turned else heads), ("head_dim", dim // heads)):
         if getattr(encoding, name, size) != size:
             raise ArgumentError(

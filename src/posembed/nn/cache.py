@@ -1,4 +1,4 @@
-"""The keys and values that a decoder keeps of the tokens it has read."""
+"""The keys and values that a decoder keeps for the tokens it has read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from posembed.errors import ArgumentError
 class KeyValueCache:
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
 
-    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one from a tensor for the keys. Keys are
-    stored turned by their positions if no later token changes that turn (``PositionEncoding.turns_are_final``), and
-    otherwise before the turn, which is then applied in each step. A cache holds no gradients: decode under
-    ``torch.no_grad()``.
+    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one. Keys are stored after the rotation by
+    their positions if no later token changes that rotation (``PositionEncoding.turns_are_final``). Otherwise they are
+    stored before it, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
     """
 
     def __init__(self, keys: Tensor) -> None:
@@ -22,7 +21,7 @@ class KeyValueCache:
         self.length = 0
         """The number of tokens read."""
         self.position_ids: Tensor | None = None
-        """Their positions, (length,) or (B, length)."""
+        """The positions of these tokens, (length,) or (B, length)."""
         self.present: Tensor | None = None
         """True for a token, False for padding, (B, length). None means no padding."""
 
@@ -45,7 +44,7 @@ class KeyValueCache:
             )
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores the new tokens' k and v (B, Hk, L, D/H). Returns those of all tokens, (B, Hk, length + L, D/H)."""
+        """Stores the new tokens' k and v (B, Hk, L, D/H). Returns k and v of all tokens, (B, Hk, length + L, D/H)."""
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise ArgumentError("a cache holds no gradients: call the model under torch.no_grad(), or without a cache")
         layers, _, heads, _, head_dim = self.keys.shape

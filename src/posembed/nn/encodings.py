@@ -1,4 +1,4 @@
-"""The encodings by name: what each is, how it is built, and which models it serves. Add one entry to add one.
+"""The encodings by name: what each is, how to build it, and which models it serves. To add one, add an entry.
 
 A name means the same everywhere: in ``posembed.nn``, in ``posembed compare`` and in its reports.
 """
@@ -31,7 +31,7 @@ from posembed.layers.sampled import SampledPositionalEmbedding
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding, SinusoidalPositionalEmbedding
 
 TOKEN_STD = 0.02
-"""The scale of a model's token rows (``gpt2_init_``): what is added to them should not drown them."""
+"""The scale of a model's token rows (``gpt2_init_``): rows added to them should not drown them."""
 
 Use = Literal["decoder", "encoder", "images"]
 """A causal model of a sequence, a bidirectional model of a sequence, and a model of an image's patches."""
@@ -39,19 +39,19 @@ Use = Literal["decoder", "encoder", "images"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The sizes of the model that an encoding is built for; None for what is unknown.
+    """The sizes of the model that an encoding is built for; None means unknown.
 
     Args:
-        dim: width D.
-        heads: H. None for a model without attention heads.
+        dim: the width D.
+        heads: the number of heads H. None for a model without attention heads.
         kv_heads: the number of key/value heads, a divisor of heads. None means heads.
         max_len: the training length in tokens.
         longest: the longest text at test time. None means max_len.
         window: the causal window of the encodings that need one, and of names with "+window".
-        ring: the rows of the rolling table. None means the window.
-        rope_factors: those of rope-longrope, one for each pair of a head's components.
+        ring: the number of rows of rolling and near-far. None means the window.
+        rope_factors: the factors of rope-longrope, one per pair of components of a head.
         grid: (height, width) of an image in patches; one token stands before them.
-        causal: a decoder's attention; False for an encoder's.
+        causal: True for a decoder, False for an encoder.
         dropout: applied where rows are added to the input.
     """
 
@@ -68,11 +68,11 @@ class Sizes:
     dropout: float = 0.0
 
     def given(self, name: str) -> Any:
-        """Returns the size of this name. Raises ArgumentError if it is None."""
+        """Returns the size with this name. Raises ArgumentError if it is None."""
         if getattr(self, name) is None:
             raise ArgumentError(
-                f"this encoding needs {name}, and the model has given none: build the encoding by encoding_by_name "
-                f"with Sizes({name}=...), or choose one that works without"
+                f"this encoding needs {name}, which the model does not give; build the encoding by encoding_by_name "
+                f"with Sizes({name}=...), or choose one that works without it"
             )
         return getattr(self, name)
 
@@ -93,7 +93,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Entry:
-    """An encoding, with a line that says what it is, and another that says what its ``on_grid`` does."""
+    """An encoding, with a one-line description, and a line on what its ``on_grid`` does."""
 
     build: Callable[[Sizes], PositionEncoding]
     line: str
@@ -115,21 +115,21 @@ def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
 
 
 def longrope(s: Sizes) -> LongRopeScaling:
-    """Trained as plain RoPE; longer texts are read with the given factors, which a search has found."""
+    """Returns a scaling that trains as plain RoPE and reads longer texts with given factors, found by a search."""
     factors = s.rope_factors
     if not factors and s.tested > s.length:
         raise ArgumentError(
-            f"rope-longrope divides each turn by a factor of its own beyond {s.length:,} tokens: give "
-            f"posembed compare lengths its --rope-factors, {s.head_dim // 2} numbers, or use rope-yarn or rope-ntk, "
-            "which compute theirs"
+            f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give "
+            f"posembed compare lengths --rope-factors, {s.head_dim // 2} numbers, or use rope-yarn or rope-ntk, "
+            "which compute their factors"
         )
     factors = factors or (1.0,) * (s.head_dim // 2)
     return LongRopeScaling((1.0,) * len(factors), factors, s.length, s.tested / s.length, attention_factor=1.0)
 
 
 def sinusoidal(s: Sizes) -> PositionEncoding:
-    # Patches get sinusoids at their own scale, as MAE's do: they cannot grow, and patches, projected by a trained
-    # matrix, can. At a token's scale images drowned them: a training loss of 1.2 where this scale gives .2.
+    # Patches get sinusoids of amplitude 1, as in MAE: fixed sinusoids cannot grow, but patches, projected by a trained
+    # matrix, can. At the scale of tokens, images drowned them: the training loss was 1.2 instead of .2.
     scale = TOKEN_STD * math.sqrt(2) if s.grid is None else 1.0
     return SinusoidalPositionalEmbedding(s.dim, scale=scale, dropout=s.dropout)
 
@@ -150,42 +150,42 @@ ENCODINGS: dict[str, Entry] = {
         "fixed sines and cosines, added to the token",
         "Vaswani et al. 2017, arXiv:1706.03762", ANYWHERE, "it continues to count patches"),
     "rope": Entry(lambda s: RotaryEmbedding(s.head_dim),
-        "queries and keys turned by an angle that grows with position", "Su et al. 2021, arXiv:2104.09864", EITHER),
+        "queries and keys rotated by an angle that grows with position", "Su et al. 2021, arXiv:2104.09864", EITHER),
     "alibi": Entry(lambda s: Alibi(s.given("heads")),
         "a penalty on the scores that grows with distance", "Press et al. 2021, arXiv:2108.12409", EITHER),
     # 1 / sqrt(D), as T5 starts.
     "t5": Entry(lambda s: T5Bias(s.given("heads"), bidirectional=not s.causal, std=s.dim**-0.5),
-        "a learned number on the scores for each head and bucket of distances",
+        "a learned number added to the scores for each head and bucket of distances",
         "Raffel et al. 2020, arXiv:1910.10683", EITHER),
     "kerple-log": Entry(lambda s: KerpleLog(s.given("heads")),
-        "a penalty on the scores, the logarithm of the distance, with two learned numbers per head",
+        "a penalty on the scores that grows with the logarithm of the distance; two learned numbers per head",
         "Chi et al. 2022, arXiv:2205.09921", EITHER),
     "kerple-power": Entry(lambda s: KerplePower(s.given("heads")),
-        "a penalty on the scores, a power of the distance, with two learned numbers per head",
+        "a penalty on the scores that grows with a power of the distance; two learned numbers per head",
         "Chi et al. 2022, arXiv:2205.09921", EITHER),
     # The authors' 512 is a quarter of their training length.
     "fire": Entry(lambda s: Fire(s.given("heads"), threshold=s.length / 4),
-        "a small network on the scores, reading the distance as a share of the query's position",
+        "a bias on the scores from a small network, which reads the distance as a share of the query's position",
         "Li et al. 2024, arXiv:2310.04418"),
     "pope": Entry(lambda s: PolarEmbedding(head_dim=s.head_dim, heads=s.kv_heads or s.given("heads")),
-        "queries and keys as lengths, their angles from the position alone",
+        "queries and keys give magnitudes, and positions alone give their angles",
         "Gopalakrishnan et al. 2025, arXiv:2509.10534", EITHER),
     # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
     # to it, or by given factors.
     "rope-linear": Entry(rope(lambda s: LinearScaling(original_length=s.length)),
-        "RoPE; at test time, positions are divided by how many times longer the text is",
+        "RoPE; at test time, positions are divided by the ratio of the text's length to the training length",
         "Chen et al. 2023, arXiv:2306.15595"),
     "rope-ntk": Entry(rope(lambda s: NTKScaling(original_length=s.length)),
-        "RoPE; at test time its base grows with the text, so that fast turns stay and slow ones are interpolated",
+        "RoPE; at test time its base grows with the text: fast rotations stay, slow ones are interpolated",
         "Peng et al. 2024, arXiv:2309.00071"),
     "rope-yarn": Entry(rope(lambda s: YarnScaling(s.length)),
-        "RoPE; at test time slow turns are interpolated, fast ones stay, and attention is sharpened",
+        "RoPE; at test time slow rotations are interpolated, fast ones stay, and attention is sharpened",
         "Peng et al. 2024, arXiv:2309.00071"),
     "rope-llama3": Entry(rope(lambda s: Llama3Scaling(s.length)),
-        "RoPE; at test time slow turns are interpolated and fast ones stay, with Llama 3's bounds",
+        "RoPE; at test time slow rotations are interpolated and fast ones stay, with Llama 3's bounds",
         "Llama team 2024, arXiv:2407.21783"),
     "rope-longrope": Entry(rope(longrope),
-        "RoPE; at test time each turn is divided by its own factor, found by a search (--rope-factors)",
+        "RoPE; at test time each frequency is divided by its own factor, found by a search (--rope-factors)",
         "Ding et al. 2024, arXiv:2402.13753"),
     "none": Entry(lambda s: NoPosition(),
         "no position; a causal mask alone shows each token how many came before it",
@@ -194,25 +194,25 @@ ENCODINGS: dict[str, Entry] = {
         lambda s: NearFarPositionalEmbedding(
             near_window=s.given("window"), dim=s.dim, heads=s.given("heads"), ring=s.ring
         ),
-        "half the heads see a window through a ring of learned rows, the others everything by its content", "posembed"),
+        "half the heads see a window through a ring of learned rows; the others see all, without position", "posembed"),
     "learned-averaged": Entry(
         lambda s: AveragedPositionalEmbedding(max_len=s.length, dim=s.dim, heads=s.given("heads")),
-        "a learned table, its logits averaged by distance into a bias of each layer; one head without position",
+        "a learned table; its logits, averaged by distance, are each layer's bias; one head has no position",
         "posembed"),
     "learned-interpolated": Entry(extended("linear"),
         "the learned table, stretched to a longer text when it is read", "Chen et al. 2023, arXiv:2306.15595"),
     "learned-hierarchical": Entry(extended("hierarchical"),
-        "the learned table, row a N + b made of rows a and b when it is read", "Su 2020, kexue.fm/archives/7947"),
+        "the learned table; when it is read, rows a and b give row a N + b", "Su 2020, kexue.fm/archives/7947"),
     "learned-tiled": Entry(extended("tile"),
-        "the learned table, read over and over", "Beltagy et al. 2020, arXiv:2004.05150"),
+        "the learned table, repeated from its start", "Beltagy et al. 2020, arXiv:2004.05150"),
     "learned-shifted": Entry(sampled("shifted"),
-        "a learned table for the longest text, each training sequence starting anywhere in it",
+        "a learned table for the longest text; each training sequence starts at a random position",
         "Kiyono et al. 2021, arXiv:2109.05644"),
     "learned-randomized": Entry(sampled("randomized"),
-        "a learned table for the longest text, trained at any of its positions in order",
+        "a learned table for the longest text, trained at random positions in order",
         "Ruoss et al. 2023, arXiv:2305.16843"),
     "learned-skipped": Entry(sampled("skipped"),
-        "a learned table for the longest text, trained with a gap in each sequence",
+        "a learned table for the longest text, trained with a random gap in each sequence",
         "Zhu et al. 2023, arXiv:2309.10400"),
     "learned-1d": Entry(
         lambda s: LearnedPositionalEmbedding(max_len=1 + math.prod(s.given("grid")), dim=s.dim, dropout=s.dropout),
@@ -241,7 +241,7 @@ SUFFIXES = {
 
 
 def names_for(use: Use) -> tuple[str, ...]:
-    """Returns the names of the encodings that serve such a model."""
+    """Returns the names of the encodings for this use."""
     return tuple(name for name, entry in ENCODINGS.items() if use in entry.uses)
 
 
@@ -249,7 +249,7 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
     """Splits "rope+window" into "rope" and {"+window"}.
 
     Raises:
-        ArgumentError: a name that is unknown, or an encoding that does not serve such a model.
+        ArgumentError: an unknown name, or an encoding that is not for this use.
     """
     base, *words = name.split("+")
     suffixes = frozenset(f"+{word}" for word in words)
@@ -261,23 +261,23 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
         return base, suffixes
     names = ", ".join(names_for(use))
     if use == "images":
-        reason = "encodes positions in a sequence, and the patches of an image form a grid"
+        reason = "encodes positions in a sequence, but the patches of an image form a grid"
     elif ENCODINGS[base].uses == IMAGES:
-        reason = "places the patches of an image in a grid, and a text is a sequence"
+        reason = "places the patches of an image in a grid, but a text is a sequence"
     elif base == "rolling" or "+window" in suffixes:
-        reason = "needs a causal window, and an encoder attends in both directions"
+        reason = "needs a causal window, but an encoder attends in both directions"
     else:
         reason = "is for a decoder, or for texts longer than the training texts"
-    raise ArgumentError(f"{name!r} {reason}; choose among {names}")
+    raise ArgumentError(f"{name!r} {reason}; choose from {names}")
 
 
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
-    """Builds the encoding of this name in ``ENCODINGS``, which may end in the ``SUFFIXES``: "rope+window".
+    """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 
-    It is for images if ``sizes`` has a grid, else for a decoder or an encoder by ``causal``.
+    It is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
 
     Raises:
-        ArgumentError: an unknown name, an encoding that does not serve such a model, or one that needs a size that
+        ArgumentError: an unknown name, an encoding that is not for this use, or one that needs a size that
             is None or does not fit.
     """
     use: Use = "images" if sizes.grid is not None else "decoder" if sizes.causal else "encoder"

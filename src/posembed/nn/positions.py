@@ -1,4 +1,4 @@
-"""Where the tokens of one forward pass stand, and which of them each one sees: alone, padded, packed or cached."""
+"""The positions of the tokens in one forward pass, and which tokens each one sees: alone, padded, packed or cached."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Project = Callable[[Tensor], Tensor]
 class Positions(ChecksCalls):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
-    A model creates it once per call. Every use of an encoding's methods is here, in the order of a forward pass:
-    ``at_input`` once, then in each layer ``rows``, ``scale``, ``turn_and_extend`` and ``attend``.
+    A model creates one in each call. It makes all calls of the encoding's methods, in the order of a forward pass:
+    ``at_input`` once, then in each layer ``rows``, ``turn_and_extend``, ``scale`` and ``attend``.
 
     Args:
-        x: the tokens (B, L, D), of which only the shape and the device are read.
-        causal: token i sees the tokens up to i, and of these the encoding's window. False means all see all.
+        x: the tokens (B, L, D). Only their shape, type and device are used.
+        causal: True lets token i see the tokens up to i, within the encoding's window; False lets it see all tokens.
         position_ids, offset, mask, segment_ids, cu_seqlens, text_length, cache: as in ``Attention``'s forward.
             ``commit`` adds the tokens to the cache, after the last layer.
 
@@ -59,7 +59,7 @@ class Positions(ChecksCalls):
             earlier = cache.length
         self.encoding, self.causal, self.cache = encoding, causal, cache
         self.texts = texts = _texts(segment_ids, cu_seqlens, batch, length)
-        """The number of each token's text in its row, (B, L) or (1, L), if texts are packed."""
+        """The index of each token's text in its row, (B, L) or (1, L), if texts are packed."""
         if texts is not None and (mask is not None or cache is not None or isinstance(offset, Tensor) or offset):
             raise ArgumentError(
                 "packed sequences count their own tokens and have no padding, offset or cache: leave mask, offset and "
@@ -89,7 +89,7 @@ class Positions(ChecksCalls):
         self._whole = present is None and texts is None and not earlier
         """Whether each row is one whole text."""
         self.is_causal = causal and self._whole
-        """Whether each token sees those up to it, and its window of them: what ``attend`` knows without a mask."""
+        """Whether each token sees all tokens up to it, within the window, so that ``attend`` needs no mask."""
         self._alone: list[Positions] | None = None
         """For packed texts on a CPU: the positions of each text, to which attention is applied in turn."""
         recorded = is_being_recorded() or transforms_are_active() or type(x) is not Tensor
@@ -100,21 +100,21 @@ class Positions(ChecksCalls):
         self._shared: tuple[Bias | None] | None = None
 
     def at_input(self, x: Tensor) -> Tensor:
-        """Adds position to the input: x (B, L, D) -> (B, L, D)."""
+        """Adds position information to the input: x (B, L, D) -> (B, L, D)."""
         return self.encoding.at_input(x, self.q_positions, text_length=self.text_length)
 
     def rows(self, project: Project) -> Tensor | None:
-        """Returns what the encoding's rows add to queries and keys, side by side: (L, 2 D), (B, L, 2 D) or None."""
+        """Returns the projected rows for queries and keys, side by side: (L, 2 D), (B, L, 2 D) or None."""
         return self.encoding.before_queries_keys(project, self.q_positions)
 
     def turn(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Applies position to q (B, H, Lq, D/H) and k (B, Hk, Lk, D/H)."""
+        """Applies positions to q (B, H, Lq, D/H) and k (B, Hk, Lk, D/H)."""
         return self.encoding.at_queries_keys(q, k, self.q_positions, self.k_positions, text_length=self.text_length)
 
     def turn_and_extend(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Applies position to q and k (B, H, L, D/H) and puts the tokens of the cache before k and v.
+        """Applies positions to q and k (B, H, L, D/H) and puts the tokens of the cache before k and v.
 
-        The layers of a model call it in their order.
+        The layers of a model must call it in their order.
         """
         if self.cache is None:
             return *self.turn(q, k), v
@@ -138,14 +138,14 @@ class Positions(ChecksCalls):
         return scale_by_log_length(q, seen, trained, self.encoding.window)
 
     def scores(self, project: Project) -> Tensor | None:
-        """Returns one layer's bias on the scores, which hides nothing: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""
+        """Returns one layer's bias on the scores, without a mask: (H, Lq, Lk) or (B, H, Lq, Lk), or None."""
         return self.encoding.in_layer(project).at_scores(self.q_positions, self.k_positions)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, project: Project) -> Tensor:
         """Attends with one layer's bias from q (B, H, Lq, d') to k (B, Hk, Lk, d') and v (B, Hk, Lk, d): (B, H, Lq, d).
 
-        On a CPU packed texts are attended to one after the other, which takes the time and memory of their own
-        lengths. Elsewhere a mask hides the texts from each other.
+        On a CPU, attention is applied to each packed text in turn, so that time and memory depend only on the texts'
+        own lengths. Elsewhere a mask hides the texts from each other.
         """
         head_dim = v.size(-1)
         if self._alone is None:
@@ -163,14 +163,14 @@ class Positions(ChecksCalls):
         return torch.cat(outputs).unflatten(0, self._shape).transpose(1, 2)
 
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
-        """Returns one layer's bias, which hides what a token does not see: what ``attend`` takes.
+        """Returns one layer's bias for ``attend``, in which the tokens that a token does not see are masked out.
 
-        On a GPU tokens without padding and cache get a FlexBias, unless it must be dense.
+        On a GPU it is a FlexBias if there is neither padding nor a cache, unless it must be dense.
         """
         return self._bias_in(self.encoding.in_layer(project), head_dim, dense=dense)
 
     def share_bias(self, head_dim: int) -> None:
-        """Computes the bias that all layers have in common, so that it is not computed in each."""
+        """Computes the bias that all layers share, so that it is computed only once."""
         if self._alone is None:
             self._shared = (self._bias_of(self.encoding, head_dim, dense=False),)
             return
@@ -198,7 +198,7 @@ class Positions(ChecksCalls):
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def _each_alone(self, x: Tensor, texts: Tensor, position_ids: Tensor | None) -> list[Positions]:
-        """Returns the positions of each packed text; texts of one length share theirs unless ids are given."""
+        """Returns the Positions of each packed text. Texts of the same length share theirs unless ids are given."""
         rows = torch.arange(len(x)).unsqueeze(1) * x.size(1)
         lengths = (texts + rows).flatten().unique_consecutive(return_counts=True)[1].tolist()
 
@@ -212,7 +212,7 @@ class Positions(ChecksCalls):
         return [alone(length, ids) for length, ids in zip(lengths, given, strict=True)]
 
     def _ranks(self, device: torch.device) -> Tensor:
-        """Returns each token's place among the tokens of its text, without padding: (Lk,) or (B, Lk)."""
+        """Returns each token's index in its text, not counting padding: (Lk,) or (B, Lk)."""
         if self.texts is not None:
             return from_segment_ids(self.texts)
         if self.present is not None:
@@ -222,7 +222,8 @@ class Positions(ChecksCalls):
     def _seen(self, length: int) -> Tensor | None:
         """Returns a boolean mask of the keys that the last ``length`` tokens see: (Lq, Lk), (B, 1, Lq or 1, Lk).
 
-        Padding is masked out, but a causal padding token sees itself: no softmax is empty. None means no mask.
+        Padding is masked out, except that a causal padding token sees itself, so that no softmax is empty. None means
+        no mask.
         """
         present, window = self.present, self.encoding.window
         same = None if self.texts is None else self.texts.unsqueeze(-1) == self.texts.unsqueeze(-2)
@@ -250,12 +251,12 @@ class Positions(ChecksCalls):
 
 
 def add_rows(q: Tensor, k: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Adds ``Positions.rows`` to q and k (B, L, D); returns the same q and k if there are none."""
+    """Adds ``Positions.rows`` to q and k (B, L, D); returns the same q and k if there are no rows."""
     return (q, k) if rows is None else (q + rows[..., : q.size(-1)], k + rows[..., q.size(-1) :])
 
 
 def _texts(segment_ids: Tensor | None, cu_seqlens: Tensor | None, batch: int, length: int) -> Tensor | None:
-    """Returns the number of each token's text in its row, from 0: int64 (B, L) or (1, L), or None if none is packed."""
+    """Returns the index of each token's text in its row: int64 (B, L) or (1, L), or None if no texts are packed."""
     if segment_ids is None and cu_seqlens is None:
         return None
     if segment_ids is not None and cu_seqlens is not None:

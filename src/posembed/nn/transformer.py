@@ -33,7 +33,7 @@ class SwiGLU(nn.Module):
 
 
 def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropout: float) -> nn.Sequential:
-    """Builds D -> hidden -> D. None means 4 D for "gelu", and 8/3 D for "swiglu", which has as many weights so.
+    """Builds D -> hidden -> D. None means 4 D for "gelu" and 8/3 D for "swiglu", about the same number of weights.
 
     A SwiGLU has no biases, and its width is rounded up to a multiple of 8.
     """
@@ -83,16 +83,16 @@ class _Layer(Positioned):
 
 
 class EncoderLayer(_Layer):
-    """Attention in which each token sees all, then a feed-forward network: x (B, L, D) -> (B, L, D).
+    """Attention in which every token sees all tokens, then a feed-forward network: x (B, L, D) -> (B, L, D).
 
-    It is called as an ``Attention``.
+    Call it like ``Attention``.
 
     Args:
         dim, heads, kv_heads, encoding, max_len: as in ``Attention``.
         norm: "pre" computes x + part(norm(x)), "post" norm(x + part(x)).
         feed_forward: "gelu" or "swiglu".
         hidden: the width of the feed-forward network. None means 4 D for "gelu" and 8/3 D, rounded up, for "swiglu".
-        dropout: the probability of dropout, on what each part adds to x.
+        dropout: the probability of dropout, applied to the output of each part.
 
     Raises:
         ArgumentError: sizes or names that do not fit.
@@ -102,7 +102,7 @@ class EncoderLayer(_Layer):
 
 
 class DecoderLayer(_Layer):
-    """The layer of ``EncoderLayer`` with causal attention: token i sees the tokens up to i."""
+    """An ``EncoderLayer`` with causal attention instead: token i sees only the tokens up to i."""
 
     SEES_THE_FUTURE = False
 
@@ -156,14 +156,14 @@ class _Stack(Positioned):
 
 
 class Encoder(_Stack):
-    """EncoderLayers that share one encoding, and with pre-norm a LayerNorm after the last. Called as an ``Attention``.
+    """EncoderLayers that share one encoding; with pre-norm, a LayerNorm follows the last. Call it like ``Attention``.
 
-    It reads embedded tokens or patches (B, L, D) and returns (B, L, D); embeddings and heads are the model's own.
+    It reads embedded tokens or patches (B, L, D) and returns (B, L, D). The model adds its own embeddings and heads.
 
     Args:
-        layers: how many.
-        checkpoint_activations: the backward pass computes each layer's activations again instead of keeping them,
-            with the same results, for about a third more time.
+        layers: the number of layers.
+        checkpoint_activations: recompute each layer's activations in the backward pass instead of keeping them. This
+            takes about a third more time and gives the same results.
         dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout: as in ``EncoderLayer``.
 
     Raises:
@@ -174,10 +174,10 @@ class Encoder(_Stack):
 
 
 class Decoder(_Stack):
-    """DecoderLayers that share one encoding, and with pre-norm a LayerNorm after the last. Arguments as in ``Encoder``.
+    """DecoderLayers that share one encoding; with pre-norm, a LayerNorm follows the last. Arguments as in ``Encoder``.
 
-    With a cache (``new_cache``), token by token gives what the whole text gives, unless the length of the text decides
-    how positions are read (RoPE with a scaling, stretched tables): then give the final ``text_length`` at every step.
+    With a cache (``new_cache``), reading token by token gives the same results as reading the whole text. If positions
+    depend on the length of the text (RoPE with a scaling, stretched tables), pass the final ``text_length`` each time.
     """
 
     LAYER = DecoderLayer
@@ -191,8 +191,8 @@ def _require_one_of(known: tuple[str, ...], given: str, name: str) -> None:
 def gpt2_init_(model: nn.Module) -> None:
     """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets its biases to 0.
 
-    All are N(0, .02); the 2 n matrices that add to the residual stream of n layers are N(0, .02 / sqrt(2 n)).
-    The parameters of encodings stay.
+    The standard deviation is .02, and .02 / sqrt(2 n) for the 2 n matrices that add to the residual stream of n
+    layers. The parameters of encodings stay unchanged.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):

@@ -5,7 +5,7 @@
     for overlong inputs    keep_first, keep_last, keep_head_and_tail, sliding
     drawn for training     shifted, randomized, skipped, augmented, abacus, coupled
 
-Ids are int64 (only ``augmented`` returns floats) and name positions, not rows: the table's layout says which row
+Ids are int64 (only ``augmented`` returns floats) and denote positions, not rows: the table's layout says which row
 holds position 0. All functions work under torch.compile, where the random ones take no torch.Generator.
 """
 

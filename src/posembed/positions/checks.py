@@ -2,8 +2,8 @@
 
 A check reads values, so it is an opaque op. Under torch.compile it stays in the graph; under torch.func it sees all
 mapped values. It raises the same error as in eager mode, with the position in the message. On CUDA it waits for the
-values and raises on the host. An out-of-bounds lookup would destroy the CUDA context. An exported program has no
-Python to call and keeps an assertion instead.
+values and raises on the host; an out-of-bounds lookup would destroy the CUDA context. An exported program
+cannot call Python and keeps an assertion instead.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def require_integers(values: Tensor, name: str) -> None:
         raise ArgumentError(f"{name} must be a tensor of integers; got {values!r}")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise ArgumentError(
-            f"{name} must be integers; got {values.dtype}. Make them with .long() from the start: half precision "
-            "cannot tell 256 from 257, and a mask is turned into ids by posembed.positions.from_mask"
+            f"{name} must be integers; got {values.dtype}. Make them with .long() from the start: bfloat16 "
+            "cannot tell 256 from 257. posembed.positions.from_mask turns a mask into ids"
         )
 
 
@@ -37,14 +37,14 @@ def as_int64(values: Tensor, name: str) -> Tensor:
 
 
 def require_whole(number: object, name: str) -> None:
-    """Raises ArgumentError unless the number is a whole one."""
+    """Raises ArgumentError unless the number is whole."""
     of_tensor = isinstance(number, torch.Tensor) and number.dim() == 0 and not number.is_floating_point()
     if not isinstance(number, (int, Integral, torch.SymInt)) and not of_tensor:
         raise ArgumentError(f"{name} must be a whole number; got {number!r}")
 
 
 def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError for a size that is not a whole number from 1, under the name that the user knows."""
+    """Raises ArgumentError unless every size is a whole number from 1. The message names it by its keyword."""
     for name, size in sizes.items():
         require_whole(size, name)
         if size < 1:
@@ -82,13 +82,13 @@ def _which_has_no_row(ids: Tensor, max_len: int, lowest: int) -> Exception:
 
 
 def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
-    """Makes a function (values, *limits) that returns valid values and raises ``explain(values, *limits)``."""
+    """Makes a function (values, *limits) that returns valid values, and raises ``explain(...)`` for others."""
 
     def check(values: Tensor, limits: Sequence[int]) -> None:
         if not holds(values, *limits):
             raise explain(values, *limits)
 
-    # The op returns what it checked, so that every lookup by it runs after the check.
+    # The op returns the checked values, so that every lookup with them runs after the check.
     @torch.library.custom_op(f"posembed::{what.replace(' ', '_')}", mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
     def op(values: Tensor, limits: Sequence[int]) -> Tensor:
         check(values, limits)
@@ -142,11 +142,11 @@ _check_offset = _checked("no offset is negative", lambda offset: (offset >= 0).a
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """Returns the number of earlier tokens (a number, or () or (B,)), checked not to be negative, tensors as int64."""
+    """Returns the offset, a number or a tensor () or (B,), as int64, after checking that it is not negative."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:
-            raise ArgumentError(f"offset must be a number or (B,), one a sequence; got shape {tuple(offset.shape)}")
+            raise ArgumentError(f"offset must be a number or (B,), one per sequence; got shape {tuple(offset.shape)}")
         return _check_offset(offset.to(torch.int64))
     require_whole(offset, "offset")
     if offset < 0:
@@ -169,12 +169,12 @@ def _what_is_no_mask(mask: Tensor) -> Exception:
     other = mask[(mask != 0) & (mask != 1)]
     if other.numel():
         return ArgumentError(
-            f"a mask holds 1 where a token is and 0 where there is padding; got {other[0].item()}. An additive "
-            "mask (0 and -inf) becomes one by mask == 0"
+            f"a mask must be 1 for tokens and 0 for padding; got {other[0].item()}. Turn an additive mask (0 and "
+            "-inf) into one with mask == 0"
         )
     rows = (mask == 0).all(dim=-1).nonzero().flatten().tolist()
     row = f"row {rows[0]} of " if mask.dim() > 1 else ""
-    return ArgumentError(f"{row}the mask holds only padding, and each text needs a token. Leave that text out")
+    return ArgumentError(f"{row}the mask holds only padding, but each text needs a token. Leave that text out")
 
 
 _check_mask = _checked(

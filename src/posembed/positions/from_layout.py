@@ -26,7 +26,7 @@ def consecutive(
 ) -> Integer[Tensor, "... L"]:
     """Returns the ids of ``length`` tokens after ``offset`` earlier ones: (L,), or (B, L) for offsets (B,).
 
-    A tensor offset decides the device; ``device`` is for a number.
+    A tensor offset decides the device; ``device`` applies only to a number.
     """
     if length < 0:
         raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
@@ -49,7 +49,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
         raise ArgumentError("give position_ids or offset, not both: add the offset to the ids")
     require_integers(position_ids, "position_ids")
     shape = tuple(position_ids.shape)
-    # Compare with the batch before 1: an exported program would otherwise specialize on whether the batch is 1.
+    # Compare with batch before 1: otherwise an exported program would specialize on whether the batch is 1.
     if len(shape) not in (1, 2) or shape[-1] != length or (len(shape) == 2 and shape[0] not in (batch, 1)):
         raise ArgumentError(
             f"position_ids must be (L,)=({length},) or (B, L)=({batch}, {length}) for this input; got {shape}"
@@ -74,7 +74,7 @@ def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
 def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
     """Returns the number of tokens in each token's text, int64, broadcasting with position_ids: (), (B, 1) or (B, L).
 
-    ``text_length`` is a number or (), (B,), or (B, L). None means the largest position plus one, of each sequence if
+    ``text_length`` is a number or (), (B,), or (B, L). None means the largest position plus one, per sequence if
     sequences have their own ids.
     """
     if text_length is None:
@@ -115,7 +115,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
     the last columns: ``from_mask(mask)[:, -new:]``.
 
     Raises:
-        ArgumentError: a mask with values other than 0 and 1, or with a row without a token.
+        ArgumentError: a mask with values other than 0 and 1, or with a row of only padding.
     """
     present = check_mask(mask)
     return torch.where(present, present.cumsum(-1) - 1, padding)
@@ -157,7 +157,7 @@ def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.d
 
 
 def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Returns the ids of an early piece and of the late piece that mirrors it: (L / world_size,).
+    """Returns the ids of an early piece and of its mirror image, a late piece: (L / world_size,).
 
     Of 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask gives every
     process the same work.

@@ -26,7 +26,7 @@ def keep_last(tokens: Tensor, max_len: int) -> Tensor:
 
 
 def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
-    """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head``, and the last ones.
+    """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head`` and then the last tokens.
 
     Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
     """
@@ -40,11 +40,11 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
 
 
 def sliding(length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window over the last ``max_len``.
+    """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window of ``max_len`` tokens.
 
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
-    token keeps the last position, as StreamingLLM (2309.17453) counts within its cache: (L,), or (B, L) for
-    offsets (B,). Cached keys and values keep the position they were computed with.
+    token keeps the last position, as in the cache of StreamingLLM (2309.17453). Returns (L,), or (B, L) for offsets
+    (B,). Cached keys and values keep the position they were computed with.
     """
     if length > max_len:
         raise ArgumentError(f"{length} tokens do not fit in a window of {max_len}; feed at most {max_len} at once")

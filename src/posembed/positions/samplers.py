@@ -1,7 +1,7 @@
 """Random positions for training, so that a table also trains positions beyond its training sequences.
 
-Each function draws from ``generator`` on its device; one seed gives one result. For evaluation use consecutive ids, or
-``abacus`` and ``coupled`` without the random start.
+Each function draws from ``generator`` on its device; the same seed gives the same result. For evaluation
+use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Source = torch.Generator | None
-"""Where random numbers come from; None means torch's own generator, on the CPU."""
+"""The source of random numbers; None means torch's default generator, on the CPU."""
 
 
 def shifted(batch: int, length: int, *, max_shift: int, generator: Source = None) -> Integer[Tensor, "B L"]:
@@ -63,7 +63,7 @@ def augmented(
     max_scale: float = 1.0,
     generator: Source = None,
 ) -> Float[Tensor, "B L"]:
-    """Draws real positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
+    """Draws real-valued positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
     e_p ~ U(-max_jitter, max_jitter). Only for encodings that are functions of position: a table has no row 1.5.
@@ -82,7 +82,7 @@ def augmented(
 def abacus(
     token_ids: Integer[Tensor, "B L"], digit_ids: Tensor, *, max_shift: int = 0, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
-    """Numbers the digits of each number from 1, plus one shift k ~ U{0 .. max_shift}; 0 elsewhere. 2405.17399.
+    """Numbers each number's digits from 1, plus a shift k ~ U{0 .. max_shift} per batch; 0 elsewhere. 2405.17399.
 
     Numbers in token_ids (B, L) are written least significant digit first; digit_ids are the tokens of the digits.
     Returns (B, L). The paper trains with ``max_shift=99``.
@@ -102,13 +102,13 @@ def coupled(
 ) -> Integer[Tensor, "B L"]:
     """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence. 2405.20671.
 
-    token_ids (B, L) are such as ``653+49=207``: operands most significant digit first; the answer, after
-    ``equals_id``, least significant first. The symbol that closes an operand gets the start itself, the digit of
-    10^s the start + 1 + s, every other token 0: (B, L). (The paper counts down, which gives the same model with
-    mirrored rows.)
+    token_ids (B, L) are texts such as ``653+49=207``: operands have their most significant digit first; the answer,
+    after ``equals_id``, has its least significant digit first. The symbol after an operand gets the start, the digit
+    of 10^s gets start + 1 + s, and every other token gets 0: (B, L). (The paper counts down, which gives the same
+    model with mirrored rows.)
     """
     if max_start < 1:
-        raise ArgumentError(f"max_start must be at least 1, since 0 marks what is no number; got {max_start}")
+        raise ArgumentError(f"max_start must be at least 1, since 0 marks tokens outside numbers; got {max_start}")
     digits = _digits(token_ids, digit_ids)
     answer = (token_ids == equals_id).cumsum(-1) > 0  # from the equals sign on
     from_the_end = _place_in_run(digits.flip(-1)).flip(-1)
@@ -125,14 +125,14 @@ def _digits(token_ids: Tensor, digit_ids: Tensor) -> Tensor:
 
 
 def _place_in_run(member: Tensor) -> Tensor:
-    """Numbers the members (..., L), bool, of each run from 1."""
+    """Numbers the True entries of each run in a bool (..., L) from 1."""
     places = torch.arange(1, member.shape[-1] + 1, device=member.device)
     last_outside = torch.where(member, 0, places).cummax(-1).values
     return places - last_outside
 
 
 def _one_later(member: Tensor) -> Tensor:
-    """Returns whether the previous token is a member (..., L), bool."""
+    """Returns a bool (..., L): whether the previous token is a member."""
     return torch.cat((torch.zeros_like(member[..., :1]), member[..., :-1]), dim=-1)
 
 

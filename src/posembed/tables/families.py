@@ -1,7 +1,7 @@
-"""What is known of model families: the layouts of their position tables, and which config field gives the length.
+"""The known model families: the layouts of their position tables, and the config fields that give their lengths.
 
-A family that transformers can build needs no row: its layout is read from the built model. A row adds what the
-model's modules do not show, and what is needed if the model cannot be built.
+A family that transformers can build needs no entry, since its layout is read from the built model. An entry adds what
+the model's modules do not show, and what is needed if the model cannot be built.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 from posembed.tables.layout import TableLayout
 
-FieldPath = tuple[str, ...]  # the place of a field in a config: ("text_config", "max_position_embeddings")
+FieldPath = tuple[str, ...]  # the path of a field in a config: ("text_config", "max_position_embeddings")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownTable:
     """One table of a family, under its key in the files.
 
-    fields: where the config may give its length or, for a grid, the image size; the first is the one to change.
-    default: the value if the config says none.
-    patch: where the config says the size of a patch (grids), or else kernel: the key of a convolution of that size.
-    layout: how its rows are read, a grid without its sides. None means that the grid leaves up to two rows before it.
+    fields: the config fields that may give its length or, for a grid, the image size. A resize changes the first.
+    default: the value if the config has none of them.
+    patch: for a grid, the config field with the patch size. kernel: or else the key of a convolution of that size.
+    layout: how its rows are read; a grid has no size here. None means a grid after a prefix of up to two rows.
     """
 
     key: str
@@ -35,9 +35,9 @@ class KnownTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What is known of one model type.
+    """The layouts and tables of one model type.
 
-    line: the layout of its positions in a line. grid: of its image patches, without the sides.
+    line: the layout of positions in a line. grid: the layout of image patches, without the grid's size.
     after_padding: whether position 0 follows the row of the config's ``pad_token_id``, as in RoBERTa.
     tables: the tables of a family that transformers does not build.
     """
@@ -48,7 +48,7 @@ class Family:
     tables: tuple[KnownTable, ...] = ()
 
     def line_in(self, config: Mapping[str, Any]) -> TableLayout:
-        """Returns the layout of positions in a line; a family may count from the padding token of this config."""
+        """Returns the layout of positions in a line. Some families count from the config's padding token."""
         padding = config.get("pad_token_id")
         return TableLayout.roberta(padding) if self.after_padding and type(padding) is int else self.line
 
@@ -92,7 +92,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Returns what is known of the model of a config.json: by its ``model_type``, or as open_clip's or timm's."""
+    """Returns the family of the model in a config.json, by its ``model_type`` or by open_clip's or timm's format."""
     if isinstance(config.get("model_cfg"), dict):
         name = "open_clip"
     elif isinstance(config.get("architecture"), str):

@@ -12,7 +12,7 @@ from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 
 STD = 0.02
-"""The scale of random initial values unless one is given: BERT's, and that of most models' tokens."""
+"""The default scale of random initial values: BERT's, and the scale of token rows in most models."""
 
 SCALED = ("normal", "truncated_normal", "sinusoidal")
 """The initial values that ``std`` scales."""
@@ -49,14 +49,14 @@ def sinusoidal_table(length: int, dim: int, *, base: float = 10000.0, interleave
 
 
 def initial_table(init: str, length: int, dim: int, *, std: float | None = None) -> Tensor:
-    """Returns a new table (length, dim) by the name of its initial values; ``std`` scales the first three.
+    """Returns a new table (length, dim) with the named initial values; ``std`` scales the first three.
 
-    "normal"            N(0, std^2), std .02 unless given: GPT-2's own code uses .01, BERT .02; .5 drowns the tokens
+    "normal"            N(0, std^2), by default with std .02, as in BERT. GPT-2's code uses .01; .5 drowns the tokens
     "truncated_normal"  the same, truncated at two standard deviations, as in BERT and ViT
-    "sinusoidal"        ``sinusoidal_table``, with its amplitude of 1 unless std is given: then its root mean square,
-                        otherwise sqrt(1/2), is std. Beside tokens of scale .02 give std=.02, or they drown
+    "sinusoidal"        ``sinusoidal_table``, by default with amplitude 1 and so a root mean square of sqrt(1/2); std
+                        sets another one. For tokens of scale .02 give std=.02, or the rows drown them
     "xavier"            U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)
-    "zero"              zeros: the model starts without positions and has to learn them
+    "zero"              zeros: the model starts without position information and must learn it
     """
     if std is not None and std < 0:
         raise ArgumentError(f"std is a scale and cannot be negative; got {std}")
@@ -74,7 +74,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
             return torch.nn.init.xavier_uniform_(table)
         case "zero":
             return table.zero_()
-        case "given":  # what a layer calls the initial values that its caller gave
+        case "given":  # a layer's name for a table that its caller gave
             raise ArgumentError("this table was given and cannot be drawn again; load it with load_state_dict")
     raise unknown("init", init, (*SCALED, "xavier", "zero"), also=", or a tensor")
 
@@ -104,5 +104,5 @@ def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int,
 
 
 def root_mean_square(values: Tensor) -> float:
-    """Returns the scale of a tensor of any shape, computed in float32."""
+    """Returns the root mean square of a tensor of any shape, computed in float32."""
     return float(values.detach().float().square().mean().sqrt())

@@ -1,7 +1,7 @@
-"""Problems of a table, as findings that a user can act on, and the tests of rows (N, D) that they come from.
+"""Problems of a table, as findings that a user can act on, and the tests of rows (N, D) that find them.
 
-The thresholds are wide on purpose: a finding should be worth a person's time, and a sound table has none. Those
-from real tables were read off all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked.
+The thresholds are deliberately wide: a finding should be worth a person's time, and a sound table has none. Some come
+from a real table, all-MiniLM-L6-v2 (512 x 384), whose rows 0, 127, 510 and 511 are marked: they differ from the rest.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ DEAD = 2.0**-8
 """A row this small relative to the others is rounded away in bfloat16 (8 bits) when it is added to a token."""
 
 NORM_CHANGE = 0.25
-"""MiniLM's norms lie within 14% of the median around them, those of the marked rows are at least 47% above it."""
+"""MiniLM's norms lie within 14% of the median around them; the marked rows' norms are at least 47% above it."""
 
 COSINE_DROP = 0.2
-"""MiniLM's cosines to the nearer neighbour lie within .08 of the median around them, those of three marked rows
-are at least .29 below it (row 510's is only .14 below; its norm gives it away)."""
+"""MiniLM's cosines to the nearer neighbour lie within .08 of the median around them. The cosines of three marked rows
+are at least .29 below it; row 510 is only .14 below, but its norm reveals it."""
 
 FRESH = 4.0
 """D cos^2 of two random rows is 1 on average, and its mean over a window's 16 neighbours exceeds 4 once in 10^7.
 MiniLM's lowest is 35; in a small language model the median was 8 after 100 steps of training, 43 after 600."""
 
 TOKEN_RATIO = 3.0
-"""The largest ratio to the tokens' norm: at 3, position makes up nine tenths of the variance of token + position."""
+"""The largest ratio of the rows' norm to the tokens': at 3, nine tenths of the variance of the sum are position."""
 
 ROW_RATIO = 20.0
 """The largest ratio of the tokens' norm to the rows': at 20, position makes up 1/400 of that variance."""
@@ -59,7 +59,7 @@ UNREACHED = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem of a table: the rows for a program, the rest for a person."""
+    """One problem of a table. ``what`` and ``rows`` are for programs, the sentences for people."""
 
     what: str
     """"not finite", "dead", "never trained", "repeated", "outlying" or "scale"."""
@@ -91,13 +91,13 @@ def check_table(
     layout: TableLayout = TableLayout(),  # noqa: B008  (frozen)
     token_norm: float | None = None,
 ) -> tuple[Finding, ...]:
-    """Lists a table's problems, the worst first; empty for a sound table.
+    """Lists a table's problems, the worst first. The list for a sound table is empty.
 
     Args:
         table: (N, D), (1, N, D) or (N, 1, D), floating.
-        layout: how its rows are read. Only the rows of positions are judged; NaN and infinity are found in all.
-        token_norm: the mean norm of the token rows that these are added to, times the model's own factor if it has
-            one (sqrt(D) in the original Transformer). None skips the check of the scale.
+        layout: how its rows are read. Only rows of positions are judged, but all are checked for NaN and infinity.
+        token_norm: the mean norm of the token rows that the table is added to, times the model's own factor if it has
+            one (sqrt(D) in the original Transformer). None skips this check.
 
     Raises:
         ArgumentError: a table, layout or norm that cannot be used.
@@ -150,9 +150,9 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
         yield Finding(
             "repeated",
             tuple(places[repeated].tolist()),
-            f"equal to an earlier row; row {places[example]} is row {places[first[example]]} again",
+            f"equal to an earlier row; row {places[example]} repeats row {places[first[example]]}",
             "The model cannot tell these positions from the ones they repeat.",
-            "After tiling this is intended, and tuning separates them; otherwise look for positions computed in a "
+            "After tiling this is intended, and fine-tuning separates them; otherwise look for positions computed in a "
             "narrow dtype (bfloat16 cannot count past 256).",
         )
     outlying = outlying_rows(rows) & ~fresh
@@ -163,7 +163,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             tuple(places[outlying].tolist()),
             f"{_listed(norm_over_median(rows)[outlying])} times the norm of the surrounding rows, cosine to the nearer "
             f"neighbour {_listed(cosine[outlying])} where {local_median(cosine)[outlying].median():.2f} is usual",
-            "Marked positions: the first row often marks the start, others where training sequences ended.",
+            "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
     if token_norm is not None:
@@ -171,7 +171,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
 
 
 def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
-    """Compares the scale of tokens with that of the rows added to them: one finding if one drowns the other, or none.
+    """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
 
     A table of zeros, which a model fills by training, has no scale to compare.
 
@@ -185,7 +185,7 @@ def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayou
 
     >>> [finding] = check_scale(torch.ones(2, 10, 64), torch.full((512, 64), 0.02))
     >>> finding.remedy
-    "Start from rows of the tokens' scale (std=1), or from tokens of the rows' (std=0.02)."
+    "Start from rows of the tokens' scale (std=1), or from tokens of the rows' scale (std=0.02)."
     """
     rows: Tensor | None = table if isinstance(table, Tensor) else None
     if isinstance(table, nn.Module):
@@ -193,7 +193,7 @@ def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayou
         rows = getattr(table, "weight", None) if of_encoding is None else of_encoding()
         layout = getattr(table, "layout", None) if layout is None else layout
     if rows is None:
-        raise ArgumentError(f"a table (N, D) or a layer that has one is needed; got {type(table).__name__}")
+        raise ArgumentError(f"expected a table (N, D) or a layer that has one; got {type(table).__name__}")
     rows, layout = table_rows(rows).detach().to("cpu", torch.float64), layout or TableLayout()
     if not tokens.is_floating_point() or tokens.shape[-1] != rows.shape[1]:
         raise ArgumentError(
@@ -206,7 +206,7 @@ def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayou
 
 
 def _of_scale(rows: Tensor, places: Tensor, token_norm: float) -> Iterator[Finding]:
-    """Yields a finding if the rows (N, D) at these places drown the tokens or the tokens drown them."""
+    """Yields a finding if the rows (N, D), whose numbers are ``places``, drown the tokens or the tokens drown them."""
     norm, root = rows.norm(dim=1).median().item(), rows.shape[1] ** 0.5
     if norm > TOKEN_RATIO * token_norm:
         figure = f"{norm / token_norm:.3g} times the tokens' {token_norm:.3g}"
@@ -222,7 +222,7 @@ def _of_scale(rows: Tensor, places: Tensor, token_norm: float) -> Iterator[Findi
         f"norm {norm:.3g}, {figure}",
         meaning,
         f"Start from rows of the tokens' scale (std={token_norm / root:.2g}), or from tokens of the rows' "
-        f"(std={norm / root:.2g}).",
+        f"scale (std={norm / root:.2g}).",
     )
 
 
@@ -238,9 +238,9 @@ def dead_rows(rows: Tensor) -> Tensor:
 
 
 def fresh_rows(rows: Tensor) -> Tensor:
-    """Flags rows that look newly initialised: as unlike their neighbours as chance makes them, and of equal norm.
+    """Flags rows that look newly initialized: no more like their neighbours than by chance, and of equal norm.
 
-    Weight decay shrinks all unread rows by one factor and so preserves both signs. A few rows may be unlike their
+    Weight decay shrinks all unread rows by the same factor, so both properties remain. A few rows may be unlike their
     neighbours for a reason, so only runs of 2 WINDOW rows or more count.
     """
     n, dim = rows.shape
@@ -255,7 +255,7 @@ def fresh_rows(rows: Tensor) -> Tensor:
             pairs[side] += 1
     unlike = dim * likeness / pairs < FRESH
     norms = rows.norm(dim=1)
-    # The norm of a normal draw has the relative standard deviation 1/sqrt(2 D); truncated and uniform have less.
+    # The norm of a normal draw has the relative standard deviation 1/sqrt(2 D); truncated and uniform draws have less.
     alike = (norms / norms[unlike].median() - 1).abs() < SIGMAS / (2 * dim) ** 0.5 if unlike.any() else unlike
     return _runs(unlike & alike, 2 * WINDOW)
 
@@ -270,8 +270,8 @@ def first_equal_row(rows: Tensor) -> Tensor:
 def outlying_rows(rows: Tensor) -> Tensor:
     """Flags rows whose norm, or cosine to the nearer neighbour, is far from the median around them.
 
-    It uses the nearer of two neighbours because a marked row makes each of its neighbours look unlike one of
-    theirs.
+    The nearer of the two neighbours counts, because a marked row makes both rows next to it look unlike one
+    neighbour.
     """
     n, dim = rows.shape
     if n <= 2 * WINDOW or dim < FEWEST_DIMENSIONS:
@@ -279,7 +279,7 @@ def outlying_rows(rows: Tensor) -> Tensor:
     change = norm_over_median(rows) - 1
     cosine = nearer_cosine(rows)
     drop = local_median(cosine) - cosine
-    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): a drop of four is still chance.
+    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): a drop of four of them is still chance.
     least_drop = max(COSINE_DROP, 4 / dim**0.5)
     return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, least_drop))
 
@@ -310,6 +310,6 @@ def _runs(flags: Tensor, shortest: int) -> Tensor:
 
 
 def _limit(deviations: Tensor, floor: float) -> float:
-    """Returns six standard deviations of the bulk, estimated by the median deviation, or ``floor`` if larger."""
+    """Returns six standard deviations of the bulk, estimated from the median deviation, or ``floor`` if larger."""
     bulk = 1.4826 * (deviations - deviations.median()).abs().median()
     return max(floor, SIGMAS * bulk.item())

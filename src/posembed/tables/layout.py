@@ -29,7 +29,7 @@ class TableLayout:
         pad_row: the reserved row that padded positions read, or None if the model has none.
         prefix: the number of rows of special tokens before the positions (class, distillation).
         grid: (height, width) if the positions are the cells of a grid, row by row; None for a sequence and for a
-            grid of unknown sides.
+            grid of unknown size.
         tail: the number of rows of special tokens after the positions.
 
     "Length" always means the number of positions that the table holds.
@@ -65,15 +65,15 @@ class TableLayout:
 
     @classmethod
     def roberta(cls, pad_id: int = 1) -> TableLayout:
-        """The layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, then position 0."""
+        """Returns the layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, then position 0."""
         return cls(reserved=pad_id + 1, pad_row=pad_id)
 
     def on_grid(self, height: int, width: int) -> TableLayout:
-        """Returns the same layout over a grid of these sides."""
+        """Returns the same layout with this grid."""
         return replace(self, grid=(height, width))
 
     def __str__(self) -> str:
-        """Formats the constructor call, without default arguments."""
+        """Formats the constructor call, leaving out default values."""
         given = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
         return f"TableLayout({', '.join(f'{name}={value}' for name, value in given)})"
 
@@ -103,7 +103,7 @@ class TableLayout:
         return length
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Splits a table (N, D) into three views: the rows before, of and after the positions."""
+        """Splits a table (N, D) into three views: rows before the positions, rows of positions, rows after them."""
         length = self.length(table.shape[0])
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 
@@ -123,7 +123,7 @@ TableLayout.DEIT = TableLayout(prefix=2)
 
 
 def is_table(tensor: Tensor) -> bool:
-    """Whether a tensor has the dtype and shape of a table: floating, (N, D), (1, N, D) or (N, 1, D)."""
+    """Returns whether a tensor has the dtype and shape of a table: floating, (N, D), (1, N, D) or (N, 1, D)."""
     is_line = tensor.dim() == 2 or (tensor.dim() == 3 and 1 in tensor.shape[:2])
     return is_line and 0 not in tensor.shape and tensor.is_floating_point()
 
@@ -131,7 +131,7 @@ def is_table(tensor: Tensor) -> bool:
 def table_rows(table: Tensor) -> Tensor:
     """Returns a view of the rows (N, D) of a floating table (N, D), (1, N, D) or (N, 1, D).
 
-    It raises ArgumentError for anything else.
+    Raises ArgumentError for anything else.
     """
     if not is_table(table):
         raise ArgumentError(
@@ -149,7 +149,7 @@ def as_table(rows: Tensor, table: Tensor) -> Tensor:
 def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
     """Returns the rows (N, D) of a table, as ``table_rows`` does, in float64 on the CPU, detached.
 
-    It raises ArgumentError for a table that ``table_rows`` rejects, with too few rows, or with NaN or infinity.
+    Raises ArgumentError for a table that ``table_rows`` rejects, with too few rows, or with NaN or infinity.
     """
     rows = table_rows(table).detach().to("cpu", torch.float64)
     if len(rows) < at_least:
@@ -157,7 +157,7 @@ def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
     broken = (~rows.isfinite()).any(dim=1).nonzero()
     if len(broken):
         raise ArgumentError(
-            f"nothing can be said of a table with NaN or infinity in it; got {len(broken)} such rows, the first "
-            f"row {broken[0].item()}. posembed.check_table names them; pass the table without them"
+            f"this needs a table without NaN and infinity; got {len(broken)} such rows, the first is row "
+            f"{broken[0].item()}. posembed.check_table lists them; pass the table without them"
         )
     return rows

@@ -1,4 +1,4 @@
-"""Position tables in modules and state dicts of any make: the names they go by, and how their rows are read."""
+"""Finds position tables in modules and state dicts of any library, and how their rows are read."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ MOST_LISTED = 12
 
 
 def is_table_name(key: str) -> bool:
-    """Whether a tensor is named like a position table: ``position_embeddings.weight``, ``wpe.weight``, ``pe``, ..."""
+    """Returns whether a tensor is named like a position table: ``position_embeddings.weight``, ``pe``, ..."""
     return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
 
 
 def table_key(
     tensors: Mapping[str, Any], key: str | None, *, argument: str, known: Collection[str] = (), lone: bool = True
 ) -> str:
-    """Returns the key of the one position table among tensors, the first of its keys.
+    """Returns the key of the only position table among tensors, or the first key if it has several.
 
     Args:
         key: the tensor's own key, or the path of the module that holds it. None means to look for a table by name.
-        argument: what the caller's caller passes as ``key``, for the error.
+        argument: the name of the user's argument that sets ``key``, for the error.
         known: keys that belong to a position table, whatever their names.
-        lone: whether a tensor of any name is the table if no other one could be.
+        lone: whether a tensor of any name counts as the table if it is the only candidate.
 
     Raises:
         ArgumentError: no table, or several.
@@ -56,7 +56,7 @@ def table_key(
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Returns the parameters and buffers that may be tables, so not those of torch's own linear layers and norms.
+    """Returns the parameters and buffers that may be tables, leaving out torch's own linear layers and norms.
 
     A tensor that several modules share is listed under each of its names.
     """
@@ -69,7 +69,7 @@ def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Pa
     """Returns the position table of a state dict, trainable unless it is a frozen parameter.
 
     Raises:
-        ArgumentError: none or several could be the table.
+        ArgumentError: no tensor, or several, could be the table.
     """
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(
@@ -81,10 +81,10 @@ def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Pa
 
 
 def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | None) -> tuple[Tensor, TableLayout]:
-    """Returns the position table of a module, and the given layout or what the module shows of it.
+    """Returns the position table of a module, and the given layout or else the one that the module shows.
 
     Raises:
-        ArgumentError: none or several could be the table, or the module does not show how its rows are read.
+        ArgumentError: no tensor, or several, could be the table, or the module does not show how its rows are read.
     """
     if not isinstance(module, nn.Module):
         raise ArgumentError(f"expected a module; got {type(module).__name__}. Pass a state dict to from_state_dict")
@@ -94,7 +94,7 @@ def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | No
 
 
 def with_layouts(module: nn.Module, keys: Iterable[str]) -> set[str]:
-    """Returns the keys of tensors whose modules say how their rows are read, as posembed's learned tables do."""
+    """Returns the keys of tensors whose modules have a ``layout``, as posembed's learned tables do."""
     return {key for key in keys if has_layout(module.get_submodule(parent(key)))}
 
 
@@ -103,7 +103,7 @@ def parent(path: str) -> str:
 
 
 def has_layout(module: nn.Module) -> bool:
-    """Whether a module says itself how the rows of its table are read."""
+    """Returns whether a module has a ``layout``, which tells how the rows of its table are read."""
     return isinstance(getattr(module, "layout", None), TableLayout)
 
 
@@ -134,7 +134,7 @@ def shown_layout(owner: nn.Module, around: nn.Module | None) -> TableLayout | No
     """Returns the layout that the module of a table shows by its attributes; None if it shows none.
 
     BART and OPT have an ``offset``. RoBERTa's embeddings, in ``around``, count positions from the padding row; so does
-    fairseq's table, whose ``max_positions`` says so. Otherwise (LXMERT) a ``padding_idx`` only means that this row
+    fairseq's table, as its ``max_positions`` shows. Elsewhere (LXMERT) a ``padding_idx`` only means that this row
     gets no gradient.
     """
     offset, padding = getattr(owner, "offset", None), getattr(owner, "padding_idx", None)

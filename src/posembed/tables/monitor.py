@@ -1,4 +1,4 @@
-"""A few numbers, cheap to compute, on what a table is learning while it trains."""
+"""A few inexpensive measurements of a table while it trains."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
 
 SAME_DIRECTION = 1e-9
-"""1 - cosine up to which a row has its initial direction. One step of Adam at a rate of 1e-4 turns a row of std .02
-by 1e-5; the rounding of a thousand steps of weight decay in float32 by 1e-12."""
+"""The largest 1 - cosine of a row that still has its initial direction. For a row of std .02, one step of Adam at a
+learning rate of 1e-4 gives 1e-5; the rounding of a thousand steps of weight decay in float32 gives 1e-12."""
 
 
 class TableMonitor:
-    """Compares a table with what it was when the monitor was created.
+    """Compares a table with its values when the monitor was created.
 
     Args:
         layer: a PositionEncoding with a table, another module with a ``weight`` (nn.Embedding), or the parameter
@@ -32,7 +32,7 @@ class TableMonitor:
     def __init__(self, layer: nn.Module | Tensor) -> None:
         self.layer = layer
         self.initial = self.rows()
-        """The rows that it started with."""
+        """The rows when the monitor was created."""
 
     def rows(self) -> Tensor:
         """Returns a copy of the table's rows, (N, D), float64 on the CPU."""
@@ -45,7 +45,7 @@ class TableMonitor:
         return table_rows(table).detach().to("cpu", torch.float64, copy=True)
 
     def unchanged(self) -> Tensor:
-        """Returns which rows no step has changed, boolean (N,). Weight decay alone does not count as a change."""
+        """Returns a boolean (N,): the rows that training has not changed. Weight decay alone does not count."""
         rows = self.rows()
         if rows.shape != self.initial.shape:
             raise ArgumentError(
@@ -55,12 +55,12 @@ class TableMonitor:
         return (rows == self.initial).all(dim=1) | (1 - (now * then).sum(dim=1) <= SAME_DIRECTION)
 
     def state(self) -> dict[str, float]:
-        """Returns what the table is now.
+        """Measures the table as it is now.
 
-        ``rows``: N. ``norm_mean``, ``norm_min``, ``norm_max``: of the rows' norms. ``effective_rank``: exp of the
-        entropy of the centred rows' variance shares (Roy and Vetterli 2007). ``rows_unchanged``: how many no step
-        has changed. ``neighbour_cosine``: the mean cosine of rows i and i + 1, 0 for a single row. All are NaN but
-        ``rows`` and ``rows_unchanged`` if the table is not finite.
+        ``rows``: N. ``norm_mean``, ``norm_min``, ``norm_max``: statistics of the rows' norms. ``effective_rank``: exp
+        of the entropy of the centered rows' variance shares (Roy and Vetterli 2007). ``rows_unchanged``: the number of
+        unchanged rows. ``neighbour_cosine``: the mean cosine of rows i and i + 1, 0 for a single row. If the table is
+        not finite, all are NaN except ``rows`` and ``rows_unchanged``.
         """
         rows = self.rows()
         counts = {"rows": float(len(rows)), "rows_unchanged": float(self.unchanged().sum())}

@@ -1,7 +1,7 @@
-"""Linear probes of the position in a table's rows (Wang and Chen 2020, arXiv:2010.04903).
+"""Linear probes that predict positions from a table's rows (Wang and Chen 2020, arXiv:2010.04903).
 
-Five folds over the positions, shuffled with a fixed seed: every row is judged by a probe that never saw it.
-One thread works on these small matrices: several threads would wait for each other longer than they work.
+There are five folds over the positions, shuffled with a fixed seed, so every row is tested by a probe that never saw
+it. The probes use one thread: on matrices this small, several threads would wait longer than they work.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from posembed.tables.layout import float64_rows
 # scikit-learn takes a second to import, so it is imported only when a probe runs.
 
 FOLDS: Mapping[str, Any] = {"n_splits": 5, "shuffle": True, "random_state": 0}
-FEWEST_ROWS = 10  # two per fold, or a fold has no pair to order
-PAIRS = 4096  # per fold: enough to know the error rate to a percent
+FEWEST_ROWS = 10  # two per fold, so that every fold has a pair to order
+PAIRS = 4096  # per fold: enough for the error rate to within about 1%
 
 
 def _features(table: Tensor) -> np.ndarray:
@@ -30,8 +30,8 @@ def _features(table: Tensor) -> np.ndarray:
 def position_error(table: Tensor) -> float:
     """Returns the mean error, in positions, of a linear regression from held-out rows (N, D) to their positions.
 
-    Uninformative rows give N / 4. The regression is ridge, its penalty chosen in each fold by leave-one-out: least
-    squares fits noise if rows and dimensions are about as many, and is then worse than a guess.
+    Uninformative rows give about N / 4. This is a ridge regression with a penalty chosen in each fold by leave-one-out.
+    With about as many dimensions as rows, plain least squares would fit noise and be worse than a guess.
     """
     from sklearn.linear_model import RidgeCV
     from sklearn.model_selection import KFold, cross_val_predict
@@ -45,7 +45,7 @@ def position_error(table: Tensor) -> float:
 
 
 def order_error(table: Tensor) -> float:
-    """Returns the error rate of a logistic regression on [p_i; p_j] for whether j > i. A guess gives 0.5.
+    """Returns the error rate of a logistic regression that predicts j > i from [p_i; p_j]. A guess gives 0.5.
 
     Both positions of a test pair are held out.
     """

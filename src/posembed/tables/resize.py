@@ -1,4 +1,4 @@
-"""Resizing of a table to more, fewer or re-gridded positions: which method, which rows, in which dtype."""
+"""Resizes tables to another number of positions or another grid, by any method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
 
 DEFAULT_TEXT_METHOD = "tile"
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
-"""Measured by benchmarks/resize_quality.py, where random rows did as well. In Longformer, lengthened by tiling and
+"""Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, lengthened by tiling and
 then fine-tuned, random rows were far worse (arXiv:2004.05150)."""
 DEFAULT_GRID_METHOD = "bicubic-antialias"
 
@@ -32,7 +32,7 @@ def resize_table(
     """Resizes a table to another number of positions. The input is never changed.
 
     Rows that are not positions (reserved, prefix, tail) are copied bit for bit. The others are computed in float32
-    (float64 for a float64 table) and rounded once. Differentiable in ``table``.
+    (float64 for a float64 table) and rounded once. The result is differentiable in ``table``.
 
     Args:
         table: (N, D), (1, N, D) or (N, 1, D), floating.
@@ -53,7 +53,7 @@ def resize_table(
     """
     rows = table_rows(table)
     if (length is None) == (grid is None):
-        raise ArgumentError("pass one of length=... (positions in a line) and grid=(height, width) (images)")
+        raise ArgumentError("pass exactly one of length=... (positions in a line) and grid=(height, width) (images)")
     front, positions, tail = layout.split(rows)
     size: Any
     shape: tuple[int, ...]
@@ -64,14 +64,14 @@ def resize_table(
                 "Pass grid=(height, width)"
             )
         if not isinstance(length, int) or length < 1:
-            raise ArgumentError(f"length counts positions and is a whole number from 1; got {length!r}")
+            raise ArgumentError(f"length must be a whole number from 1; got {length!r}")
         resize = _find(method, TEXT_METHODS, DEFAULT_TEXT_METHOD, "positions in a line")
         size, shape = length, (length, rows.shape[1])
     else:
         if layout.grid is None:
             raise ArgumentError(
-                f"the layout does not say how the {len(positions)} positions of this table lie as a grid; "
-                "pass layout=TableLayout.VIT.on_grid(height, width), or the like, with the sides that they have now"
+                f"the layout does not give the grid of this table's {len(positions)} positions; pass a layout with the "
+                "current grid, such as layout=TableLayout.VIT.on_grid(height, width)"
             )
         if not (isinstance(grid, Sequence) and [isinstance(side, int) and side > 0 for side in grid] == [True, True]):
             raise ArgumentError(f"grid must be (height, width), whole numbers from 1; got {grid!r}")
@@ -87,7 +87,7 @@ def resize_table(
 
 
 def leading_rows_kept(old: Tensor, new: Tensor) -> int:
-    """Counts the leading rows that are the same in both tables, bit for bit: those that a resize kept.
+    """Counts the leading rows that are equal in both tables, bit for bit, because a resize kept them.
 
     Raises:
         ArgumentError: an argument that is not a table, or tables of different widths or dtypes.

@@ -1,9 +1,9 @@
-"""Methods that resize a table, as published or in use, each a pure function.
+"""Methods that resize a table, each a pure function, as published or as in other libraries.
 
-A method for positions in a line takes rows (N, D) of a floating dtype and a length, and returns (length, D). One
-for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. Each
-returns its rows' dtype and leaves them alone. ``posembed.resize_table`` removes reserved, prefix and tail rows first
-and puts them back.
+A method for positions in a line takes rows (N, D) of a floating dtype and a length, and returns (length, D). A method
+for a grid takes rows (H, W, D) and (new H, new W), and returns (new H, new W, D); neither grid need be square. The
+result has the dtype of the given rows, which stay unchanged. ``posembed.resize_table`` first removes reserved, prefix
+and tail rows, and adds them again at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GridMethod = Callable[[Tensor, tuple[int, int]], Tensor]
 
 
 def truncate(rows: Tensor, length: int) -> Tensor:
-    """Returns the first ``length`` rows. It never makes a table longer."""
+    """Returns the first ``length`` rows. It cannot make a table longer."""
     if length > len(rows):
         raise ArgumentError(
             f"truncate keeps at most the existing {len(rows)} rows; got a length of {length}. "
@@ -40,7 +40,7 @@ def tile(rows: Tensor, length: int) -> Tensor:
 
 
 def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corners: bool = False) -> Tensor:
-    """Stretches or shrinks the whole table, each dimension on its own.
+    """Stretches or shrinks the whole table, each column on its own.
 
     mode: "linear", or "cubic" (PyTorch's bicubic in one dimension, constant -.75).
     align_corners: True puts the first and last new rows on the first and last old ones: new row k is read at
@@ -58,16 +58,16 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
     """Keeps the first ``keep`` rows and stretches the others linearly (Long-CLIP, arXiv:2403.15378).
 
     New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). The line through the last two old
-    rows continues past the last one, as in Long-CLIP's code, where 77 rows with 20 kept become 248: four for one.
+    rows continues past the last, as in Long-CLIP's code, which keeps 20 of 77 rows and turns each other row into four.
     """
     if not 0 <= keep <= len(rows) - 2:
         raise ArgumentError(
-            f"stretch needs two rows or more behind those it keeps; got keep={keep} and {len(rows)} rows. "
+            f"stretch needs at least two rows after those it keeps; got keep={keep} and {len(rows)} rows. "
             "Pass a keep that leaves two, or another method"
         )
     if length <= keep:
         raise ArgumentError(
-            f"stretch makes more rows than the {keep} it keeps; got a length of {length}. "
+            f"stretch must make more rows than the {keep} it keeps; got a length of {length}. "
             "Pass a smaller keep, or method='truncate'"
         )
     # Coordinate = left + weight, from whole numbers, so that the coordinate of an old row gives exactly that row.
@@ -82,15 +82,15 @@ def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
     """Makes row a N + b from rows a and b, like a two-digit number (Su 2020, kexue.fm/archives/7947; bert4keras).
 
     With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula reproduces
-    the first N rows, which are copied here, bit for bit. Only N^2 two-digit numbers exist. alpha is above 0 and
-    below .5: at .5, (a, b) and (b, a) would be the same row.
+    the first N rows, which are copied here, bit for bit. There are only N^2 two-digit numbers. alpha is above 0 and
+    below .5; at .5, (a, b) and (b, a) would give the same row.
     """
     if not 0 < alpha < 0.5:
         raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")
     n = len(rows)
     if length > n * n:
         raise ArgumentError(
-            f"from {n} rows hierarchical reaches {n} x {n} = {n * n}; got a length of {length}. "
+            f"from {n} rows, hierarchical makes at most {n} x {n} = {n * n}; got a length of {length}. "
             "Pass a smaller length, or another method: tile, linear ..."
         )
     new = torch.arange(n, max(n, length), device=rows.device)
@@ -106,7 +106,7 @@ def two_digit_rows(rows: Tensor, positions: Tensor, *, alpha: float = 0.4) -> Te
 def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: int = 0) -> Tensor:
     """Keeps the old rows and draws new ones from N(0, std^2): the baseline that every other method must beat.
 
-    std defaults to that of the table's own entries, so that the draw is random in direction but not in scale.
+    By default, std is measured on the table's entries, so that new rows are random in direction but not in scale.
     """
     spread = rows.detach().std(correction=0).item() if std is None else std
     # Drawn on the CPU, so that a seed gives the same rows on every device.
@@ -116,7 +116,7 @@ def random_rows(rows: Tensor, length: int, *, std: float | None = None, seed: in
 
 
 def mean_row(rows: Tensor, length: int) -> Tensor:
-    """Keeps the old rows and adds their mean: a baseline without position information, at the right scale."""
+    """Keeps the old rows and appends copies of their mean, a baseline with the right scale but no position."""
     new = rows.mean(dim=0).expand(max(length - len(rows), 0), -1)
     return torch.cat([rows[:length], new])
 
@@ -128,7 +128,7 @@ def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialia
     PyTorch's cubic constant is -.75 without it and -.5 with it.
     """
     if grid[1] == 1 != grid[0]:
-        # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; not so of height 1.
+        # With antialias and an output of width 1, PyTorch (2.13, CPU) repeats its first row; height 1 is correct.
         turned = interpolate_grid(rows.transpose(0, 1), (1, grid[0]), mode=mode, antialias=antialias)
         return turned.transpose(0, 1)
     picture = rows.permute(2, 0, 1)[None]
@@ -137,7 +137,7 @@ def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialia
 
 
 def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> Tensor:
-    """Interpolates bicubically at the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
+    """Interpolates bicubically with the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
 
     The offset keeps the floor of old * factor from being one too few. It also moves the sampled points, and DINO's
     and DINOv2's backbones were trained with it, so their tables need it.
@@ -158,13 +158,13 @@ TEXT_METHODS: Mapping[str, TextMethod] = {
     "hierarchical": hierarchical,
     "random": random_rows,
     "mean": mean_row,
-    # The same under common names.
+    # The same methods under common names.
     "longformer": tile,
     "long-clip": stretch,
     "bert4keras": hierarchical,
     "open-clip": partial(interpolate, mode="linear", align_corners=False),
 }
-"""The names of ``method=`` for a table of positions in a line."""
+"""The names that ``method=`` accepts for positions in a line."""
 
 GRID_METHODS: Mapping[str, GridMethod] = {
     "bicubic": partial(interpolate_grid, mode="bicubic", antialias=False),
@@ -172,10 +172,10 @@ GRID_METHODS: Mapping[str, GridMethod] = {
     "bilinear": partial(interpolate_grid, mode="bilinear", antialias=False),
     "bilinear-antialias": partial(interpolate_grid, mode="bilinear", antialias=True),
     "dinov2": dinov2_grid,
-    # The same under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
+    # The same methods under common names: timm and OpenCLIP, transformers' ViT, SigLIP 2.
     "timm": partial(interpolate_grid, mode="bicubic", antialias=True),
     "open-clip": partial(interpolate_grid, mode="bicubic", antialias=True),
     "vit": partial(interpolate_grid, mode="bicubic", antialias=False),
     "siglip2": partial(interpolate_grid, mode="bilinear", antialias=True),
 }
-"""The names of ``method=`` for a table whose rows are a grid."""
+"""The names that ``method=`` accepts for positions on a grid."""

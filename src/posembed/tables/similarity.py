@@ -1,7 +1,7 @@
 """The similarity of a table's rows, and whether it depends on their distance alone.
 
-With P the rows (N, D), these are averages over the diagonals of P P^T. Only ``cosine_matrix`` builds the (N, N)
-matrix; the others use the autocorrelation of P's columns, which handles 100,000 rows.
+For rows P (N, D), the measures depend on diagonals of P P^T. Only ``cosine_matrix`` builds this (N, N) matrix;
+the other functions avoid it and can handle 100,000 rows.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from posembed.tables.layout import float64_rows
 
 
 def _unit_rows(table: Tensor) -> Tensor:
-    """Normalizes rows (N, D) to length 1, float64 on the CPU. A row of zeros stays zero, with cosine 0 to all."""
+    """Normalizes rows (N, D) to length 1, float64 on the CPU. A row of zeros stays zero; its cosines are 0."""
     return F.normalize(float64_rows(table), dim=1, eps=torch.finfo(torch.float64).tiny)
 
 
 def _diagonal_means(rows: Tensor) -> Tensor:
     """Returns the mean of each diagonal of P P^T, (N,): entry k is the mean over i of <row i, row i + k>."""
     n = len(rows)
-    # Zeros after the rows keep the circular correlation of the FFT from wrapping round.
+    # Zeros after the rows keep the circular correlation of the FFT from wrapping around.
     power = (torch.fft.rfft(rows, n=2 * n, dim=0).abs() ** 2).sum(dim=1)
     return torch.fft.irfft(power, n=2 * n)[:n] / torch.arange(n, 0, -1)
 
@@ -39,15 +39,15 @@ def neighbour_cosine(table: Tensor) -> Tensor:
 
 
 def cosine_by_distance(table: Tensor) -> Tensor:
-    """Returns the mean cosine by distance of rows (N, D): (N,) float64. Entry k averages N - k pairs k apart."""
+    """Returns the mean cosine by distance of rows (N, D): (N,) float64. Entry k averages the N - k pairs k apart."""
     return _diagonal_means(_unit_rows(table))
 
 
 def toeplitz_residual(table: Tensor) -> float:
-    """Returns how far the rows' products are from depending on distance alone: 0 (sinusoids) to 1.
+    """Returns how much the rows' products depend on more than distance: from 0 (not at all, as for sinusoids) to 1.
 
-    1 - |T|^2 / |G|^2 for G = P P^T minus the mean of its entries, and T the closest Toeplitz matrix, which holds
-    G's diagonal means (translation invariance: Wang et al., ICLR 2021, "On Position Embeddings in BERT").
+    The value is 1 - |T|^2 / |G|^2, where G is P P^T minus the mean of its entries, and T is the closest Toeplitz
+    matrix: G's diagonal means (translation invariance: Wang et al., ICLR 2021, "On Position Embeddings in BERT").
     N rows drawn independently in D dimensions give about N / (N + D): only their diagonal is regular.
     """
     rows = float64_rows(table)
@@ -57,7 +57,7 @@ def toeplitz_residual(table: Tensor) -> float:
     pairs = 2 * torch.arange(n, 0, -1, dtype=torch.float64)
     pairs[0] = n
     toeplitz_norm = (pairs * (_diagonal_means(rows) - mean) ** 2).sum()
-    # If all rows are equal, only rounding is left after the constant is removed, and a shift changes nothing.
+    # If all rows are equal, only rounding errors are left after the mean is removed.
     if gram_norm <= n * torch.finfo(torch.float64).eps * (n * mean) ** 2:
         return 0.0
     return (1 - toeplitz_norm / gram_norm).clamp(0, 1).item()

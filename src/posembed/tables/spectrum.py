@@ -10,12 +10,12 @@ from torch import Tensor
 from posembed.tables.layout import float64_rows
 
 MOST = 0.975
-"""The default share of the variance for which a table's directions are counted."""
+"""The default share of the variance that the counted directions of a table hold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The singular value decomposition of a table's centred rows, K = min(N, D). CPU, float64."""
+    """The singular value decomposition of a table's centered rows, with K = min(N, D), on the CPU in float64."""
 
     singular_values: Tensor
     """(K,), descending."""
@@ -30,7 +30,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """exp(entropy) of the variance shares: K equal directions give K (Roy and Vetterli 2007, on s^2)."""
+        """The exp of the entropy of the variance shares: K equal directions give K (Roy and Vetterli 2007, on s^2)."""
         shares = self.variance_shares
         return torch.special.entr(shares).sum().exp().item() if shares.any() else 0.0
 
@@ -67,7 +67,7 @@ def fourier_power(vectors: Tensor) -> Tensor:
     """
     n = len(vectors)
     power = torch.fft.rfft(vectors, dim=0).abs() ** 2
-    power[1 : (n + 1) // 2] *= 2  # every bin but the first, and the last of an even N, stands for two
+    power[1 : (n + 1) // 2] *= 2  # each bin stands for two frequencies, except the first, and the last if N is even
     return power / power.sum(dim=0).clamp(min=torch.finfo(power.dtype).tiny)
 
 

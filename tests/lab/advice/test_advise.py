@@ -135,7 +135,7 @@ def test_what_goes_past_the_evidence_is_said() -> None:
 
     assert "a factor of 64 is more than the 32" in caveats(longest=512 * 64, far=True)
     assert "more than the 32" not in caveats(longest=512 * 32, far=True)
-    assert "no factor reaches without limit" in caveats(longest=None, far=True)
+    assert "every factor has a limit" in caveats(longest=None, far=True)
     assert "16 times its length is more than the 8" in caveats(longest=8192, checkpoint=Existing(512))
     assert "training from scratch" in caveats(longest=None, checkpoint=Existing(512))
     assert "only if the checkpoint has RoPE" in caveats(longest=2048, checkpoint=Existing(None))
@@ -221,7 +221,7 @@ def test_figures_are_named_with_their_source() -> None:
             "the longest grid, 10 x 28, is smaller in one direction",
         ),
         ({"length": 196, "longest": None, "grid": (14, 14)}, "without limit"),
-        ({"length": 196, "longest": 196, "longest_grid": (14, 14)}, "needs the grid of training"),
+        ({"length": 196, "longest": 196, "longest_grid": (14, 14)}, "needs the training grid"),
         ({"length": 196, "longest": 196, "grid": (14, 14), "checkpoint": Existing(196)}, "a sequence of 196"),
         ({"length": 196, "longest": 196, "checkpoint": Existing(196, (14, 14))}, "are a grid of 14 x 14"),
     ],

@@ -27,7 +27,7 @@ def test_the_next_length_is_foreseen_from_the_last_two() -> None:
     tiny = [Point(512, 1e-3, 1000), Point(1024, 4e-3, 4000)]
     assert too_much(tiny[:1], 1024, seconds=0.0) is None  # nothing to judge by
     assert too_much(tiny, 2048, seconds=1.0) is None
-    assert "s, more than its" in (too_much(tiny, 2048, seconds=CALLS * 0.015) or "")
+    assert "s, more than its share of" in (too_much(tiny, 2048, seconds=CALLS * 0.015) or "")
     big = [Point(512, 1e-3, MOST_BYTES // 8), Point(1024, 1e-3, MOST_BYTES // 2)]
     assert "would need about 4 GiB, more than 2" in (too_much(big, 2048, seconds=1.0) or "")
 

@@ -79,7 +79,7 @@ def test_progress_goes_from_start_to_end() -> None:
         ({"longest": 500}, "longest must be at least 512, got 500"),
         ({"seconds": -1}, "seconds must be at least 0"),
         ({"device": "abacus"}, "no device 'abacus'"),
-        ({"width": 20}, "RoPE turns pairs"),
+        ({"width": 20}, "RoPE rotates pairs"),
     ],
 )
 def test_bad_sizes_are_refused_before_anything_is_measured(changed: dict[str, Any], said: str) -> None:

@@ -46,7 +46,7 @@ def test_files_folders_and_separators(tmp_path: Path) -> None:
     assert decoded(folder.train) == decoded(files.train)
     assert sorted(decoded(files.train).split(b"\0")) == [b"", b"b" * 90, "ä".encode() * 90]
     assert folder.sha256 == files.sha256
-    assert "2 files; 1 skipped: empty, not text, or of a run folder" in folder.description
+    assert "2 files; 1 skipped: empty, not text, or part of a run folder" in folder.description
     assert "2 files" in files.description
 
 

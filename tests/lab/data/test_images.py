@@ -151,9 +151,9 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
 
 
 def test_what_images_refuse(image_task: ImageClassification, image_spec: ImageSpec) -> None:
-    with pytest.raises(ArgumentError, match="encodes positions in a sequence, and the patches of an image form"):
+    with pytest.raises(ArgumentError, match="encodes positions in a sequence, but the patches of an image form"):
         runs_of(image_spec, ["learned-1d", "alibi"], 1)
-    with pytest.raises(ArgumentError, match="unknown encoding 'rings'; known are sinusoidal, none, learned-1d"):
+    with pytest.raises(ArgumentError, match="unknown encoding 'rings'; choose from sinusoidal, none, learned-1d"):
         split_name("rings", "images")
     with pytest.raises(ArgumentError, match="images of 9 x 9 pixels cannot be cut into patches of 2 x 2"):
         train.check(shared_images(test_sizes=(9,)), image_task)

@@ -211,7 +211,7 @@ def only_words(words: list[str]) -> Tokenizer:
 
 def test_a_text_without_a_token_is_refused_where_there_is_no_other(folder: Path) -> None:
     only_words(["q"]).save(str(folder / "q.json"))
-    with pytest.raises(DataError, match=r"has no text to train on under the tokenizer .*q\.json"):
+    with pytest.raises(DataError, match=r"has no text to train on with the tokenizer .*q\.json"):
         load_corpus(str(folder / "text"), tokenizer=str(folder / "q.json"))
 
 

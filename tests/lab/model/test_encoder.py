@@ -79,13 +79,13 @@ def test_what_an_encoder_cannot_use() -> None:
     [
         (
             "rolling",
-            "'rolling' needs a causal window, and an encoder attends in both directions; choose among learned",
+            "'rolling' needs a causal window, but an encoder attends in both directions; choose from learned",
         ),
         ("rope+window", r"'rope\+window' needs a causal window"),
-        ("learned-2d", "'learned-2d' places the patches of an image in a grid, and a text is a sequence"),
+        ("learned-2d", "'learned-2d' places the patches of an image in a grid, but a text is a sequence"),
         ("fire", "'fire' is for a decoder, or for texts longer"),
         ("rope-yarn", "'rope-yarn' is for a decoder, or for texts longer"),
-        ("roap", r"unknown encoding 'roap' \(did you mean rope\?\); known are learned, "),
+        ("roap", r"unknown encoding 'roap' \(did you mean rope\?\); choose from learned, "),
     ],
 )
 def test_names_that_an_encoder_of_text_refuses(name: str, message: str) -> None:

@@ -133,6 +133,6 @@ def test_heads_that_do_not_divide_the_width() -> None:
 
 def test_an_unknown_encoding_names_the_known(spec: LengthSpec) -> None:
     with pytest.raises(
-        ArgumentError, match=r"unknown encoding 'roap' \(did you mean rope\?\); known are learned, rolling.*\+window"
+        ArgumentError, match=r"unknown encoding 'roap' \(did you mean rope\?\); choose from learned, rolling.*\+window"
     ):
         build_encoding(dataclasses.replace(spec, encoding="roap"))

@@ -76,7 +76,7 @@ def test_values_by_name() -> None:
 
 def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     check_tracker("tensorboard")
-    with pytest.raises(ArgumentError, match=r"unknown tracker 'visdom'; known are tensorboard, wandb"):
+    with pytest.raises(ArgumentError, match=r"unknown tracker 'visdom'; choose from tensorboard, wandb"):
         check_tracker("visdom")
     monkeypatch.setattr("posembed.lab.runs.sweep.find_spec", lambda name: None)
     with pytest.raises(ArgumentError, match=r"needs the library tensorboard; install it with: pip install 'posem"):

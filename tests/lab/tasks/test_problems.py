@@ -161,10 +161,11 @@ def test_bad_input_is_said_before_anything_trains() -> None:
     with pytest.raises(ArgumentError, match=r"abacus ids do not apply to parity.* they apply to copy and addition"):
         check_encoding("abacus", "parity")
     with pytest.raises(
-        ArgumentError, match=r"unknown encoding 'roap' for copy \(did you mean rope\?\); known are learned, .*, abacus"
+        ArgumentError,
+        match=r"unknown encoding 'roap' for copy \(did you mean rope\?\); choose from learned, .*, abacus",
     ):
         check_encoding("roap", "copy")
-    with pytest.raises(ArgumentError, match=r"unknown question .division.; known are .*copy"):
+    with pytest.raises(ArgumentError, match=r"unknown question .division.; choose from .*copy"):
         prepare("division", {})
     with pytest.raises(ArgumentError, match="test sizes must be 1 or more, in digits; got 0, 5"):
         shared("addition", test_sizes=(5, 0))

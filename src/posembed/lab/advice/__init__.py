@@ -1,1 +1,1 @@
-"""Which position encoding to use: needs and evidence in, one recommendation out."""
+"""Recommends a position encoding, given needs and evidence."""

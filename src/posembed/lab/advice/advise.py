@@ -1,8 +1,8 @@
-"""Needs and studies -> one recommendation, with its costs, its caveats and the measurements behind it.
+"""Turns needs and studies into one recommendation, with its costs, its caveats and the measurements behind it.
 
-The rules: a fixed length takes a learned table, or RoPE where the table would be large; growing lengths take a ring
-under a window, or scaled RoPE if far tokens must be retrieved; a checkpoint keeps its own positions. A user's own
-runs overrule them if their 95% intervals do not overlap.
+For a fixed length, the rules recommend a learned table, or RoPE if the table would be large. For growing lengths, they
+recommend a ring under a window, or scaled RoPE if far tokens must be retrieved. A checkpoint keeps its own positions. A
+user's own runs overrule the rules if their 95% intervals do not overlap.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ CONDITIONS: dict[str, Callable[[Needs], bool]] = {
     "beyond Longformer": lambda n: n.stretch > RESIZED_TO,
     "beyond YaRN": lambda n: n.factor is not None and n.factor > FINE_TUNED_TO,
 }
-"""What choices.json may ask of the needs."""
+"""The conditions that choices.json may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One thing to do. Texts are templates that name the needs ``n``.
+    """A possible recommendation. Its texts are templates, which are formatted with the needs as ``n``.
 
-    of: what it applies to: "sequence", "grid" or "checkpoint".
-    encoding: its name in the lab, which finds its measurements; None if the lab does not train it.
-    rows: the rows of its position parameters, new or existing: those of the "table", of the "window", or none.
-    reason: why to take it, if it can do what is needed.
-    unless: pairs of a condition under which it cannot, and why. caveats: pairs of a condition and what to watch for.
+    of: the kind of positions that it applies to: "sequence", "grid" or "checkpoint".
+    encoding: its name in the lab and in the studies; None if the lab does not train it.
+    rows: the number of its position rows, new or existing: "table" (one per position), "window", or None for no rows.
+    reason: why to choose it, if it meets the needs.
+    unless: pairs (a condition under which it does not meet the needs, the reason). caveats: pairs (condition, caveat).
     """
 
     name: str
@@ -70,29 +70,29 @@ class Choice:
         return {"table": needs.table, "window": needs.window * needs.width, None: 0}[self.rows]
 
     def cannot(self, needs: Needs) -> str | None:
-        """Returns why it cannot do what is needed; None if it can."""
+        """Returns why it does not meet the needs; None if it does."""
         return next(iter(texts_for(self.unless, needs)), None)
 
     def warnings(self, needs: Needs) -> list[str]:
-        """Returns the caveats, and says so if an existing checkpoint cannot take this choice."""
+        """Returns the caveats, including one if an existing checkpoint cannot use this choice."""
         notes = texts_for(self.caveats, needs)
         if needs.checkpoint is not None and needs.has_table and self.of != "checkpoint":
             held = f"{needs.checkpoint.length:,}"
             notes.append(
                 f"the checkpoint's table ends at {held}, so this means training from scratch; the alternative is to "
-                f"feed it text in chunks of {held}"
+                f"feed the checkpoint text in chunks of {held}"
             )
         return notes
 
     def is_relevant(self, needs: Needs) -> bool:
-        """Returns whether it is listed for a grid or a sequence, with or without a checkpoint."""
+        """Returns whether the choice applies to the needs: to their grid, sequence or checkpoint."""
         if self.of == "checkpoint":
             return needs.checkpoint is not None
         return (self.of == "grid") == (needs.grid is not None)
 
 
 def texts_for(pairs: Sequence[tuple[str, str]], needs: Needs) -> list[str]:
-    """Returns the texts whose condition holds."""
+    """Returns the formatted texts whose condition holds."""
     return [text.format(n=needs) for condition, text in pairs if CONDITIONS[condition](needs)]
 
 
@@ -103,20 +103,20 @@ TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that was considered, and why it cannot do what is needed; None if it can."""
+    """A choice that was considered. ``cannot``: why it does not meet the needs; None if it does."""
 
     name: str
     title: str
     parameters: int
     """Position parameters, new or existing."""
     share: float | None
-    """Their share of the embeddings; None without a token table."""
+    """The share of these parameters in the embeddings; None without a token table."""
     cannot: str | None
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The perplexities of one study, one line per encoding. Different studies do not compare."""
+    """The perplexities of one study, one line per encoding. Do not compare figures of different studies."""
 
     title: str
     source: str
@@ -125,7 +125,7 @@ class Figures:
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """recommendation: the name of an option that can do what is needed. caveats: what to watch for."""
+    """One recommendation with its reasons. recommendation: the name of an option that meets the needs."""
 
     needs: Needs
     recommendation: str
@@ -140,7 +140,7 @@ class Advice:
         return dataclasses.asdict(self)
 
     def sections(self) -> dict[str, list[str]]:
-        """Returns lines of text under their headings; the recommendation is not among them."""
+        """Returns the lines of text by heading, without the recommendation itself."""
         options = []
         for option in self.options:
             share = f", {option.share:.2%} of the embeddings" if option.share else ""
@@ -160,7 +160,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
     """Recommends one encoding, as ``posembed advise`` does.
 
     Args:
-        runs: a run folder of ``posembed compare lengths``, used as evidence besides the published measurements.
+        runs: a run folder of ``posembed compare lengths``, used as evidence in addition to the published measurements.
         chosen: the fields of ``Needs``: ``length`` or ``grid``, ``longest`` ("none" for no limit), ``longest_grid``,
             ``width``, ``heads``, ``vocabulary``, ``far``, ``checkpoint``.
 
@@ -175,7 +175,7 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
 
 
 def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
-    """Recommends one option that can do what is needed. studies: the evidence, in order of trust."""
+    """Recommends one option that meets the needs. studies: the evidence, most trusted first."""
     chosen = next(choice for choice in ranked(needs) if choice.cannot(needs) is None)
     reasons, notes = [chosen.reason.format(n=needs)], []
     study = next((study for study in studies if study.row(chosen.encoding)), None)
@@ -213,7 +213,7 @@ def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
 
 
 def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list[Figures]:
-    """Returns a user's own studies; without one, the study of the choice and the one with the most encodings."""
+    """Returns figures of the user's own studies, or else of the choice's study and the one with the most encodings."""
     if needs.grid is not None or not studies:
         return []
     broadest = max(studies, key=lambda study: len([row for row in study.rows if row.encoding in TRAINED]))
@@ -234,8 +234,8 @@ def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list
 
 
 def best_rival(study: Study, chosen: Choice, needs: Needs) -> tuple[Choice, bool, str] | None:
-    """Returns the choice that does what is needed and did better in the study than ``chosen``, whether their 95%
-    intervals are apart, and both perplexities in words. Choices whose intervals are apart come first.
+    """Returns the choice that meets the needs and did better than ``chosen`` in the study, whether their 95% intervals
+    are disjoint, and both perplexities in words. Prefers disjoint intervals, then the lowest perplexity.
 
     Compares at the training length if nothing longer is needed, else at the longest length of the study.
     """
@@ -264,7 +264,7 @@ def written(value: Estimate | None) -> str:
 
 
 def ranked(needs: Needs) -> list[Choice]:
-    """Returns the choices in order of preference: advice takes the first that can do what is needed."""
+    """Returns the choices in order of preference. The first that meets the needs is recommended."""
     names = ["keep", "resize"] if needs.checkpoint is not None else []
     if needs.grid is not None:
         names += ["learned-grid", "learned-grid, re-gridded"]

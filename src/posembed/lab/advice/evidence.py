@@ -10,12 +10,12 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.statistics import Estimate
 
 PUBLISHED = Path(__file__).with_name("evidence.json")
-"""Generated from the documentation by benchmarks/evidence.py; a test keeps the two equal."""
+"""Generated from the documentation by benchmarks/evidence.py; a test checks that both agree."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of one encoding on the same tokens, by the tokens of context; None where it has no position."""
+    """The perplexity of one encoding on the same tokens, by context length; None where it has no position."""
 
     encoding: str
     window: int | None
@@ -26,7 +26,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Study:
-    """Encodings that were trained alike. own: whether a user ran it, so that it may overrule the rules."""
+    """Results of encodings trained alike. own: whether it is the user's own study, which may overrule the rules."""
 
     title: str
     source: str
@@ -52,7 +52,8 @@ def published_studies() -> list[Study]:
 
 
 def study_of_folder(folder: Path) -> Study:
-    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError, ArgumentError for others."""
+    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError for another folder, and
+    ArgumentError if no run is finished."""
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder, read_settings
 
@@ -60,7 +61,7 @@ def study_of_folder(folder: Path) -> Study:
     question = read_settings(folder)["question"]
     if question != lengths.name:
         raise RunFolderError(
-            f"{folder} holds runs of posembed compare {question}; advice rests on posembed compare lengths"
+            f"{folder} holds runs of posembed compare {question}; advice needs runs of posembed compare lengths"
         )
     results = RunFolder(folder, lengths.Spec).results()
     if not any(result.measurements for result in results):
@@ -72,7 +73,7 @@ def study_of_folder(folder: Path) -> Study:
 
 
 def read_studies(text: str) -> list[Study]:
-    """Reads what benchmarks/evidence.py wrote: an estimate is [mean] or [mean, low, high]; null means no position."""
+    """Reads evidence.json. An estimate is [mean] or [mean, low, high]; null means no position."""
     studies = []
     for study in json.loads(text):
         for row in study["rows"]:

@@ -1,4 +1,4 @@
-"""What a user needs from a position encoding."""
+"""A user's requirements for a position encoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option, options, require_divisible
 
 LAYERS = 12
-"""The depth of the model for which windows are suggested."""
+"""The number of layers for which windows are suggested."""
 
 Grid = tuple[int, int]
 """(height, width) in patches."""
@@ -36,7 +36,7 @@ class Existing:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What the encoding must do. For images, both lengths count patches and the vocabulary is 0.
+    """What the encoding must support. For images, both lengths count patches and the vocabulary is 0.
 
     Raises ArgumentError for needs that contradict each other.
     """
@@ -67,7 +67,7 @@ class Needs:
         held = self.checkpoint
         if self.grid is None:
             if self.longest_grid is not None:
-                raise ArgumentError("a longest grid needs the grid of training; give both, or a sequence")
+                raise ArgumentError("a longest grid needs the training grid; give both grids, or a sequence")
             if held is not None and held.grid is not None:
                 raise ArgumentError(f"the checkpoint's positions are a grid of {held.reach}; give your own grid")
             return
@@ -81,7 +81,7 @@ class Needs:
                 )
         if longest[0] < self.grid[0] or longest[1] < self.grid[1]:
             raise ArgumentError(
-                f"the longest grid, {shown(longest)}, is smaller in one direction than the grid of training, "
+                f"the longest grid, {shown(longest)}, is smaller in one direction than the training grid, "
                 f"{shown(self.grid)}"
             )
         if held is not None and held.length is not None and held.grid is None:
@@ -127,7 +127,7 @@ class Needs:
 
     @property
     def factor(self) -> float | None:
-        """How many times the training length is needed; None without a limit."""
+        """The longest length as a multiple of the training length; None without a limit."""
         return None if self.longest is None else self.longest / self.length
 
     @property
@@ -161,8 +161,8 @@ def needs_of(
     longest_grid: Grid | None = None,
     **others: Any,
 ) -> Needs:
-    """Returns the needs, with defaults for what is None: the longest length is the training length, an image's
-    lengths are those of its grids, and it has no vocabulary. ``longest="none"`` means no limit."""
+    """Returns the needs. By default the longest length is the training length. For images, the lengths are the sizes
+    of the grids and the vocabulary is 0. ``longest="none"`` means no limit."""
     known = options(Needs)
     if wrong := [name for name in others if name not in known]:
         raise unknown("need", wrong[0], known)

@@ -1,1 +1,1 @@
-"""What a position encoding costs: parameters, time, memory, and how they grow with length."""
+"""The cost of a position encoding: parameters, time, memory, and how they grow with length."""

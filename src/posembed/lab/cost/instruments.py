@@ -1,4 +1,4 @@
-"""Measures steps: times taken in turns, so that a disturbance of the machine affects all alike, and peak memory."""
+"""Measures the time and the peak memory of steps, in turns, so that a disturbance affects all of them alike."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Step = Callable[[], object]
 
 
 def ratio(ours: Estimate, theirs: Estimate, *, less: float = 0.0) -> Estimate:
-    """Estimates the median ratio of times from the same rounds. ``less=1`` gives the overhead."""
+    """Estimates the median ratio of times from the same rounds, minus ``less``; ``less=1`` gives the overhead."""
     return estimate_median([a / b - less for a, b in zip(ours.values, theirs.values, strict=True)])
 
 
@@ -61,14 +61,14 @@ def _wait() -> None:
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
-    """Returns b of value = a size^b, by least squares on the logarithms; None for fewer than three points."""
+    """Fits value = a size^b by least squares on the logarithms. Returns b, or None without three positive points."""
     if len(sizes) < 3 or min(values) <= 0:
         return None
     return statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values]).slope
 
 
 def peak_bytes(step: Step) -> int:
-    """Returns the most bytes that tensors created within the step hold at one time, on any device.
+    """Returns the peak number of bytes in tensors that the step creates, on all devices together.
 
     It counts storages, so a view costs nothing. It does not see memory that a kernel uses outside of tensors.
     """

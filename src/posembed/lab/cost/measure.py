@@ -1,4 +1,4 @@
-"""Measures what encodings cost: CostSettings -> CostResult. All encodings take turns on this machine."""
+"""Measures the cost of encodings, CostSettings -> CostResult. All encodings take turns on this machine."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 PLAIN = "attention without position"
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
-"""Growth starts here: one sequence, and the fewest heads that every encoding accepts, to reach long lengths."""
+"""The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
 MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
 SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
 ROUNDS = 3
-CALLS = ROUNDS + 2  # one more warms up, and one counts the memory
+CALLS = ROUNDS + 2  # plus one call to warm up and one to count the memory
 MOST_GROWTH = 4
-"""The predicted time of the next length is at most this multiple: twice the length squares to 4, and more is noise."""
-FIT_FROM = 2048  # below this length, function calls take as long as their work
+"""The largest predicted growth of time when the length doubles: quadratic growth is 4 times, and more is noise."""
+FIT_FROM = 2048  # below this length, the overhead of function calls dominates
 FEWEST_TO_FIT = 3
 
-LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), 1) | {
-    "length": 2,  # a single token has no order
-    "longest": GROWTH_SHAPE.length,
-    "seconds": 0,
+LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "window"), (1, "")) | {
+    "length": (2, ": a single token has no order"),
+    "longest": (GROWTH_SHAPE.length, ", the length that the growth measurement starts at"),
+    "seconds": (0, ""),
 }
+"""The lowest value of each setting, and why."""
 
 
 def checked(settings: CostSettings) -> CostSettings:
@@ -51,11 +52,11 @@ def checked(settings: CostSettings) -> CostSettings:
     below its ``LOWEST``, or a width that the heads do not divide."""
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
-        raise ArgumentError(f"expected at least one encoding; known are {', '.join(names_for('decoder'))}")
-    for name, lowest in LOWEST.items():
+        raise ArgumentError(f"expected at least one encoding; choose from {', '.join(names_for('decoder'))}")
+    for name, (lowest, reason) in LOWEST.items():
         value = getattr(settings, name)
         if value is not None and not lowest <= value < math.inf:
-            raise ArgumentError(f"{name} must be at least {lowest}, got {value}")
+            raise ArgumentError(f"{name} must be at least {lowest}, got {value}{reason}")
     require_divisible(settings.width, settings.heads)
     if settings.device != "cpu" and not (settings.device == "cuda" and torch.cuda.is_available()):
         raise ArgumentError(f"this machine has no device {settings.device!r} to measure on; use cpu or cuda")
@@ -77,7 +78,7 @@ def encoding_of(settings: CostSettings, name: str, shape: Shape | None = None) -
 
 
 def measure_cost(settings: CostSettings, progress: Progress = lambda what, done, total: None) -> CostResult:
-    """Measures time, memory and growth of every encoding. Raises ArgumentError for what ``checked`` refuses."""
+    """Measures time, memory and growth of every encoding. Raises ArgumentError for invalid settings."""
     settings = checked(settings)
     started = time.perf_counter()
     shape, device = settings.shape, torch.device(settings.device)
@@ -185,7 +186,7 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
 
 
 def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | None:
-    """Returns why this length is not tried, predicted from the last two; None if it is tried."""
+    """Returns why this length is not tried, predicted from the last two lengths; None if it is tried."""
     if len(found) < 2:
         return None
     before, last = found[-2:]
@@ -195,7 +196,7 @@ def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | No
     if peak > MOST_BYTES:
         return f"{length:,} tokens would need about {peak / 2**30:.0f} GiB, more than {MOST_BYTES / 2**30:.0f}"
     if taken > seconds:
-        return f"{length:,} tokens would bring it to about {taken:.0f} s, more than its {seconds:.0f}"
+        return f"{length:,} tokens would bring its time to about {taken:.0f} s, more than its share of {seconds:.0f}"
     return None
 
 

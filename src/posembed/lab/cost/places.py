@@ -25,9 +25,9 @@ class Made(NamedTuple):
 
 
 class Places:
-    """An encoding among the tensors of one layer, laid out as in ``Attention``. Calling it is one step.
+    """An encoding with the tensors of one layer, laid out as in ``Attention``. A call is one step.
 
-    training: a step includes its backward pass, and reads the positions that the encoding trains on.
+    training: a step includes the backward pass, and uses the encoding's training positions.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Places:
         return [tensor for place in self.made() for tensor in place]
 
     def __call__(self) -> object:
-        """Runs forward, and in training computes the leaves' gradients, with the results as gradients from above."""
+        """Runs the forward pass and, in training, the backward pass with the results as upstream gradients."""
         with torch.set_grad_enabled(self.training):
             made = [tensor for tensor in self.results() if tensor.requires_grad]
         leaves = [tensor for tensor in (*self.leaves, *self.encoding.parameters()) if tensor.requires_grad]
@@ -78,7 +78,7 @@ class Places:
 
 
 class AttentionWith(Places):
-    """One layer of attention with an encoding in it: projections, scores, output."""
+    """One attention layer with an encoding: projections, scores, output."""
 
     def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
         super().__init__(encoding, shape, **settings)
@@ -92,7 +92,7 @@ class AttentionWith(Places):
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
-    """Computes what an encoding writes by formula, for the places that it uses on two tokens."""
+    """Computes the bytes that an encoding writes, scaled from its tensors for two tokens."""
     with torch.no_grad():
         made = Places(encoding, Shape(1, 2, shape.width, shape.heads)).made()
     per_token, per_layer, per_pair = (FLOAT * sum(tensor.numel() for tensor in tensors) for tensors in made)

@@ -1,4 +1,4 @@
-"""The settings and the result of a measurement of cost, and the folder that keeps them."""
+"""The settings and the result of a cost measurement, and the folder that keeps them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class CostSettings:
-    """The sizes that all encodings are measured at. ``measure.checked`` refuses those that cannot be measured."""
+    """The sizes that all encodings are measured at. ``measure.checked`` refuses invalid ones."""
 
     encodings: tuple[str, ...] = option(
         "Encodings, separated by commas. NAME+window adds a window. Default: all.", default_factory=every_encoding
@@ -56,7 +56,7 @@ class CostSettings:
 
 @dataclass(frozen=True)
 class Passes:
-    """One figure of the forward pass alone, and one of forward and backward together."""
+    """A figure for the forward pass alone, and one for forward and backward together."""
 
     forward: Estimate
     backward: Estimate
@@ -64,10 +64,10 @@ class Passes:
 
 @dataclass(frozen=True)
 class Writes:
-    """The bytes of float32 that an encoding hands to the model: the least it needs.
+    """The bytes, in float32, of the tensors that an encoding passes to the model: the least it must write.
 
     input: (B, L, D), tokens with their rows, once per forward pass.
-    queries_keys: 2 (B, L, D), rotated or with rows added; 4 for both, or for wider ones. In each layer.
+    queries_keys: 2 (B, L, D) if rotated or with rows added, 4 (B, L, D) if both or if widened; in each layer.
     scores: (H, L, L), the bias, once per forward pass.
     """
 
@@ -82,7 +82,7 @@ class Writes:
 
 @dataclass(frozen=True)
 class Growth:
-    """The forward pass of one encoding alone, on one sequence, at growing lengths.
+    """The cost of one encoding's forward pass alone, on one sequence, at growing lengths.
 
     seconds: medians. peak: bytes. stopped: why no longer length was tried; None if all were.
     """
@@ -97,13 +97,13 @@ class Growth:
 
 @dataclass(frozen=True)
 class CostRow:
-    """One encoding. Times are medians in seconds, sizes are in bytes.
+    """The cost of one encoding. Times are medians in seconds, sizes are in bytes.
 
     share_of_embeddings: its share of the position and token parameters.
-    alone: its work for one layer. attention: one attention layer with it.
+    alone: its own work for one layer. attention: an attention layer with it.
     alone_share, overhead: both relative to an attention layer without position, paired by round. An overhead of .1
     means 10% more time; it is negative where a window saves work.
-    peak_forward, peak_backward: the most memory of the encoding alone.
+    peak_forward, peak_backward: the peak memory of the encoding alone.
     """
 
     encoding: str
@@ -122,7 +122,7 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostResult:
-    """A measurement. attention: seconds of an attention layer without position. seconds: of the whole measurement."""
+    """All costs. attention: seconds of an attention layer without position. seconds: time of the whole measurement."""
 
     settings: CostSettings
     attention: Passes
@@ -134,18 +134,18 @@ class CostResult:
 
 
 def prepare(folder: Path, settings: CostSettings) -> None:
-    """Creates the folder. Raises RunFolderError if it holds results of other settings, or cannot be written."""
+    """Creates the folder. Raises RunFolderError if it holds other results or cannot be written."""
     claim(folder, {"question": "cost", **dataclasses.asdict(settings)})
 
 
 def save(result: CostResult, folder: Path) -> None:
-    """Writes the result to cost.json, in place of an earlier one. Arguments and errors as for ``prepare``."""
+    """Writes the result to cost.json and replaces an earlier one. Raises the errors of ``prepare``."""
     prepare(folder, result.settings)
     write_text(folder / OF_COST, json.dumps(dataclasses.asdict(result)) + "\n")
 
 
 def load(folder: Path) -> CostResult:
-    """Reads cost.json. Raises RunFolderError if there is none, or none that can be read."""
+    """Reads cost.json. Raises RunFolderError if it is missing or cannot be read."""
     file = folder / OF_COST
     try:
         result: CostResult = restored(CostResult, json_object(file.read_text(encoding="utf-8")))

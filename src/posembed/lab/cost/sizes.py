@@ -11,7 +11,7 @@ from pathlib import Path
 class Size:
     """The sizes of a model's embeddings. A table without a model has 0 layers.
 
-    rows: of the position table, reserved rows included. vocabulary: rows of the token table; 0 for images.
+    rows: rows of the position table, including reserved ones. vocabulary: rows of the token table; 0 for images.
     types: rows of the segment table. source: where a published model's sizes come from.
     """
 
@@ -34,7 +34,7 @@ class Size:
 
     @property
     def share_of_embeddings(self) -> float | None:
-        """The share of the position and token tables together; None without a token table."""
+        """Its share of the position and token parameters; None without a token table."""
         return self.table / (self.table + self.tokens) if self.vocabulary else None
 
     @property
@@ -42,7 +42,7 @@ class Size:
         """Parameters of the Transformer: embeddings, layers with biases and an MLP of 4 D, one final norm.
 
         A layer has 4 D^2 + 4 D in attention, 8 D^2 + 5 D in the MLP, 4 D in its norms. Heads, poolers and patch
-        projections do not count. None without layers.
+        projections are not counted. None without layers.
         """
         if not self.layers:
             return None

@@ -15,14 +15,14 @@ from posembed.errors import DataError
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
-"""Parts of the standard library that are not read: tests, and modules that are tables of data."""
+"""Parts of the standard library that are not read: tests, and modules that only hold tables of data."""
 
 RUNS_WRITE = re.compile(
     r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
 )
-"""The text files that the lab writes into a run folder."""
+"""The paths of the text files that the lab writes into a run folder."""
 SETTINGS_HOLD = {"question", "layers", "batch"}
-"""Keys of the settings.json by which a run folder is known."""
+"""Keys that identify the settings.json of a run folder."""
 
 FIRST_LOOK = 1 << 20  # bytes. A larger file is read whole only if this much of it has no zero byte.
 
@@ -69,18 +69,18 @@ def read_documents(data: str) -> tuple[list[Document], list[Document] | None, st
             documents.append(Document(path.name, read_text(path)))
     count = f"{len(documents):,} file{'s' * (len(documents) != 1)}"
     if skipped:
-        count += f"; {skipped:,} skipped: empty, not text, or of a run folder"
+        count += f"; {skipped:,} skipped: empty, not text, or part of a run folder"
     return documents, None, f"{', '.join(path.resolve().name for path in paths)} ({count})"
 
 
 def standard_library() -> tuple[Path, list[Path]]:
-    """Returns the folder of Python's standard library, and its source files in order, without ``NOT_SOURCE``."""
+    """Returns the folder of Python's standard library, and its sorted source files without ``NOT_SOURCE``."""
     root = Path(sysconfig.get_paths()["stdlib"])
     return root, sorted(p for p in root.rglob("*.py") if not NOT_SOURCE.intersection(p.relative_to(root).parts))
 
 
 def read_text(path: Path) -> bytes:
-    """Reads a file of text. Raises DataError if it is missing, empty, or not UTF-8 without a zero byte."""
+    """Reads a text file. Raises DataError if it is missing, empty, not UTF-8, or contains a zero byte."""
     text = _read_bytes(path)
     if not text.strip():
         raise DataError(f"{path} is empty: expected UTF-8 text")
@@ -101,7 +101,7 @@ def load_hugging_face(name: str) -> dict[str, Any]:
     path, _, config = name.partition(":")
     try:
         parts = datasets.load_dataset(path, config or None)
-    except Exception as error:  # anything from its network stack and readers
+    except Exception as error:  # its network stack and readers raise many types of errors
         raise DataError(f"the dataset {name} cannot be loaded: {error}") from error
     if "train" not in parts:
         raise DataError(f"the dataset {name} has no split named train, only {', '.join(parts)}")
@@ -114,7 +114,7 @@ def _text_rows(rows: Any, name: str) -> list[Document]:
     if "text" in columns:
         columns = ["text"]
     if len(columns) != 1:
-        raise DataError(f"the dataset {name} needs a column named text, or just one of strings; it has {columns}")
+        raise DataError(f"the dataset {name} needs a column named text, or only one of strings; it has {columns}")
     documents = []
     for number, text in enumerate(rows[columns[0]]):
         if text and text.strip():
@@ -125,8 +125,8 @@ def _text_rows(rows: Any, name: str) -> list[Document]:
 
 
 def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """Returns the text files, sorted by name, and the number of the others. Files that the lab writes do not count as
-    text, because runs that train on this text would change it."""
+    """Returns the text files, sorted by name, and the number of other files. The lab's own files count as others,
+    because a run that trains on a folder may also write into it."""
     files = sorted(files)
     runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
     documents = []
@@ -158,6 +158,8 @@ def _read_bytes(path: Path, most: int = -1) -> bytes:
             f'no file or folder {path}; the data may be "stdlib", text files or a folder of them (for texts with '
             "labels: a .csv, .tsv or .jsonl file), or hf:NAME[:CONFIG]"
         ) from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; expected a file") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 

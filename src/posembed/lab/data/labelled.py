@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import reprlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,20 +22,20 @@ COLUMNS = {
     "text": ["text", "sentence", "content", "review", "document", "question", "comment", "body", "message", "tweet"],
     "label": ["label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "genre"],
 }
-"""The obvious names of the columns."""
+"""The obvious names of text and label columns."""
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
-"""If there are more different labels than this per document, they identify documents and are not classes."""
+"""With more different labels per document than this, the labels identify documents and are not classes."""
 PART_FILES = 10  # a standard library package becomes a class if it has at least this many source files
-PIECE = 400  # the maximum number of characters, in whole lines, of a piece of source
+PIECE = 400  # the maximum number of characters in a piece of source, which consists of whole lines
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """document: keeps its examples, such as pieces of one file or equal texts, on one side of the split."""
+    """A labelled text. document: all examples of a document (a file, equal texts) stay on one side of the split."""
 
     text: str
     label: str
@@ -43,7 +44,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Labelled:
-    """labels: sorted. sha256: covers every example and its side of the split."""
+    """Labelled texts, split. labels: in sorted order. sha256: covers every example and its side of the split."""
 
     train: tuple[Example, ...]
     held_out: tuple[Example, ...]
@@ -58,16 +59,16 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
     Args:
         data: "stdlib" (from which package of Python's standard library is this piece of source?), a .csv, .tsv or
             .jsonl file, or "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one).
-        text_column: the column of the text, or several separated by commas, such as pairs of sentences, which become
-            lines of one text. None: the only column with an obvious name (``COLUMNS``).
-        label_column: the column of the label. None: the only column with an obvious name.
+        text_column: the column of the text, or several separated by commas (such as pairs of sentences), which become
+            lines of one text. None means the only column with an obvious name (``COLUMNS``).
+        label_column: the column of the label. None means the only column with an obvious name.
 
     Raises:
-        DataError: data that cannot be read or has no such columns, or labels that are not classes.
+        DataError: data that cannot be read or lacks these columns, or labels that are not classes.
     """
     if data == "stdlib":
         if text_column or label_column:
-            raise DataError("the standard library has no columns; name them with a file or a dataset")
+            raise DataError("the standard library has no columns; name columns only for a file or a dataset")
         return labelled(_packages(), None, name="pieces of source of Python's standard library", column="package")
     parts: dict[str, Iterable[tuple[int, Mapping[str, Any]]]]
     if data.startswith("hf:"):
@@ -84,7 +85,7 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
     texts = _columns(list(features), "text", text_column, name)
     (label,) = _columns(list(features), "label", label_column, name)
     if label in texts:
-        raise DataError(f"column {label!r} of {name} cannot be the label and in the text; name another for one")
+        raise DataError(f"column {label!r} of {name} cannot be both the label and in the text; choose another for one")
     classes = getattr(features[label], "names", None)
     read = [_examples(rows, texts, label, part, classes) for part, rows in parts.items()]
     return labelled(
@@ -97,7 +98,7 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
 
 
 def _packages() -> list[Example]:
-    """Returns pieces of source with their package as label; a file is a document."""
+    """Returns pieces of source, labelled with their package. Each file is a document."""
     root, sources = standard_library()
     files = defaultdict(list)
     for path in sources:
@@ -114,8 +115,8 @@ def _packages() -> list[Example]:
 
 
 def pieces(text: str, size: int) -> list[str]:
-    """Splits a text into pieces of as many whole lines as fit the size; a longer line is a piece of its own. Drops
-    blank pieces."""
+    """Splits a text into pieces of as many whole lines as fit into ``size`` characters; a longer line is a piece of its
+    own. Drops blank pieces."""
     cut = [""]
     for line in text.splitlines(keepends=True):
         if cut[-1] and len(cut[-1]) + len(line) > size:
@@ -128,11 +129,11 @@ def pieces(text: str, size: int) -> list[str]:
 
 
 def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Returns (line number, row) for each row, a mapping of columns to values. The file's extension decides its format.
-    Raises DataError for a file that cannot be read, or without rows."""
+    """Returns (line number, row) pairs; a row maps columns to values. The file's extension decides its format. Raises
+    DataError for a file that cannot be read or has no rows."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".tsv", ".jsonl", ".ndjson"):
-        raise DataError(f"{path} should end in .csv, .tsv or .jsonl, which says how to read it")
+        raise DataError(f"{path} should end in .csv, .tsv or .jsonl, which decides how it is read")
     text = read_text(path).decode("utf-8-sig")
     rows = list(_json_lines(text, path) if "json" in kind else _separated(text, path, tabs=kind == ".tsv"))
     if not rows:
@@ -141,7 +142,7 @@ def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
 
 
 def _separated(text: str, path: Path, *, tabs: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    csv.field_size_limit(2**31 - 1)  # the library's 128 KiB is short for a text
+    csv.field_size_limit(2**31 - 1)  # the default limit of 128 KiB is too small for some texts
     # In tab-separated files a quotation mark is an ordinary character (IANA text/tab-separated-values).
     format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
     reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
@@ -196,9 +197,10 @@ def _examples(
     name: str,
     classes: Sequence[str] | None,
 ) -> tuple[list[Example], int]:
-    """Returns one example per row with a text, and the number of rows without. classes: the names of numbered labels.
+    """Returns one example per row with a text, and the number of other rows. Texts that differ only in white space
+    are one document.
 
-    Texts that differ only in white space are one document.
+    classes: the names of the classes, if labels are numbers.
     """
     examples, blank = [], 0
     for number, row in rows:
@@ -234,10 +236,10 @@ def labelled(
     column: str = "label",
     blank: int = 0,
 ) -> Labelled:
-    """Checks the labels and splits the examples; or keeps the split of a data set's own two parts, without training on
-    documents that are in both. ``blank``: how many more examples had no text.
+    """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the
+    training documents that are held out too. ``blank``: the number of skipped examples without text.
 
-    Raises DataError for labels that ``check_labels`` refuses, and for one that only one of the parts has.
+    Raises DataError for labels that ``check_labels`` refuses, and for a label that is missing on one side of the split.
     """
     known = {example.document for example in held_out or ()}
     kept = [example for example in train if example.document not in known]
@@ -247,7 +249,7 @@ def labelled(
     for side, others, what in ((train, held_out, "held-out"), (held_out, train, "training")):
         missing = sorted({e.label for e in side} - {e.label for e in others})
         if missing:
-            raise DataError(f"{name} has no {what} example of {missing[0]!r}; leave that label out, or add some")
+            raise DataError(f"{name} has no {what} example of {missing[0]!r}; leave that label out, or add examples")
     digest = hashlib.sha256()
     for part, examples in (("train", train), ("held out", held_out)):
         for e in examples:
@@ -267,8 +269,8 @@ def labelled(
 
 
 def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Returns (train, held out). Held out are whole documents with a fifth of each label's examples, at least one
-    document, drawn by the hash of their names. A document counts for the label of its first example."""
+    """Returns (train, held out). For each label, holds out its smallest document, then others in the order of their
+    names' hashes while they fit into a fifth of the examples. A document has the label of its first example."""
     sizes = Counter(example.document for example in examples)
     by_label = defaultdict(list)
     for document, label in {e.document: e.label for e in reversed(examples)}.items():
@@ -290,7 +292,7 @@ def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[
 
 
 def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None:
-    """Raises DataError for labels that are not classes, or from which nothing can be learned."""
+    """Raises DataError for labels that are not classes or cannot be learned."""
     by_label = defaultdict(set)
     for example in examples:
         by_label[example.label].add(example.document)
@@ -306,14 +308,14 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
     if len(by_label) > 2 and len(by_label) > total * LABELS_PER_DOCUMENT:
         raise DataError(
             f"the {column} of {name} has {len(by_label):,} different values in {total:,} texts, such as "
-            f"{first[:40]!r}: these identify texts, not classes; choose another column"
+            f"{reprlib.repr(first)}: these identify texts, not classes; choose another column"
         )
     if len(by_label) == 1:
         raise DataError(f"all texts of {name} have the {column} {first!r}; expected two classes or more")
     if alone := sorted(label for label, documents in by_label.items() if len(documents) == 1):
         raise DataError(
-            f"classes of {name} with a single example: {len(alone):,}, such as {alone[0][:40]!r}; expected two or "
-            "more, one of them held out. Add some, or leave these classes out"
+            f"classes of {name} with a single example: {len(alone):,}, such as {reprlib.repr(alone[0])}; expected two "
+            "or more, one of them held out. Add some, or leave these classes out"
         )
 
 

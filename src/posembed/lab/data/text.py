@@ -23,7 +23,7 @@ LONG_LINE = 40  # bytes. Shorter lines often repeat by chance.
 
 @dataclass(frozen=True)
 class Corpus:
-    """Token ids (N,) on the CPU, uint8 or int32: documents one after the other, each with a separator at its end."""
+    """A split text, as token ids (N,) on the CPU, uint8 or int32. A separator follows each document."""
 
     train: Tensor
     held_out: Tensor
@@ -33,18 +33,19 @@ class Corpus:
     vocabulary: int
     description: str
     sha256: str
-    """Covers the tokenizer and both sides of the split, so that the same text under another path is equal."""
+    """Hash of the tokenizer and both sides of the split. It does not depend on the path of the text."""
 
 
 def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | None = None) -> Corpus:
-    """Reads text and holds out a tenth, the same tenth every time. A document whose text is held out is not trained
-    on, whatever its name.
+    """Reads text and holds out the same tenth every time. A document whose text is held out is not trained on, even
+    under another name.
 
     data: "stdlib" (the source of Python's standard library), a text file or several separated by commas, a folder
     (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``.
-    end: the id that ends a document, if the tokenizer is not "bytes"; None means one that no token has.
+    end: the id that ends a document, if the tokenizer is not "bytes"; None means an id that no token has.
 
-    Raises DataError for data without text, and for a tokenizer that finds no token; and what both readers raise.
+    Raises DataError for data without text or a tokenizer that finds no token, and the errors of ``read_documents`` and
+    ``read_tokenizer``.
     """
     documents, own, description = read_documents(data)
     sides = split(documents, by_name=data == "stdlib") if own is None else apart(documents, own)
@@ -54,7 +55,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | No
     train, held_out = (_in_a_row(side, chosen) for side in (sides.train, sides.held_out))
     for ids, documents, what in ((train, sides.train, "train on"), (held_out, sides.held_out, "measure on")):
         if len(ids) == len(documents):
-            raise DataError(f"{data} has no text to {what} under the tokenizer {tokenizer}; give more, or another")
+            raise DataError(f"{data} has no text to {what} with the tokenizer {tokenizer}; give more text or another")
     counts: list[Any] = [chosen.bytes_of(document.text.decode()) for document in sides.held_out]
     decodes = all(count is not None for count in counts)
 
@@ -63,7 +64,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | No
         count = f"{sides.left_out:,} document{'s' * (sides.left_out != 1)}"
         notes.append(f"{count} not trained on, because the same text is held out")
     if known := share_of_known_lines(sides.train, sides.held_out):
-        notes.append(f"{known:.1%} of the held-out text is in lines that the training text has too")
+        notes.append(f"{known:.1%} of the held-out text is in lines that also occur in the training text")
     if not decodes:
         notes.append("the tokens do not decode to the text, so bits per byte are unknown")
     digest = hashlib.sha256(chosen.sha256.encode())
@@ -94,7 +95,7 @@ def _in_a_row(documents: Sequence[Document], tokenizer: Bytes | Loaded) -> Tenso
 
 @dataclass(frozen=True)
 class Split:
-    """left_out: how many documents are not trained on because the same text is held out, perhaps under another name."""
+    """The two sides of a split. left_out: the number of documents dropped because their text is held out too."""
 
     train: list[Document]
     held_out: list[Document]
@@ -104,13 +105,13 @@ class Split:
 def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
     """Holds out about a tenth of the different texts.
 
-    It draws whole documents by the hash of their text if there are enough of them and none is too large; otherwise it
-    takes the end of each. The order of documents does not matter. ``by_name`` draws by the hash of their names, which
-    stay the same in the next version of a library.
+    Takes whole documents in the order of their texts' hashes, except large ones. If there are too few documents, or too
+    much of the text is in large ones, takes the end of each instead. The order of ``documents`` does not matter.
+    ``by_name`` hashes names instead of texts, because names stay the same in the next version of a library.
     """
 
     def order(document: Document) -> tuple[bytes, int, bytes]:
-        text, name = document.text, document.name.encode("utf-8", "surrogateescape")  # as Python keeps file names
+        text, name = document.text, document.name.encode("utf-8", "surrogateescape")  # as Python encodes file names
         return (hashlib.sha256(name).digest(), 0, text) if by_name else (same_text(text), len(text), text)
 
     ordered = sorted(documents, key=order)
@@ -135,7 +136,7 @@ def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
 
 
 def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """Cuts each document at its last line that holds out one to two shares, or else at a character inside a line."""
+    """Splits each document at the last line break that holds out one to two tenths of it, or else inside a line."""
     train, held_out = [], []
     for document in documents:
         text = document.text
@@ -161,7 +162,7 @@ def same_words(text: str) -> str:
 
 
 def share_of_known_lines(train: Iterable[Document], held_out: Sequence[Document]) -> float:
-    """Returns the share of the held-out bytes in long lines that the training text has too."""
+    """Returns the share of the held-out bytes in long lines that also occur in the training text."""
     held_out_lines = [line for document in held_out for line in _long_lines(document)]
     asked = set(held_out_lines)
     known = {line for document in train for line in _long_lines(document) if line in asked}

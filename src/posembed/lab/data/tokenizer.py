@@ -1,4 +1,4 @@
-"""Tokenizers: bytes, byte pairs trained here, and files."""
+"""Tokenizers: bytes, byte pairs trained on the data, and saved tokenizers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 PAIRS = "bpe:"
-TEXTS_AT_ONCE = 1000  # the tokenizers library holds some hundred bytes per token until a batch of texts is done
+TEXTS_AT_ONCE = 1000  # the tokenizers library keeps a few hundred bytes per token until a batch of texts is done
 
 
 class Bytes:
@@ -36,7 +36,7 @@ class Bytes:
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """Returns the bytes per token, like ``Loaded.bytes_of``: one each, and one for the end."""
+        """Returns the bytes per token, like ``Loaded.bytes_of``: one for each token and one for the end."""
         return np.ones(len(text.encode()) + 1, dtype=np.uint8)
 
 
@@ -73,9 +73,9 @@ class Loaded:
             raise DataError(f"the tokenizer cannot encode the text: {error}; use another") from error
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """Returns the bytes of text per token, with one more entry for the end: each byte counts once, at the first
-        token that reaches it; the rest, and one for the separator, count at the end. Returns None if the tokens do not
-        decode to the text, because predicting them then does not predict its bytes.
+        """Returns the bytes of text per token, with one more entry for the end. Each byte counts once, at the first
+        token that reaches it; any other bytes, and one for the separator, count at the end. Returns None if the tokens
+        do not decode to the text, because predicting them does not predict its bytes.
         """
         encoding = self._encoded([text])[0]
         decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
@@ -90,10 +90,10 @@ class Loaded:
 
 
 def read_tokenizer(name: str, train: Iterable[str]) -> Bytes | Loaded:
-    """Loads a tokenizer: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub; or trains "bpe:N" on
-    the training texts, with N > 256 tokens of byte pairs (Sennrich et al. 2016).
+    """Loads a tokenizer ("bytes", the path of a tokenizer.json, or a name on the Hugging Face hub), or trains "bpe:N",
+    byte pairs with N > 256 tokens (Sennrich et al. 2016), on the training texts.
 
-    Raises ArgumentError for another N, and DataError for a tokenizer that cannot be loaded.
+    Raises ArgumentError for an invalid N, and DataError for a tokenizer that cannot be loaded.
     """
     import tokenizers
 
@@ -105,7 +105,7 @@ def read_tokenizer(name: str, train: Iterable[str]) -> Bytes | Loaded:
         if Path(name).expanduser().exists():
             return Loaded(tokenizers.Tokenizer.from_file(str(Path(name).expanduser())))
         return Loaded(tokenizers.Tokenizer.from_pretrained(name))
-    except Exception as error:  # the library raises bare Exception
+    except Exception as error:  # the library raises a bare Exception
         raise DataError(
             f'the tokenizer {name} cannot be loaded: {error}; expected "bytes", "{PAIRS}N", the path of a '
             "tokenizer.json, or a name on the Hugging Face hub"
@@ -126,13 +126,13 @@ def _train_pairs(name: str, train: Iterable[str]) -> Loaded:
     )
     tokenizer.train_from_iterator(train, trainer)
     pairs = Loaded(tokenizer)
-    pairs.vocabulary = pairs.end  # every byte has a token, so no text needs the end in its place
+    pairs.vocabulary = pairs.end  # every byte has a token, so ``encode`` needs no end
     return pairs
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The ids of all texts one after the other, uint8 or int32, and their bounds (N + 1,), starting at 0."""
+    """Encoded texts: all ids one after the other, uint8 or int32, and the texts' bounds (N + 1,), from 0."""
 
     ids: Tensor
     bounds: Tensor
@@ -141,14 +141,14 @@ class Texts:
         return self.bounds.diff()
 
     def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-        """Returns these texts (B,), truncated to the limit: ids (B, L), int64, padded with 0, and lengths (B,)."""
+        """Returns texts ``rows`` (B,), truncated to ``limit``: int64 ids (B, L), padded with 0, and lengths (B,)."""
         lengths = self.lengths()[rows].clamp(max=limit)
         texts = [self.ids[start:][:length] for start, length in zip(self.bounds[rows], lengths, strict=True)]
         return pad_sequence(texts, batch_first=True).long(), lengths
 
 
 def encode(tokenizer: Bytes | Loaded, texts: Sequence[str]) -> Texts:
-    """Encodes each text. A text without a token becomes the end alone."""
+    """Encodes each text. A text without tokens becomes the end id alone."""
     ids = [found if len(found) else np.array([tokenizer.end], found.dtype) for found in tokenizer.ids(texts)]
     bounds = np.cumsum([0, *map(len, ids)])
     return Texts(torch.from_numpy(np.concatenate(ids)), torch.from_numpy(bounds))

@@ -1,4 +1,4 @@
-"""Every question of the lab. Add one line to add one."""
+"""All questions of the lab. To add a question, add it to ``EVERY``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from posembed.lab.runs.results import read_settings
 
 
 class Cost(Question):
-    """Measured on this machine, without training. Its result is one CostResult, in cost.json."""
+    """A question that is measured on this machine, without training. Its result is one CostResult, in cost.json."""
 
     name = page = "cost"
     asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"

@@ -24,7 +24,7 @@ class Classified(Correct):
     classes: dict[str, int]
     """The number of examples of each class."""
     macro_f1: float
-    """The mean over classes of 2 precision recall / (precision + recall)."""
+    """The mean over classes of the F1 score, 2 precision recall / (precision + recall)."""
     loss: float
     """Mean cross-entropy in nats."""
 
@@ -62,7 +62,7 @@ class TextRow(Row):
 @dataclass(frozen=True, kw_only=True)
 class TextSummary(Summary):
     classes: dict[str, int]
-    """Held-out examples by class."""
+    """The number of held-out examples by class."""
     documents: int
     rows: tuple[TextRow, ...]
 
@@ -135,11 +135,11 @@ class Recognised:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSpec(TrainingSpec):
-    """``train_length`` is the number of tokens of an image: its patches, and the class token if there is one."""
+    """Settings of an image run. ``train_length`` counts the tokens of an image: its patches and any class token."""
 
     Measured = Recognised
 
-    data: str = option("digits: scikit-learn's, 8 x 8 pixels.", compare=False)
+    data: str = option("digits (from scikit-learn, 8 x 8 pixels).", compare=False)
     data_sha256: str
     patch: int = option("Side of a patch, in pixels.", MODEL)
     train_size: int
@@ -147,7 +147,7 @@ class ImageSpec(TrainingSpec):
     test_sizes: tuple[int, ...] = option(
         "Side lengths in pixels that the held-out images are resized to, separated by commas.", MODEL
     )
-    """Ascending."""
+    """In ascending order."""
     pooling: str = option("cls (a token in front) or mean.", MODEL)
 
     def grid(self, size: int) -> tuple[int, int]:
@@ -157,7 +157,7 @@ class ImageSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRow(Row):
-    """One encoding, by image size (side in pixels)."""
+    """The results of one encoding, by image side in pixels."""
 
     accuracy: dict[int, Estimate]
     """Empty if every run failed."""
@@ -171,12 +171,12 @@ class ImageSummary(Summary):
     patch: int
     test_sizes: tuple[int, ...]
     examples: int
-    """Held-out images."""
+    """The number of held-out images."""
     rows: tuple[ImageRow, ...]
 
     @property
     def farthest(self) -> int:
-        """The tested side whose grid differs most from that of training."""
+        """The tested side whose grid differs most from the training grid."""
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 
@@ -188,7 +188,7 @@ class Images(TrainedQuestion[ImageSpec, Recognised, ImageSummary]):
     use = "images"
     usual = ("learned-1d", "learned-2d", "factorized", "sinusoidal", "sinusoidal-2d", "none")
     usual_reference = "learned-1d"
-    presets = presets_of("images")  # minutes on two cores with five seeds
+    presets = presets_of("images")  # five seeds take minutes on two cores
     counts = ("patch",)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:

@@ -18,24 +18,24 @@ from posembed.statistics import Estimate, estimate, paired_difference
 
 ValueT = TypeVar("ValueT")
 LOSSES_AVERAGED = 8
-"""How many losses ``recent`` averages, of the hundred that a run keeps: a single batch is noisy."""
+"""The number of losses that ``recent`` averages, of about a hundred per run: the loss of a single batch is noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableValues(Generic[ValueT]):
-    """A table before and after training: of one run, or as means over seeds."""
+    """Measurements of a table before and after training: of one run, or means over seeds."""
 
     scale_before: ValueT
     """The root mean square of the rows."""
     scale_after: ValueT
     moved: ValueT
-    """The root mean square of what training added to the rows."""
+    """The root mean square of the change in the rows."""
     cosine: ValueT | None
-    """The cosine of the whole table before and after training."""
+    """The cosine between the whole table before and after training."""
     effective_rank_before: ValueT
     effective_rank_after: ValueT
     neighbour_cosine_before: ValueT | None
-    """The mean over neighbouring rows."""
+    """The mean over pairs of neighbouring rows."""
     neighbour_cosine_after: ValueT | None
 
 
@@ -60,7 +60,7 @@ class InitSpec(LanguageSpec):
 
     encoding: str = "learned"
     init: str = ""
-    """The name of the initial values, which ``initial_table`` reads."""
+    """The name of the initial values, as in ``initial_table``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,18 +73,18 @@ class InitReading(Compared):
 
 @dataclass(frozen=True, kw_only=True)
 class InitRow(TableValues[Estimate | None], Row):
-    """One kind of initial values. Intervals are over seeds; None where nothing was measured."""
+    """The results of one kind of initial values. Intervals are over seeds; None where nothing was measured."""
 
     loss: Estimate | None
     """The loss on held-out text at the training length, in nats per token."""
     versus_reference: Estimate | None
     """The loss minus the reference's, paired by seed; None for the reference itself."""
     steps: Estimate | None
-    """Steps to the summary's loss; None unless every run reached it."""
+    """The number of steps to the summary's loss; None unless every run reached it."""
     steps_reached: int
     """The number of runs that reached it."""
     steps_versus_reference: Estimate | None
-    """Ratio of steps, paired by seed."""
+    """The ratio of these steps to the reference's, paired by seed."""
     moved_times: Estimate | None
 
 
@@ -93,7 +93,7 @@ class InitSummary(Summary):
     train_length: int
     steps: int
     losses: dict[int, float]
-    """The training loss to which ``InitRow.steps`` are counted, by seed: each seed trains on other text."""
+    """The training loss to which ``InitRow.steps`` are counted, by seed: each seed draws different text."""
     rows: tuple[InitRow, ...]
 
     @property
@@ -173,7 +173,7 @@ def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[i
 
 
 def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Averages the losses of a curve of (step, loss) with those just before them, so that none uses later steps."""
+    """Averages each loss of a curve of (step, loss) with the losses just before it, never with later ones."""
     parts = [curve[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(curve) + 1)]
     return [(part[-1][0], math.fsum(loss for _, loss in part) / len(part)) for part in parts]
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
 ByLength: TypeAlias = dict[int, Estimate | None]
-"""None: the encoding has no position at that length."""
+"""None means that the encoding has no position at that length."""
 
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that a given model decides."""
 CONTINUED_LEARNING_RATE = 1e-4
-"""The default where training continues from weights, which the presets' would undo."""
+"""The default if training continues from weights, which the presets' learning rates would undo."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Measurements:
     """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
 
     nonoverlapping: over non-overlapping windows of each length, as the ALiBi paper reports perplexity.
-    same_tokens: of the same tokens, the last of every longest window, with that many tokens of context.
+    same_tokens: over the same tokens (the last of each longest window), with each length of context.
     chunked: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
-    chunked_same_tokens: of the tokens of ``same_tokens``, fed in chunks too.
-    repeat_gain: by the gap in tokens, how much lower the loss of a passage is at its repetition.
-    bytes_per_token: of the tokens of ``nonoverlapping``; None if the tokenizer loses text.
+    chunked_same_tokens: over the tokens of ``same_tokens``, also fed in chunks.
+    repeat_gain: how much lower the loss of a passage is at its repetition, by the gap in tokens.
+    bytes_per_token: the mean over the tokens of ``nonoverlapping``; None if they do not decode to the text.
     """
 
     nonoverlapping: dict[int, float | None]
@@ -71,9 +71,9 @@ class LengthSpec(LanguageSpec):
     model_sha256: str | None = None
     """Hash of the config and the weights of ``model``."""
     model_start: str | None = None
-    """How its training begins, in words."""
+    """Whether training starts from random weights or continues, in words."""
     test_lengths: tuple[int, ...] = option("Context lengths to measure at, separated by commas.", MODEL)
-    """Ascending."""
+    """In ascending order."""
     window: int = option("Causal window of the encodings that use one.", MODEL)
     ring: int = option("Rows of the rolling table; at least the window.", MODEL)
     rope_factors: tuple[float, ...] = option(
@@ -87,10 +87,10 @@ class LengthSpec(LanguageSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class LengthRow(Row):
-    """One encoding. Perplexities are per token, intervals over seeds.
+    """The results of one encoding. Perplexities are per token; intervals are over seeds.
 
-    ``ratio`` and ``versus_reference`` are ratios of same-token perplexities, paired by seed: to the encoding's own at
-    the training length, and to the reference's at the same length.
+    ``ratio`` divides the perplexity of the same tokens by the encoding's own at ``base_length``; ``versus_reference``
+    divides it by the reference's at the same length. Both are paired by seed.
     """
 
     window: int | None
@@ -151,11 +151,11 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
 
 
 def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what replaces a preset's settings inside the model at ``path``: its tokenizer, and a lower learning rate
-    where it continues from its weights.
+    """Returns the settings that replace a preset's for the model at ``path``: its tokenizer, and a lower learning rate
+    if training continues from its weights.
 
     Raises:
-        ArgumentError: a given setting that the model decides, weights without a tokenizer, or no transformers.
+        ArgumentError: a given setting that the model decides, weights without a tokenizer, or missing transformers.
     """
     if both := [name for name in OF_MODEL if given.get(name) is not None]:
         given_both = ", ".join(f"--{name}" for name in both)
@@ -179,7 +179,7 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
-    """Loads the text of the settings. ``end`` is as in ``load_corpus``."""
+    """Loads the text that the settings name. ``end`` is as in ``load_corpus``."""
     from posembed.lab.data.text import load_corpus
 
     return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)

@@ -13,10 +13,10 @@ from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
 
 SOLVED = 0.95
-"""A size is solved if this share of its problems, over all seeds, is answered without a mistake."""
+"""A size is solved if at least this share of its problems, over all seeds, is answered without a mistake."""
 
 BySize: TypeAlias = dict[int, Estimate | None]
-"""None: the encoding has no position at that size."""
+"""None means that the encoding has no position at that size."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ProblemSpec(TrainingSpec):
     problem: str
     train_size: int = option("Size of the largest training problem; sizes are drawn evenly from 1 to it.", MODEL)
     test_sizes: tuple[int, ...] = option("Sizes to measure at, separated by commas.", MODEL)
-    """Ascending."""
+    """In ascending order."""
     test_problems: int = option("Problems per size to measure on.", TRAINING)
     window: int = option("Causal window of the encodings that use one.", MODEL)
     ring: int = option("Rows of the rolling table; at least the window.", MODEL)
@@ -67,7 +67,7 @@ class ProblemSummary(Summary):
 
 
 class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
-    """One problem of PROBLEMS."""
+    """The question about one problem of PROBLEMS."""
 
     page = "problems"
     group = "tasks"
@@ -81,8 +81,8 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
         self.names_help = f"Encodings to compare, separated by commas{f'; {ids} ids apply too' if ids else ''}."
-        # To look up what followed the same characters, tokens must know their neighbour: that takes a second layer. A
-        # head must distinguish all rows of the table: with half of GPT-2's heads, half of the steps suffice.
+        # Looking up what followed the same characters takes two layers: in the first, each token reads its neighbour.
+        # Each head must distinguish all rows of the table: with half as many heads, half of the steps suffice.
         self.presets = presets_of("problems", name)
 
     def check_name(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A sweep over many machines: each run is a Ray task, and its result is saved here as soon as it is finished.
+"""A sweep over many machines: each run is a Ray task, and its result is saved on this machine when it finishes.
 
 The task and its data go to the cluster once; the machines need only posembed. A run whose worker dies starts again on
 another, so a lost machine costs only its own time.
@@ -40,17 +40,17 @@ def sweep_on_ray(
     cpus_per_run: int = 1,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Does the same as ``sweep``, into the same folder, with the runs in parallel on a Ray cluster.
+    """Does the same as ``sweep``, but with the runs in parallel on a Ray cluster.
 
     Args:
         address: "ray" for the cluster of the variable RAY_ADDRESS, or else a new one on this machine;
             "ray://HOST:PORT" for another.
-        device: of each run, as for ``make_accelerator``.
+        device: the device of each run, as for ``make_accelerator``.
         cpus_per_run: CPU cores and threads per run. A run has a GPU if the cluster has any.
 
     Raises:
         ArgumentError, DataError: before anything trains; also for an address that does not answer within 20 seconds.
-        RunFolderError: runs that were lost with their machines every time. The others are kept.
+        RunFolderError: runs that were lost with their machines in every attempt. Finished runs are kept.
     """
     observer = watcher or Watcher()
     for spec in specs:
@@ -103,7 +103,7 @@ def sweep_on_ray(
 
 
 def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, dict[str, bytes]]:
-    """Trains on the worker. Returns the result, and the files of its table and its attention, if it has them."""
+    """Trains on the worker. Returns the result, and the files of its table and attention, if any."""
     import torch
 
     torch.set_num_threads(threads)
@@ -135,7 +135,7 @@ class Noticeboard:
 
 
 def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
-    """Takes the new notes from the board; none while its machine is lost."""
+    """Returns the new notes on the board; none if the board's machine is lost."""
     try:
         return ray.get(board.take.remote(), timeout=SECONDS_TO_ANSWER)
     except ray.exceptions.RayError:
@@ -171,7 +171,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def knock(address: str) -> None:
-    """Raises ArgumentError if no cluster answers, in less than 20 seconds; ray.init may wait for minutes."""
+    """Raises ArgumentError, within 20 seconds, if no cluster answers; ray.init may wait for minutes."""
     import grpc
 
     try:
@@ -191,7 +191,7 @@ def knock(address: str) -> None:
             ) from None
 
 
-# It reads until this process writes and closes the pipe, or ends. A live progress bar has hidden the cursor.
+# The witness reads until this process closes the pipe or ends. It shows the cursor, which a progress bar had hidden.
 WITNESS = """
 import sys
 if not sys.stdin.read():

@@ -37,7 +37,7 @@ def make_accelerator(
 
 
 def describe_environment(accelerator: Accelerator | None = None) -> dict[str, str]:
-    """Returns versions and hardware for the record of a run, without names of hosts or people."""
+    """Returns versions and hardware for the record of a run, without host or user names."""
     environment = {
         "posembed": __version__,
         "torch": torch.__version__,

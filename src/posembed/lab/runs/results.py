@@ -21,7 +21,7 @@ SETTINGS, OF_COST = "settings.json", "cost.json"
 
 @dataclass(frozen=True)
 class RunResult(Generic[SpecT, MeasuredT]):
-    """One finished run. ``failure`` says why it has no measurements, if it has none."""
+    """The result of one run. ``failure``: why it has no measurements; None if it has them."""
 
     spec: SpecT
     parameters: int
@@ -43,7 +43,7 @@ class RunResult(Generic[SpecT, MeasuredT]):
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
 
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading a damaged file of JSON raises
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by reading a damaged JSON file
 
 
 def measured_values(measurements: Any) -> dict[str, float]:
@@ -60,7 +60,7 @@ def measured_values(measurements: Any) -> dict[str, float]:
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
-    """Reads a result. Raises ValueError, KeyError or TypeError if the text is not a run with such a spec."""
+    """Reads a result with a spec of this kind. Raises ValueError, KeyError or TypeError for other text."""
     values = json_object(text)
     measured = values["measurements"]
     values["spec"] = restored(kind, values["spec"])
@@ -83,7 +83,7 @@ def restored(kind: Any, value: Any) -> Any:
 
 
 FILES = {"results": "json", "checkpoints": "pt", "tables": "safetensors", "attention": "safetensors"}
-"""The folders of a run folder, and how the names of their files end."""
+"""The subfolders of a run folder, and the file extension in each."""
 
 
 class RunFolder(Generic[SpecT]):
@@ -95,24 +95,24 @@ class RunFolder(Generic[SpecT]):
     checkpoints/KEY.pt   one file per unfinished run
     tables/KEY.safetensors   the learned rows of a finished run after some steps: "step 0", "step 33"
     attention/KEY.safetensors   the mean weight of each head of a finished run by distance
-    tracking/            what TensorBoard or wandb writes
+    tracking/            the logs of TensorBoard or wandb
 
-    Any number of processes may add runs at once. They share no file but the settings and the reading, and write each
-    file whole: whatever one process does, and however it dies, the others lose nothing.
+    Any number of processes may add runs at once. They share only the settings and the reading, and write each file
+    as a whole, so the others lose nothing if a process dies.
     """
 
     def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
-        """``asked`` is how a command summarises the runs; ``prepare`` keeps it for the page."""
+        """``asked``: the reading of a command, which ``prepare`` saves for the page."""
         self.path, self.kind, self.asked = Path(path), kind, asked
         self.reading_file = self.path / "reading.json"
         self.tracking = self.path / "tracking"
 
     def file(self, folder: str, spec: SpecT) -> Path:
-        """Returns the file of a run in one of the ``FILES``' folders."""
+        """Returns the path of a run's file in ``folder``, which is a key of ``FILES``."""
         return self.path / folder / f"{spec.key()}.{FILES[folder]}"
 
     def prepare(self, spec: SpecT) -> None:
-        """Creates the folder, or checks that its runs have the settings of ``spec``. Errors as for ``claim``."""
+        """Creates the folder, or checks that its runs have the settings of ``spec``. Raises the errors of ``claim``."""
         claim(self.path, spec.shared_settings(), ignore=spec.labels(), folders=FILES)
         for file in self._result_files():  # a run that was killed as it finished may leave its checkpoint
             with suppress(OSError):
@@ -124,8 +124,8 @@ class RunFolder(Generic[SpecT]):
         return sorted((self.path / "results").glob("[!.]*.json"))
 
     def reading(self, kind: type[Any]) -> Any:
-        """Returns how the last command summarised the runs; the defaults if none has finished. Raises RunFolderError
-        for a damaged file."""
+        """Returns the reading of the last command, or the defaults if none is saved. Raises RunFolderError for a
+        damaged file."""
         try:
             values = json_object(self.reading_file.read_text(encoding="utf-8"))
             known = take_options(kind, values)
@@ -150,12 +150,12 @@ class RunFolder(Generic[SpecT]):
             except DAMAGED as error:
                 raise RunFolderError(
                     f"{file} is not a run ({error}); nothing was changed. "
-                    f"Repair or delete it: the other {len(files) - 1} stay, and its run is trained again"
+                    f"Repair or delete it: the other {len(files) - 1} results stay, and its run is trained again"
                 ) from error
         return sorted(results, key=lambda result: result.finished)
 
     def add(self, result: RunResult[SpecT, Any]) -> None:
-        """Keeps a finished run, and removes its checkpoint. ``prepare`` removes any that stays."""
+        """Saves a finished run and removes its checkpoint; ``prepare`` removes a checkpoint that remains."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         write_text(self.file("results", result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")
         with suppress(OSError):
@@ -165,10 +165,10 @@ class RunFolder(Generic[SpecT]):
 def claim(
     folder: Path, settings: Mapping[str, Any], *, ignore: Collection[str] = (), folders: Iterable[str] = ()
 ) -> None:
-    """Creates ``folder`` and its subfolders ``folders`` for results of these settings, which include the question, or
-    checks that it holds results of the same settings. Settings to ``ignore`` may differ.
+    """Creates ``folder``, with the subfolders ``folders``, for results with these settings (including the question), or
+    checks that its results have the same settings. Settings to ``ignore`` may differ.
 
-    Raises RunFolderError if it holds other results, or cannot be written.
+    Raises RunFolderError if the folder holds other results or cannot be written.
     """
     file, wanted = folder / SETTINGS, json.loads(json.dumps(settings))
     try:
@@ -187,7 +187,7 @@ def claim(
         )
         if differ:
             raise RunFolderError(
-                f"{folder} holds results of other settings ({differ}); use the same settings to continue, or another "
+                f"{folder} holds results with other settings ({differ}); use the same settings to continue, or another "
                 "--out"
             )
         for name in folders:
@@ -200,8 +200,8 @@ def claim(
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Returns the settings that the results of a folder share, their question among them. Raises RunFolderError for
-    other folders, and for damaged settings."""
+    """Returns the settings that the results of a folder share, including their question. Raises RunFolderError if the
+    folder has no settings, or damaged ones."""
     file = folder / SETTINGS
     try:
         settings = json_object(file.read_text(encoding="utf-8"))

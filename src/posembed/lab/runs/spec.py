@@ -1,5 +1,5 @@
-"""The settings of one training run: everything that decides its outcome. A field made by ``option`` is an option of
-the commands too, with the same name and help."""
+"""The settings of one training run: everything that decides its outcome. A field made by ``option`` is also
+an option of the commands, with the same name and help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def option(help: str, panel: str | None = None, **field: Any) -> Any:
-    """A dataclass field that a user may set: ``help`` says what it is, ``panel`` groups it in ``--help``."""
+    """Returns a dataclass field that a user may set. ``help``: its description. ``panel``: its group in ``--help``."""
     return dataclasses.field(metadata={"help": help, "panel": panel}, **field)
 
 
@@ -34,7 +34,7 @@ def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
 
 
 def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of ``settings`` from ``given`` and returns those that are not None, by ``as_type``."""
+    """Removes the options of ``settings`` from ``given``. Returns those that are not None, converted to their types."""
     hints, taken = get_type_hints(settings), {}
     for name in options(settings):
         value = given.pop(name, None)
@@ -44,8 +44,8 @@ def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value as its option's type: lists as tuples, texts of several ("rope, alibi") split at commas, whole
-    numbers as floats. Raises ArgumentError for a value of another type."""
+    """Converts a value to its option's type: lists and texts such as "rope, alibi" to tuples, whole numbers to floats.
+    Raises ArgumentError for a value of another type."""
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
@@ -57,7 +57,7 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
             try:
                 return tuple(as_type(name, part, item) for part in value)
             except ArgumentError as error:
-                raise ArgumentError(f"{error}, in the list {given!r}; separate several by commas") from None
+                raise ArgumentError(f"{error}, in the list {given!r}; separate items by commas") from None
     elif kind is Path and isinstance(value, str | Path) and value != "":
         return Path(value)
     elif kind is str and isinstance(value, str | Path):
@@ -71,7 +71,7 @@ def as_type(name: str, value: Any, hint: Any) -> Any:
 
 
 def _read(text: str, kind: type[Any]) -> Any:
-    """Returns the text as a number if it is one, for ``as_type`` to judge."""
+    """Converts text to ``kind`` if possible. Otherwise returns the text, which ``as_type`` refuses."""
     try:
         return kind(text)
     except ValueError:
@@ -82,20 +82,20 @@ def _read(text: str, kind: type[Any]) -> Any:
 class TrainingSpec:
     """The settings of one run of any task. Two equal specs give the same numbers.
 
-    A field with ``compare=False`` is the user's name for something, such as a path; a hash of the content decides.
+    A field with ``compare=False`` is only a name, such as a path; a hash of the content is compared instead.
     Each question adds its own fields, names the field it compares, and sets the class of its measurements.
     """
 
     COMPARED: ClassVar[str] = "encoding"
     """The field in which the runs of one folder differ, besides the seed."""
     Measured: ClassVar[type[Any]]
-    """A frozen dataclass of plain values, which a results file can hold."""
+    """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
 
     question: str
     encoding: str = ""
     seed: int = 0
     train_length: int
-    """The tokens of a training sequence."""
+    """Tokens per training sequence."""
     layers: int = option("Number of layers.", MODEL)
     width: int = option("Width of the model.", MODEL)
     heads: int = option("Number of attention heads.", MODEL)
@@ -116,12 +116,12 @@ class TrainingSpec:
 
     @property
     def longest(self) -> int:
-        """The longest input in training or testing, in tokens: a table that holds them all has this many rows."""
+        """The longest input in training or testing, in tokens: a table that covers all of it has this many rows."""
         return self.train_length
 
     @property
     def compared(self) -> str:
-        """The name this run is compared under, such as its encoding."""
+        """The name under which this run is compared, such as its encoding."""
         return str(getattr(self, self.COMPARED))
 
     @property
@@ -130,7 +130,7 @@ class TrainingSpec:
         return f"{self.compared}, seed {self.seed}"
 
     def key(self) -> str:
-        """Returns a short file name that no other spec has."""
+        """Returns a short file name that is unique to this spec."""
         asked = {name: value for name, value in self._asked().items() if name not in self.labels()}
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
@@ -153,14 +153,14 @@ MeasuredT = TypeVar("MeasuredT")
 
 
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults, replaced by the given values that are not None. A default warm-up ends with the steps."""
+    """Returns the defaults, replaced by the given values that are not None. A default warm-up is at most ``steps``."""
     given = {name: value for name, value in given.items() if value is not None}
     steps = given.get("steps", defaults["steps"])
     return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
 
 
 def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
-    """Raises ArgumentError for a count below 1 (window and ring too, if given), or a number that no run can have."""
+    """Raises ArgumentError for a count below 1 (also of window and ring, if given) or another number out of range."""
     counts = ("layers", "width", "heads", "steps", "batch", *counts, *(n for n in ("window", "ring") if n in values))
     rules = [(name, values[name] >= 1, "at least 1") for name in counts]
     rules += [
@@ -186,7 +186,7 @@ def require_divisible(width: int, heads: int) -> None:
 
 def default_window(layers: int, train_length: int) -> int:
     """Returns the largest power of two whose reach through n layers, n (w - 1) + 1 tokens, is within the training
-    length. A longer one would show the model, past its training length, more than it ever saw."""
+    length. With a larger window, a token past the training length would depend on more tokens than any in training."""
     window = 1
     while layers * (2 * window - 1) + 1 <= train_length:
         window *= 2
@@ -194,14 +194,14 @@ def default_window(layers: int, train_length: int) -> int:
 
 
 def with_default_window(values: dict[str, Any]) -> dict[str, Any]:
-    """Adds the default window and ring where none is given."""
+    """Adds the default window and ring if they are not given."""
     values.setdefault("window", default_window(values["layers"], values["train_length"]))
     values.setdefault("ring", values["window"])
     return values
 
 
 def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> None:
-    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError for none, or one below ``lowest``."""
+    """Sorts the test lengths or sizes called ``name``. Raises ArgumentError if none are given or one is too small."""
     sizes = values[name] = tuple(sorted(set(values[name])))
     if not sizes or sizes[0] < lowest:
         raise ArgumentError(
@@ -210,7 +210,7 @@ def ascending(values: dict[str, Any], name: str, *, lowest: int, unit: str) -> N
 
 
 class Watcher:
-    """Follows a sweep in the main process. The base class ignores everything."""
+    """Receives the events of a sweep in the main process. The base class ignores them."""
 
     def found(self, result: RunResult[Any, Any]) -> None: ...
     def started(self, spec: TrainingSpec) -> None: ...

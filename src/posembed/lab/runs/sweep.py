@@ -1,5 +1,5 @@
-"""Trains many runs, one after another, into one folder, and skips finished ones; estimates what that takes; logs it to
-TensorBoard or Weights & Biases."""
+"""Trains many runs into one folder, one after another, and skips finished ones. Also estimates the time that the runs
+take, and logs them to TensorBoard or Weights & Biases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sweep(
     accelerator: Accelerator,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Returns every spec's result, in the order of the specs, trained now or found in the folder.
+    """Returns the result of each spec, in the order of the specs, trained now or found in the folder.
 
     A run whose loss is not finite is kept as failed, and the others continue. An interrupted or killed sweep continues
     where it stopped when it is called again.
@@ -45,7 +45,7 @@ def sweep(
     observer = watcher if main and watcher is not None else Watcher()
 
     def train(missing: Sequence[SpecT], finish: Callable[[RunResult[SpecT, MeasuredT]], None]) -> None:
-        accelerator.wait_for_everyone()  # nobody writes before everybody has read
+        accelerator.wait_for_everyone()  # no process writes before all have read
         for spec in missing:
             observer.started(spec)
             finish(run(spec, task, accelerator, folder, partial(observer.stepped, spec)))
@@ -66,8 +66,8 @@ def completed(
     *,
     keep: bool = True,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Returns every spec's result. ``train`` gets the specs that are not in the folder, and calls back with each
-    result, which the folder then keeps."""
+    """Returns the result of each spec. ``train`` gets the specs that are not in the folder, and a callback that saves
+    each new result there if ``keep`` is set."""
     done = {result.spec: result for result in folder.results()}
     for result in [done[spec] for spec in specs if spec in done]:
         watcher.found(result)
@@ -96,8 +96,8 @@ class PlannedRun:
 
 
 def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
-    """Returns one entry per spec. Specs that differ only in their seed are timed once, over a few steps. Raises what
-    ``sweep`` would raise before it trains."""
+    """Returns one entry per spec. Specs that differ only in their seed are timed once, over a few steps. Raises the
+    errors that ``sweep`` raises before it trains."""
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     planned: dict[SpecT, PlannedRun] = {}

@@ -31,14 +31,14 @@ class State:
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: Any, state: State) -> None:
-    """Writes a checkpoint. A kill leaves the previous one."""
+    """Writes a checkpoint. If the process is killed while writing, the previous checkpoint remains."""
     contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state)}
     with written_whole(path) as temporary:
         torch.save(contents, temporary)
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Restores all three from the checkpoint, if there is one."""
+    """Restores the model, the optimizer and the state from the checkpoint, if it exists."""
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(contents["model"])
@@ -46,27 +46,27 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
         vars(state).update(contents["state"])
     except FileNotFoundError:  # also if another process has finished this run and removed it
         return
-    except Exception as error:  # torch.load raises whatever the bytes lead it to
+    except Exception as error:  # torch.load raises many types for damaged files
         raise RunFolderError(
             f"the checkpoint {path} cannot be read ({error}); delete it, and its run starts again"
         ) from error
 
 
 def snapshot_steps(steps: int) -> tuple[int, ...]:
-    """Returns the steps after which to keep the rows: about ``SNAPSHOTS``, from the first to before the last."""
+    """Returns the steps after which to keep the rows: at most ``SNAPSHOTS``, from the first to before the last."""
     spaced = (round(steps ** (index / SNAPSHOTS)) for index in range(SNAPSHOTS))
     return tuple(step for step in dict.fromkeys(spaced) if step < steps)
 
 
 def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
-    """Writes rows (N, D) by the number of steps before them, as "step 33"."""
+    """Writes rows (N, D) by the number of steps before them, under names such as "step 33"."""
     _save(path, {f"step {step}": rows for step, rows in tables.items()})
 
 
 def load_tables(path: Path, steps: int) -> dict[int, Tensor]:
-    """Reads rows (N, D), float32, by the number of steps before them, ascending, to ``steps``, the last.
+    """Returns rows (N, D), float32, by the number of steps before them, in ascending order up to ``steps``.
 
-    Files of earlier versions say "initial" and "final". Errors as for ``load_attention``.
+    Also reads the names "initial" and "final" of earlier versions. Raises the same errors as ``load_attention``.
     """
     earlier = {"initial": "step 0", "final": f"step {steps}"}
     with _loaded(path) as tables:
@@ -81,7 +81,7 @@ def save_attention(path: Path, weights: Tensor) -> None:
 
 
 def load_attention(path: Path) -> Tensor:
-    """Returns saved weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
+    """Returns saved attention weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
     with _loaded(path) as tensors:
         return tensors["by distance"]
 
@@ -93,7 +93,7 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[dict[str, Tensor]]:
-    """Yields the tensors of a file. Raises RunFolderError if it cannot be read or lacks one."""
+    """Yields the tensors of a file. Raises RunFolderError if the file cannot be read or lacks one."""
     try:
         yield load(path.read_bytes())  # the path need not be UTF-8
     except (SafetensorError, KeyError, ValueError, OSError) as error:

@@ -1,7 +1,7 @@
 """Trains and measures one run.
 
-Every random draw (text, positions, dropout) depends on (seed, step) alone. So a run's only state is its weights and its
-optimizer's, and an interrupted run ends bit for bit like an uninterrupted one.
+Every random draw (text, positions, dropout) depends on (seed, step) alone. So the state of a run is its weights and its
+optimizer, and a resumed run gives the same numbers, bit for bit, as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FINAL_LEARNING_RATE = 0.1  # the learning rate at the last step, as a share of t
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a run: ``step`` of spec.steps are done."""
+    """The progress of a run after ``step`` of ``spec.steps`` steps."""
 
     step: int
     loss: float
@@ -57,14 +57,14 @@ def run(
     folder: RunFolder[SpecT] | None = None,
     on_step: Callable[[Progress], None] = lambda progress: None,
 ) -> RunResult[SpecT, MeasuredT]:
-    """Trains and measures. With a folder, it continues from this spec's checkpoint if there is one, and writes them.
+    """Trains and measures one run. With a folder, continues from the spec's checkpoint, if any, and writes checkpoints.
 
     Every process of the accelerator calls this: each takes its share of every batch and of the text to measure on, all
-    return the same numbers, and the main process writes.
+    return the same numbers, and only the main process writes files.
 
     Raises:
         ArgumentError, DataError: settings that cannot work, before anything trains.
-        KeyboardInterrupt: after the step in which the signal came; its checkpoint is written.
+        KeyboardInterrupt: after the step during which a signal arrived; a checkpoint is written first.
     """
     check(spec, task, accelerator.num_processes)
     model = task.build(spec).to(accelerator.device)
@@ -103,7 +103,7 @@ def run(
 
 
 def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None:
-    """Refuses, before anything trains, what cannot be trained or measured."""
+    """Raises ArgumentError or DataError for a spec that cannot be trained or measured."""
     if spec.batch % processes:
         raise ArgumentError(
             f"batch={spec.batch} cannot be shared evenly by {processes} processes; "
@@ -115,7 +115,7 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
 
 
 def keep_rows(model: PositionedModel, state: State, step: int) -> None:
-    """Adds a copy of the encoding's table, (N, D) on the CPU, if it has one."""
+    """Adds a copy of the encoding's table, if any, to ``state.tables``: (N, D) on the CPU."""
     table = model.encoding.table()
     if table is not None:
         state.tables[step] = table.detach().cpu().clone()
@@ -131,7 +131,7 @@ def learning_rate(spec: TrainingSpec, step: int) -> float:
 
 
 def make_optimizer(spec: TrainingSpec, model: PositionedModel) -> torch.optim.Optimizer:
-    """Returns AdamW with weight decay for matrices only: not for biases, norms, or anything of an encoding."""
+    """Returns AdamW with weight decay for matrices only, not for biases, norms, or the encoding's parameters."""
     positions = set(model.encoding.parameters())
     decayed = [p for p in model.parameters() if p.dim() > 1 and p not in positions]
     others = [p for p in model.parameters() if p.dim() <= 1 or p in positions]

@@ -1,4 +1,4 @@
-"""Classification by a small encoder: texts, padded to the longest of their batch, and images, tested on other grids."""
+"""Classification with a small encoder: texts, padded to the longest in their batch, and images, on several grids."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 128, 512
-HELD_OUT_IMAGES = 0.25  # the share
+HELD_OUT_IMAGES = 0.25  # as a share of all images
 ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, ImageSpec)
 
 
 class Classification(Task[ClassifierSpecT, MeasuredT]):
-    """The model, the loss and the logits of a classification; subclasses embed, draw and measure."""
+    """A classification task: the model, loss and logits. Subclasses define the embedding, batches and measurements."""
 
     classes: Sequence[str]
     train_labels: Tensor
@@ -37,7 +37,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
 
     @abstractmethod
     def embedding(self, spec: ClassifierSpecT) -> nn.Module:
-        """Draws what the model embeds with."""
+        """Returns the model's embedding, with random weights."""
 
     def model(self, spec: ClassifierSpecT, encoding: PositionEncoding) -> PositionedModel:
         return Classifier(
@@ -52,7 +52,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
         )
 
     def chosen(self, spec: ClassifierSpecT, step: int) -> Tensor:
-        """Returns the training examples of a step, (B,)."""
+        """Returns the indices of a step's training examples, (B,)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         return torch.randint(len(self.train_labels), (spec.batch,), generator=generator)
 
@@ -67,7 +67,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
 
 
 class TextClassification(Classification[TextSpec, Classified]):
-    """Trains and measures on ``data``. ``tokenizer`` is as in read_tokenizer."""
+    """Classification of labelled texts. ``tokenizer``: as in ``read_tokenizer``."""
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
         chosen = read_tokenizer(tokenizer, (example.text for example in data.train))
@@ -84,7 +84,7 @@ class TextClassification(Classification[TextSpec, Classified]):
         lengths = self.train.lengths()
         self.description = (
             f"text: {data.description}\n"
-            f"      {lengths.double().mean():.0f} tokens an example, {int(lengths.max()):,} the longest"
+            f"      {lengths.double().mean():.0f} tokens per example on average, at most {int(lengths.max()):,}"
         )
 
     def encoding(self, spec: TextSpec) -> PositionEncoding:
@@ -123,23 +123,23 @@ class TextClassification(Classification[TextSpec, Classified]):
 
 
 def text_limit(spec: TextSpec) -> int:
-    """Returns how many tokens of a text are read: the training length without the class token."""
+    """Returns the maximum number of tokens read from a text: the training length without the class token."""
     return spec.train_length - (spec.pooling == "cls")
 
 
 class ImageClassification(Classification[ImageSpec, Recognised]):
-    """Trains and measures a small ViT on scikit-learn's digits (Alpaydin and Kaynak 1998): 1,797 of 8 x 8 pixels.
+    """Classification of scikit-learn's 1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak 1998) with a small ViT.
 
     Images are (N, 8, 8), float32, with mean 0 and variance 1 over the training part. The last quarter is held out:
-    neighbours were written by the same hand, so a random split would test on the hands of training.
+    neighbouring digits often have the same writer, so a random split would test on writers of the training images.
 
     Raises:
-        DataError: other data than "digits".
+        DataError: data other than "digits".
     """
 
     def __init__(self, data: str = "digits") -> None:
         if data != "digits":
-            raise DataError(f'unknown images {data!r}; expected "digits", scikit-learn\'s')
+            raise DataError(f'unknown images {data!r}; expected "digits" (from scikit-learn)')
         from sklearn.datasets import load_digits
 
         digits = load_digits()
@@ -193,7 +193,7 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
 
 
 def patches(images: Tensor, size: int, patch: int) -> Tensor:
-    """Resizes images (B, s, s) to (B, size, size) and cuts them into patches, (B, (size / p)^2, p * p), row by row.
+    """Resizes images (B, s, s) to (B, size, size) and splits them into patches (B, (size / p)^2, p * p), row by row.
 
     Resizing is bilinear with aligned edges; shrinking is antialiased.
     """

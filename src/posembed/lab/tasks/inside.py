@@ -1,4 +1,4 @@
-"""Next-token prediction inside a decoder of transformers, with each encoding in the place of its position table."""
+"""Next-token prediction with a decoder of transformers whose own positions are replaced by an encoding."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 
 
 class GivenModel(PositionedModel):
-    """Token ids (B, L) -> logits (B, L, V), by a decoder of transformers, ``body``, that holds the encoding."""
+    """A decoder of transformers, ``body``, that contains the encoding: token ids (B, L) -> logits (B, L, V)."""
 
     def __init__(self, body: nn.Module, encoding: PositionEncoding) -> None:
         super().__init__()
         self.body, self.encoding = body, encoding
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Reads ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        """Returns the logits of ids at positions (L,) or (B, L); None means 0 .. L - 1."""
         if position_ids is not None:
             position_ids = position_ids.expand(ids.shape)
-        # Without a mask, transformers takes a gap between positions for the beginning of another text.
+        # Without a mask, transformers treats a gap between positions as the start of another text.
         everything = torch.ones_like(ids)
         return self.body(input_ids=ids, attention_mask=everything, position_ids=position_ids, use_cache=False).logits
 
 
 class InsideGivenModel(LanguageModelling):
-    """Next-token prediction by a given decoder, measured at several context lengths."""
+    """Next-token prediction with a given decoder, measured at several context lengths."""
 
     def __init__(self, decoder: GivenDecoder, corpus: Corpus) -> None:
         super().__init__(corpus)
@@ -55,12 +55,12 @@ class InsideGivenModel(LanguageModelling):
             encoding = self.encoding(spec)
             torch.manual_seed(spec.seed)
             return GivenModel(self.decoder.build(encoding), encoding)
-        with torch.device("cpu"):  # models of transformers look at their inputs
+        with torch.device("cpu"):  # models of transformers read the values of their inputs
             encoding = self.encoding(spec)
             return GivenModel(replace_positions(self.decoder.trial, encoding), encoding)
 
     def encoding(self, spec: LengthSpec) -> PositionEncoding:
-        """Draws the encoding. A learned table starts as the decoder's own, if it comes with weights."""
+        """Builds the encoding. A learned table starts with the decoder's own rows, if the decoder has weights."""
         spec, rows = dataclasses.replace(spec, dropout=0.0), self.decoder.rows  # the model applies its own dropout
         encoding = build_encoding(spec)
         if rows is None or type(encoding) not in (LearnedPositionalEmbedding, ExtendedPositionalEmbedding):
@@ -71,7 +71,7 @@ class InsideGivenModel(LanguageModelling):
         return encoding
 
     def attention(self, spec: LengthSpec, model: PositionedModel, device: torch.device) -> None:
-        """Returns None: only the lab's own attention gives its weights."""
+        """Returns None: only the lab's own models return attention weights."""
 
 
 def start_of(decoder: GivenDecoder) -> str:
@@ -80,7 +80,7 @@ def start_of(decoder: GivenDecoder) -> str:
 
 def load_inside(chosen: dict[str, Any]) -> tuple[InsideGivenModel, dict[str, Any]]:
     """Loads the decoder of ``model`` and the text, and sets the decoder's sizes in ``chosen``. Returns the task, and
-    the settings that the files decide.
+    the settings that follow from the files.
 
     Raises:
         ArgumentError, CheckpointError, DataError: a model that cannot be used, or text that cannot be loaded.

@@ -1,4 +1,4 @@
-"""Next-token prediction: at several context lengths, or from several initial values of a learned table."""
+"""Next-token prediction at several context lengths, or with several initial values of a learned table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = ("xavier", "sinusoidal", "zero")
 
 
 class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
-    """Next-token prediction on a corpus; subclasses say what is measured."""
+    """Next-token prediction on a corpus. Subclasses define the measurements."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -62,13 +62,13 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         return ids, position_ids if position_ids.dim() == 1 else position_ids[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of ids (B, L + 1), all but the first of each row, in nats."""
+        """Returns the mean cross-entropy, in nats, of ids (B, L + 1) without the first of each row."""
         ids, position_ids = batch
         logits = model(ids[:, :-1], position_ids)
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Measures it on held-out text at the training length."""
+        """Returns the mean attention weight by distance, on held-out text at the training length."""
         length = spec.train_length
         text = measure.windows(self.corpus.held_out, length, attention.SEQUENCES * length)
         return attention.by_distance(model, text[:, :-1], device)
@@ -95,7 +95,7 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
 
 
 class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
-    """Next-token prediction with a learned table at the input; measures how its initial values change."""
+    """Next-token prediction with a learned table at the input; measures the loss and how the table changes."""
 
     def check(self, spec: InitSpec) -> None:
         self.check_lengths(spec, (spec.train_length,))
@@ -130,7 +130,7 @@ def initial_table(init: str, length: int, dim: int) -> Tensor:
 
 
 def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float | None) -> InitMeasurements:
-    """Measures a table's rows (N, D) before and after training."""
+    """Compares a table's rows (N, D) before and after training."""
     cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
     return InitMeasurements(
         loss=loss,
@@ -151,14 +151,14 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """Returns ``measure.loss_of_tokens`` with its rows shared by the processes; each gets the whole result."""
+    """Returns ``measure.loss_of_tokens`` with the rows divided among the processes; each gets all losses."""
     processes, index = accelerator.num_processes, accelerator.process_index
 
     def loss(ids: Tensor) -> Tensor:
         if processes == 1:
             return measure.loss_of_tokens(model, ids, accelerator.device)
         each = -(-len(ids) // processes)
-        rows = torch.arange(index * each, (index + 1) * each) % len(ids)  # the last process may repeat some
+        rows = torch.arange(index * each, (index + 1) * each) % len(ids)  # the last process may repeat some rows
         part = measure.loss_of_tokens(model, ids[rows], accelerator.device)
         return accelerator.gather(part.to(accelerator.device)).cpu()[: len(ids)]
 

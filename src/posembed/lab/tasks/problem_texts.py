@@ -1,6 +1,6 @@
 """Problems as text: a question and its only answer. One character is one token.
 
-``^`` starts a text, ``$`` ends it, and ``_`` pads it to the longest of its batch.
+``^`` starts a text, ``$`` ends it, and ``_`` pads it to the training length.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Write: TypeAlias = Callable[[int, random.Random], tuple[str, str]]
 class Problem:
     write: Write
     line: str
-    """The task, as an infinitive."""
+    """The task, as an infinitive phrase."""
     unit: str
     """The unit of the size."""
     ids: tuple[str, ...] = ()
-    """The position ids that pair characters of the question with characters of the answer."""
+    """The names of position ids that match characters of the question to characters of the answer."""
 
 
 def of_symbols(symbols: str, answer: Callable[[str], str]) -> Write:
-    """Returns a writer of ``size`` random symbols and their answer."""
+    """Returns a function that writes ``size`` random symbols and their answer."""
 
     def write(size: int, draw: random.Random) -> tuple[str, str]:
         drawn = "".join(draw.choices(symbols, k=size))

@@ -1,13 +1,13 @@
-"""Solving problems: trained on small ones, tested on larger ones.
+"""Problem solving: training on small problems, testing on larger ones.
 
 Some encodings compute position ids from the tokens: matching digits of the question and the answer share an id. Abacus
 (McLeish et al. 2024, arXiv:2405.17399) numbers the digits of each number from its first; coupled (Cho et al. 2024,
-arXiv:2405.20671) numbers the digits of the question from the last. Both are rows of a learned table. Training starts at
-a random row, so that rows past the longest training problem are trained too.
+arXiv:2405.20671) numbers the digits of the question from the last. Both ids select rows of a learned table. Training
+starts at a random row, so that rows past the longest training problem are trained too.
 
-That alone is not enough at our size: rows farther apart than the length of a training problem never occur in one text,
-and nothing stops a digit from attending to them. So the higher digits are shifted farther than the lower ones, as PoSE
-(arXiv:2309.10400) shifts the chunks of a text, and the token at the gap has weight 0 in the loss.
+That alone is not enough for models of this size: rows farther apart than the length of a training problem never occur
+in one text, and nothing stops a digit from attending to them. So higher digits are shifted farther than lower ones, as
+PoSE (arXiv:2309.10400) shifts the chunks of a text, and the prediction across the gap has weight 0 in the loss.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
 
 class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
-    """Trains on problems up to ``train_size`` and measures larger ones. ``problem`` is one of PROBLEMS."""
+    """Trains on problems up to ``train_size`` and measures at ``test_sizes``. ``problem`` is one of PROBLEMS."""
 
     vocabulary = len(ALPHABET)
 
@@ -61,8 +61,8 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
     def encoding(self, spec: ProblemSpec) -> PositionEncoding:
         if spec.encoding in IDS:
             # Training shifts ids by up to the largest tested size, so that the last tested rows are trained often. The
-            # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for other
-            # tokens than digits.
+            # highest id belongs to the start of the text: size + 3 for addition with coupled ids. Row 0 is for tokens
+            # other than digits.
             rows = max(spec.test_sizes) + spec.train_size + 4
             return LearnedPositionalEmbedding(max_len=rows, dim=spec.width, dropout=spec.dropout)
         return build_encoding(spec)
@@ -84,7 +84,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
         return ids[rows], position_ids if position_ids.dim() == 1 else position_ids[rows], weights[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the answers' tokens, in nats; the questions' have weight 0."""
+        """Returns the mean cross-entropy of the answer tokens, in nats; question tokens have weight 0."""
         ids, position_ids, weights = batch
         logits = model(ids[:, :-1], position_ids)
         losses = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none")
@@ -102,7 +102,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
 
 
 def written_for(spec: ProblemSpec) -> Write:
-    """Returns how the problem is written for an encoding: as published, which differs for addition with coupled ids."""
+    """Returns the function that writes the problem. Addition with coupled ids has its own, as published."""
     if spec.problem == "addition" and spec.encoding == "coupled":
         return addition_written_forwards
     return PROBLEMS[spec.problem].write
@@ -125,7 +125,7 @@ def check_encoding(encoding: str, problem: str) -> None:
 
 
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
-    """Returns token ids (N, length), and (N, length - 1) with 1.0 where the next token belongs to the answer."""
+    """Returns token ids (N, length), and (N, length - 1): 1.0 where the next token belongs to the answer, else 0."""
     texts = [(question + answer).ljust(length, PADDING) for question, answer in problems]
     ids = torch.tensor([[ALPHABET.index(character) for character in text] for text in texts])
     answers = torch.zeros(len(problems), length - 1)
@@ -139,7 +139,7 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
     """Returns whether each token of each answer is the most likely one after the correct tokens before it, (N, A),
     or None if the encoding has no position at this size. Every run gets the same problems.
 
-    A row is all True exactly if greedy decoding writes that answer.
+    A row is all True if and only if greedy decoding writes the whole answer.
     """
     drawn, write = random.Random(f"{spec.problem} {size}"), written_for(spec)
     length = tokens_read(spec.problem, size)
@@ -160,27 +160,27 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
 
 
 def ids_of(name: str, tokens: Tensor) -> Tensor:
-    """Returns position ids (B, L) for tokens (B, L), without a shift: those of the tests."""
+    """Returns the position ids (B, L) of tokens (B, L), without a shift, as they are used at test time."""
     if name == "abacus":
         return abacus(tokens, DIGIT_TOKENS)
     ids = coupled(tokens, DIGIT_TOKENS, EQUALS_TOKEN)
-    # Our addition: the token before the first digit counts as one more digit. So the end of the answer is found the
-    # way a digit is; in the paper, the model must infer it from finding nothing.
+    # Unlike the paper, we count the token before the first digit as one more digit. So the model finds the end of the
+    # answer in the same way as a digit; in the paper, it must infer the end from the absence of a match.
     question = (tokens == EQUALS_TOKEN).cumsum(-1) == 0
     return torch.cat(((ids * question).amax(dim=1, keepdim=True) + 1, ids[:, 1:]), dim=1)
 
 
 def moved(ids: Tensor, latest: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """Returns ids (B, L) to train on, and whether a token is the last before a gap, (B, L - 1).
+    """Returns shifted ids (B, L) to train on, and whether each token is the last before a gap, (B, L - 1).
 
-    Half of the sequences are shifted as a whole, by U{0 .. latest}. In the others, the ids up to a random split are
-    shifted by the smaller of two such draws, and those after it by the larger.
+    About half of the sequences are shifted as a whole, by U{0 .. latest}. In the others, ids up to a random value are
+    shifted by the smaller of two such draws, and higher ids by the larger.
     """
     rows = len(ids)
     shifts = torch.randint(latest + 1, (rows, 2), generator=generator)
     whole = torch.rand(rows, 1, generator=generator) < 0.5
     shifts = torch.where(whole, shifts[:, :1], shifts.sort(dim=1).values)
-    # The start of the text, one above the highest digit, is shifted with it.
+    # The first token's id, one above the highest digit, is shifted with that digit.
     part = (torch.rand(rows, 1, generator=generator) * (ids[:, 1:].amax(dim=1, keepdim=True) - 1)).long() + 1
     higher = ids > part
     shift = torch.where(higher, shifts[:, 1:], shifts[:, :1])

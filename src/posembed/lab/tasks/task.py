@@ -1,4 +1,4 @@
-"""What a model of the lab learns and is measured on, as the one interface that training asks for."""
+"""The interface between the training loop and a task: its data, model, loss and measurements."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ if TYPE_CHECKING:
 
 
 class Task(ABC, Generic[SpecT, MeasuredT]):
-    """A task: its data, its model, its loss, its measurements. Pickles, so that other machines can run it."""
+    """A task: its data, model, loss and measurements. It can be pickled, so that other machines can run it."""
 
     description: str
-    """What the model learns from, for people to read, with sizes."""
+    """The training data and their sizes, for people to read."""
 
     def check(self, spec: SpecT) -> None:
-        """Raises ArgumentError or DataError for a spec that cannot run; ``train.check`` builds its model too."""
+        """Raises ArgumentError or DataError for a spec that cannot run. ``train.check`` also builds its model."""
 
     def build(self, spec: SpecT) -> PositionedModel:
-        """Returns the model. The seed decides its weights; all but the encoding's are the same for every encoding."""
+        """Builds the model. The seed decides its weights; those outside the encoding are the same for all encodings."""
         torch.manual_seed(spec.seed)
         encoding = self.encoding(spec)
         torch.manual_seed(spec.seed)
         return self.model(spec, encoding)
 
     def encoding(self, spec: SpecT) -> PositionEncoding:
-        """Draws the encoding that a spec names."""
+        """Builds the encoding that a spec names."""
         return build_encoding(spec)
 
     @abstractmethod
     def model(self, spec: SpecT, encoding: PositionEncoding) -> PositionedModel:
-        """Draws the model around its encoding."""
+        """Builds the model around its encoding."""
 
     @abstractmethod
     def draw(self, spec: SpecT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns these rows of the step's batch, on the CPU. The spec and the step alone decide them."""
+        """Returns the given rows of a step's batch, on the CPU. They depend only on the spec and the step."""
 
     @abstractmethod
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
-        """Returns the mean loss of a batch, in nats. ``model`` is what ``build`` returned, perhaps wrapped."""
+        """Returns the mean loss of a batch, in nats. ``model`` comes from ``build`` and may be wrapped."""
 
     @abstractmethod
     def measure(self, spec: SpecT, model: PositionedModel, accelerator: Accelerator) -> MeasuredT:
-        """Measures the trained model, in eval mode. Every process calls it, and gets the same values."""
+        """Measures the trained model, in eval mode. Every process calls it and gets the same values."""
 
     def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, (layers, H, L), in the main process; None without text."""
+        """Returns the mean attention weight by distance, (layers, H, L), or None. Only the main process calls it."""
         return None
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
 
 
 class DecoderTask(Task[SpecT, MeasuredT]):
-    """A task of a language model."""
+    """A task whose model is a ``Decoder``."""
 
     vocabulary: int
 
@@ -73,7 +73,7 @@ class DecoderTask(Task[SpecT, MeasuredT]):
 
 
 def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, causal: bool = True) -> PositionEncoding:
-    """Builds the encoding that a spec names; for images, of ``grid`` (height, width) in patches."""
+    """Builds the encoding that a spec names. ``grid``: for images, (height, width) in patches."""
     sizes = Sizes(
         dim=spec.width,
         heads=spec.heads,
