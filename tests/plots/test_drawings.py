@@ -66,8 +66,8 @@ TABLES: dict[str, tuple[Tensor, str]] = {
     "infinity": (with_values(-math.inf, 0, 7, 19), "NaN or infinity in rows 0, 7, 19"),
     "every other row": (with_values(math.nan, *range(0, 20, 2)), "NaN or infinity in 10 of 20 rows"),
     "nothing finite": (torch.full((20, 8), math.nan), "NaN or infinity in 20 of 20 rows"),
-    "huge": (table().double() * 1e200, ""),
-    "tiny": (table().double() * 1e-200, ""),
+    "huge": (table().double() * 1e30, ""),
+    "tiny": (table().double() * 1e-30, ""),
     "more rows than pixels": (table(1100, 600), ""),
 }
 
@@ -194,9 +194,9 @@ def test_norms_are_norms_and_marked_rows_are_named() -> None:
 def test_several_tables_are_named_in_their_colours() -> None:
     tables = {"learned": table(), "random": torch.randn(30, 4)}
     for draw in (plots.norms, plots.neighbours, plots.similarity_by_distance, plots.spectrum):
-        legend = draw(tables).get_legend()
-        assert legend is not None
-        assert [text.get_text() for text in legend.get_texts()] == list(tables)
+        axes = draw(tables)
+        colours = [line.get_color() for line in axes.get_lines()[:2]]
+        assert {text.get_text(): text.get_color() for text in axes.texts} == dict(zip(tables, colours, strict=True))
 
 
 def test_two_tables_are_compared_in_numbers() -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def diagonal_sums(weights: Tensor) -> Tensor:
-    """Sums weights (B, H, L, L) over each diagonal: (H, L) float64 on the CPU, entry d the d-th below the main one."""
+    """Sums weights (B, H, L, L) over B and each diagonal: (H, L) float64 on the CPU. Entry d is subdiagonal d."""
     summed = weights.double().sum(dim=0).cpu()
     return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
 
@@ -31,7 +31,7 @@ def is_causal(weights: Tensor) -> bool:
 
 
 def even_by_distance(length: int, window: int | None) -> Tensor:
-    """Returns ``mean_by_distance`` of a causal head that weighs all tokens it sees alike: (L,) float64."""
+    """Returns ``mean_by_distance``, (L,) float64, for a causal head that gives equal weight to every token it sees."""
     seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
     farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
     return farthest_first.where(torch.arange(length) < (window or length), 0)

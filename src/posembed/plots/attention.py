@@ -29,7 +29,7 @@ def attention_by_distance(
 ) -> Axes:
     """Draws the mean attention weight of the token at each distance: one panel per layer, one line per head.
 
-    Both axes are logarithmic. Dashed: a head that weighs everything it sees equally.
+    Both axes are logarithmic. The dashed line is a head that attends equally to every token it sees.
 
     Args:
         weights: weights (B, H, L, L) of each layer, such as ``model(ids, output_attentions=True).attentions`` of a
@@ -51,7 +51,7 @@ def attention_by_distance(
     means, even, away = means_of(weights, window)
     layers, _, length = means.shape
     farthest = max(min(length, window or length) - 1, 1)
-    height = attention_height(layers)
+    height = -(-layers // 3) * (TALL + ABOVE) + 48
     panels = panels_for(ax, title=title or "", height=height)
     for layer in range(layers):
         down, across = divmod(layer, 3)
@@ -69,11 +69,6 @@ def attention_by_distance(
         axes.yaxis.set_major_formatter(FixedFormatter([".01%", "1%", "100%"] if across == 0 else [""] * 3))
     panels.heading(f"tokens {away} (log scale)", left=48, top=height - 24)
     return panels.axes
-
-
-def attention_height(layers: int) -> float:
-    """Returns the height of the figure, in points."""
-    return -(-layers // 3) * (TALL + ABOVE) + 48
 
 
 def means_of(weights: Tensor | Sequence[Tensor], window: int | None) -> tuple[Tensor, Tensor, str]:

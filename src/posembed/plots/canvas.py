@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any, Literal
@@ -18,13 +19,29 @@ TITLE = TEXT + 3
 
 
 def new_figure(height: float) -> Figure:
-    """Returns a figure WIDTH wide. It is made without pyplot, which would keep it and might open a window."""
+    """Returns a figure WIDTH wide. It does not use pyplot, which would keep the figure and might open a window."""
     return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
+
+
+_FOR_PAGES: ContextVar[bool] = ContextVar("_FOR_PAGES", default=False)
+
+
+def figure_of(draw: Callable[..., Axes], *args: Any, **how: Any) -> Figure:
+    """Returns the figure that a function of ``posembed.plots`` draws without ``ax``, for a page: without pyplot."""
+    token = _FOR_PAGES.set(True)
+    try:
+        figure = draw(*args, **how).get_figure(root=True)
+    finally:
+        _FOR_PAGES.reset(token)
+    assert figure is not None
+    return figure
 
 
 def shown_figure(height: float) -> Figure:
     """Returns a figure WIDTH wide on white that a notebook shows. Without a display, pyplot draws into memory."""
-    from matplotlib import pyplot as plt  # imported here: pyplot chooses how to show figures
+    if _FOR_PAGES.get():
+        return new_figure(height)
+    from matplotlib import pyplot as plt  # imported here, since it chooses how to show figures
 
     return plt.figure(figsize=(WIDTH / 72, height / 72), facecolor="white")
 
@@ -138,13 +155,13 @@ def wrapped(text: str, units: float) -> str:
 
 
 def key_above(axes: Axes, **how: Any) -> None:
-    """Writes the labels of what the axes show above their right end, in its colours. how: see ``Axes.legend``."""
+    """Writes a legend above the right end of the axes, in the colours of the lines. how: see ``Axes.legend``."""
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "borderaxespad": 0}
     axes.legend(frameon=False, labelcolor="linecolor", handlelength=1.2, **place, **{"fontsize": TEXT - 1, **how})
 
 
 def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0) -> None:
-    """Writes a line of text at a place in the figure's units, such as the title above its plots."""
+    """Writes a line of text, such as a title, at a position in points."""
     tall = figure.get_figheight() * 72
     figure.text(left / WIDTH, 1 - (top + 14) / tall, text, fontsize=TEXT, color=INK, parse_math=False)
 

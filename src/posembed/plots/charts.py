@@ -19,19 +19,19 @@ from posembed.statistics import Estimate
 from posembed.words import listed, number
 
 LONGEST = 28
-"""Letters of a name at the end of a line; a longer one, such as a path, loses its beginning."""
+"""The most letters of a name at the end of a line. A longer name, such as a path, loses its beginning."""
 ROOM = 0.07
-"""How far a text in the plot should be from every line, as a share of the height."""
+"""The distance to keep between a text in the plot and every line, as a share of the height."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One name's estimates by x."""
+    """The estimates of one name at each x."""
 
     name: str
     points: Mapping[int, Estimate]
     end: int | None = None
-    """The x at which the line ends, if that is before the others."""
+    """The x at which the line ends, if it ends before the others."""
 
     @classmethod
     def of(cls, name: str, values: Mapping[int, Estimate | None], end: int | None = None) -> Line:
@@ -40,8 +40,10 @@ class Line:
 
 
 def ended_at(values: Mapping[int, object], trained: int) -> int | None:
-    """Returns the last size that an encoding has positions for, if it has none (a value of None) at some tested one.
-    A table is at least as long as the training size ``trained``."""
+    """Returns the last size that an encoding has positions for, or None if it has positions at all tested sizes.
+
+    values: None at sizes without positions. trained: the training size; a table is at least as long.
+    """
     there = [size for size, value in values.items() if value is not None]
     return max([trained, *there]) if len(there) < len(values) else None
 
@@ -80,10 +82,10 @@ def draw_chart(
 ) -> None:
     """Draws the lines, with their names at their ends.
 
-    names: everything that is compared, so that a name has the same colour in every figure. trained: the x of
+    names: all names that are compared, so that a name has the same colour in every figure. trained: the x of
     training, marked by a dotted line. logarithmic: the lowest and highest y of logarithmic axes; None means shares, in
-    percent. target: a share marked by a horizontal line. past_end: what it writes next to lines with an end, before the
-    x. baselines: names to draw grey and dotted.
+    percent. target: a share marked by a horizontal line. past_end: the words before the x in the note on a line that
+    ends early. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
@@ -142,7 +144,7 @@ def _note(axes: Axes, place: tuple[float, float], text: str, *, offset: tuple[fl
 
 
 def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, text: str) -> None:
-    """Writes which encodings end where, as low as the lines allow."""
+    """Writes a note at each end of a line, as low as the lines allow."""
     taken: list[float] = []
     for end in dict.fromkeys(line.end for line in lines):
         if end is None:
@@ -155,8 +157,10 @@ def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *,
 
 
 def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> float:
-    """Returns the lowest height, as a share of the axes, at which a text to the right of ``start`` meets no line; if
-    there is none, the one farthest from all lines."""
+    """Returns the lowest height, as a share of the axes, at which a text to the right of ``start`` meets no line.
+
+    If every height meets a line, returns the one farthest from all lines.
+    """
     to_axes = axes.transData + axes.transAxes.inverted()
     left = to_axes.transform((start, axes.get_ylim()[0]))[0]
     across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
@@ -172,7 +176,7 @@ def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> f
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
-    """Returns the sizes from the largest down, without those whose numbers would touch."""
+    """Returns the sizes in descending order, without those whose labels would touch."""
     apart: list[int] = []
     for size in sorted(sizes, reverse=True):
         if not apart or apart[-1] - size >= 0.06 * apart[0]:
@@ -183,7 +187,7 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 def rows_sheet(
     names: Sequence[str], *, title: str, below: str, each: float = 30, top: float = 40, right: float = 16
 ) -> tuple[Figure, Axes]:
-    """Returns a figure with one row per name, from the top: row i is at y = i, ``each`` high."""
+    """Returns a figure with one row per name, from the top. Row i is at y = i and ``each`` high."""
     left = max(map(len, names)) * LETTER + 14
     figure, axes = sheet(each * len(names), title=title, below=below, left=left, right=right, top=top)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -196,7 +200,7 @@ def rows_sheet(
 
 
 def draw_interval(axes: Axes, estimate: Estimate, row: float, *, factor: float = 1, **how: Any) -> None:
-    """Draws an interval, if it is known, times ``factor``."""
+    """Draws an interval, multiplied by ``factor``, if it is known."""
     if estimate.low is not None and estimate.high is not None:
         axes.plot((factor * estimate.low, factor * estimate.high), (row, row), **how)
 
@@ -209,7 +213,7 @@ def write_right(axes: Axes, row: float, text: str, colour: str) -> None:
 def dots_figure(
     rows: Sequence[tuple[str, Estimate | None, str]], *, title: str, below: str, marked: float | None = None
 ) -> Figure:
-    """Draws rows from the top: (name, estimate or None, text at the right). ``marked``: the x of a vertical line."""
+    """Draws rows from the top, each (name, estimate or None, text at the right). marked: the x of a vertical line."""
     right = max(len(text) for _, _, text in rows) * LETTER + 12
     figure, axes = rows_sheet([name for name, _, _ in rows], title=title, below=below, right=right)
     for row, (_, found, text) in enumerate(rows):

@@ -14,15 +14,15 @@ from torch import Tensor
 from posembed.plots.canvas import axes_for, panels_for, title_of
 from posembed.plots.grids import direction_maps
 from posembed.plots.heat import MOST_DRAWN, heat
-from posembed.plots.source import Source, named_rows, rows_of
+from posembed.plots.source import Rows, Source, named_rows, rows_of
 from posembed.plots.style import DOTS, INK, MUTED, SERIES, TEXT, WIDTH
-from posembed.plots.tables import draw_lines, line_axes
+from posembed.plots.tables import Curves, draw_lines, line_axes, name_lines
 from posembed.plots.ticks import whole_numbers
 from posembed.tables.spectrum import Spectrum, fourier_power
 
 COMPONENTS = 6
 WAVE = 0.7
-"""The share of its power within a quarter of one frequency that makes a direction a wave."""
+"""A direction is a wave if this share of its power is within a quarter of one frequency."""
 MARKED = 0.9
 """The share of the variance whose directions the figure counts."""
 NO_VARIANCE = "its rows do not vary"
@@ -59,24 +59,39 @@ def spectrum(
     """
     tables = named_rows(table, key)
     flat = [f"{name}: {NO_VARIANCE}" if name else NO_VARIANCE for name, rows in tables.items() if not rows.spectrum]
-    drawn = "share of the variance, together" if cumulative else "singular values"
-    axes = line_axes(ax, tables, title, drawn, flat, height=175, x="direction, the strongest first", grid="y")
-    found = {name: rows.spectrum for name, rows in tables.items() if rows.spectrum is not None}
-    shown = max((max(2, min(len(s.singular_values), 2 * s.directions_for(0.99))) for s in found.values()), default=2)
+    drawn = "cumulative variance share" if cumulative else "singular values"
+    axes = line_axes(ax, tables, title, drawn, flat, height=175, x="direction, strongest first", grid="y")
+    found = spectra_of(tables)
     if cumulative:
-        draw_shares(axes, found, shown)
+        name_lines(axes, draw_shares(axes, found))
     elif len(found) == 1:
         (alone,) = found.values()
+        shown = directions_shown(found)
         axes.bar(range(1, shown + 1), alone.singular_values[:shown].tolist(), width=1.0, color=SERIES[0])
+        axes.set_xlim(0.4, shown + 0.6)
     else:
-        draw_lines(axes, {name: (1, each.singular_values[:shown]) for name, each in found.items()})
-    axes.set_xlim(0.4, shown + 0.6)
+        curves = {name: (1, each.singular_values[: directions_shown(found)]) for name, each in found.items()}
+        draw_lines(axes, curves)
+        name_lines(axes, curves)
     whole_numbers(axes.xaxis, 4)
     return axes
 
 
-def draw_shares(axes: Axes, found: Mapping[str, Spectrum], shown: int) -> None:
-    draw_lines(axes, {name: (1, 100 * each.variance_shares.cumsum(0)[:shown]) for name, each in found.items()})
+def spectra_of(tables: Mapping[str, Rows]) -> dict[str, Spectrum]:
+    """Returns the spectra of the tables whose rows vary."""
+    return {name: rows.spectrum for name, rows in tables.items() if rows.spectrum is not None}
+
+
+def directions_shown(found: Mapping[str, Spectrum]) -> int:
+    """Returns how many directions to draw: twice as many as hold 99% of the variance of every table."""
+    return max((max(2, min(len(s.singular_values), 2 * s.directions_for(0.99))) for s in found.values()), default=2)
+
+
+def draw_shares(axes: Axes, found: Mapping[str, Spectrum]) -> Curves:
+    """Draws cumulative shares of the variance, in percent. For a single table it marks where they reach 90%."""
+    shown = directions_shown(found)
+    curves = {name: (1, 100 * each.variance_shares.cumsum(0)[:shown]) for name, each in found.items()}
+    draw_lines(axes, curves)
     if len(found) == 1:
         (alone,) = found.values()
         few = alone.directions_for(MARKED)
@@ -84,13 +99,16 @@ def draw_shares(axes: Axes, found: Mapping[str, Spectrum], shown: int) -> None:
         axes.plot([0, few, few], [90, 90, 0], color=MUTED, linewidth=1, linestyle=DOTS)
         how: dict[str, Any] = {"textcoords": "offset points", "fontsize": TEXT, "color": INK}
         axes.annotate(f"90% in {few:,}", (few, 45), xytext=(5, 0), **how)
+    axes.set_xlim(0.4, shown + 0.6)
     axes.set_ylim(0, 103)
     axes.yaxis.set_major_locator(AutoLocator())
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}%")
+    whole_numbers(axes.xaxis, 4)
+    return curves
 
 
 def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
-    """Draws how the power of the strongest directions divides over the waves that fit into the table.
+    """Draws the power of the strongest directions by frequency, in waves per table length.
 
     One dark cell in a line: that direction is one wave, as in sinusoids. Cells all over a line: no wave.
 
@@ -111,7 +129,7 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     notes = rows.notes if found else [*rows.notes, NO_VARIANCE]
     number = min(16, found.left_vectors.size(1)) if found else 1
     words = {"x": "waves in the length of the table", "y": "direction"}
-    drawn = title_of(title, "strength of each wave (root of its share)", notes)
+    drawn = title_of(title, "strength of each wave (square root of its share)", notes)
     axes = axes_for(ax, title=drawn, height=max(11 * number, 88), **words)
     if found is None:
         return heat(axes, rows.values[:0], 1.0)
@@ -156,7 +174,9 @@ def directions(
     if rows.grid is not None:
         return direction_maps(rows, number, ax=ax, title=title)
     number = min(number, found.left_vectors.size(1))
-    panels = panels_for(ax, title=title_of(title, "strongest directions", rows.notes), height=lines_height(number))
+    panels = panels_for(
+        ax, title=title_of(title, "strongest directions", rows.notes), height=44 + number * (EACH + GAP)
+    )
     parts, power = found.left_vectors * found.singular_values, fourier_power(found.left_vectors)
     for index in range(number):
         is_last = index == number - 1
@@ -172,13 +192,8 @@ def directions(
     return panels.axes
 
 
-def lines_height(number: int) -> float:
-    """Returns the height of a figure of so many directions, in points."""
-    return 20 + number * (EACH + GAP) + 24
-
-
 def wave_length(power: Tensor, rows: int) -> float | None:
-    """Returns the rows per wave of a direction with this power by frequency; None if it is no wave."""
+    """Returns the wavelength, in rows, of a direction with this power by frequency; None if it is not a wave."""
     peak = int(power.argmax())
     low, high = min(peak - 1, math.floor(0.75 * peak)), max(peak + 1, math.ceil(1.25 * peak))
     return rows / peak if peak > 0 and power[max(low, 0) : high + 1].sum() > WAVE else None

@@ -18,7 +18,7 @@ SIDE, BETWEEN, ABOVE, BELOW = 118, 28, 22, 18
 
 
 def similarity_maps(rows: Rows, *, ax: Axes | None, title: str | None) -> Axes:
-    """Draws the cosine to all other rows, on the grid, of nine cells: 3 x 3 of them across the grid."""
+    """Draws nine maps of the grid, each with the cosine of all rows to one of 3 x 3 cells."""
     assert rows.grid is not None
     high, wide = rows.grid
     unit = F.normalize(rows.measured, dim=1)
@@ -48,7 +48,7 @@ def draw_maps(
     """Draws maps (title, values (H * W,), the value of the strongest red), three side by side."""
     assert rows.grid is not None
     tall = SIDE * min(max(rows.grid[0] / rows.grid[1], 0.3), 3.0)
-    panels = panels_for(ax, title=title, height=maps_height(len(maps), rows.grid))
+    panels = panels_for(ax, title=title, height=ABOVE + math.ceil(len(maps) / 3) * (tall + ABOVE + BELOW))
     drawn = []
     for index, (name, values, largest) in enumerate(maps):
         left, top = 20 + (index % 3) * (SIDE + BETWEEN), ABOVE + (index // 3) * (tall + ABOVE + BELOW)
@@ -56,9 +56,3 @@ def draw_maps(
         known = values.where(rows.finite, float("nan"))
         drawn.append(heat(one, known.reshape(rows.grid), largest))
     return panels.axes, drawn
-
-
-def maps_height(number: int, grid: tuple[int, int]) -> float:
-    """Returns the height of so many maps of a grid, in points."""
-    tall = SIDE * min(max(grid[0] / grid[1], 0.3), 3.0)
-    return ABOVE + math.ceil(number / 3) * (tall + ABOVE + BELOW)

@@ -13,18 +13,18 @@ from posembed.plots.style import RULE
 from posembed.plots.ticks import fix_ticks, whole_numbers
 
 MOST_DRAWN = 512
-"""The most rows or columns of a picture: no screen shows more."""
+"""The most rows or columns of a figure: no screen shows more."""
 
 
 def thinned(rows: Tensor, most: int = MOST_DRAWN) -> tuple[Tensor, int]:
-    """Returns every k-th row, at most ``most`` of them, and k."""
+    """Returns every k-th row and k, the smallest step that gives at most ``most`` rows."""
     step = max(math.ceil(len(rows) / most), 1)
     return rows[::step], step
 
 
 def of_every(step: int) -> list[str]:
-    """Returns the note on thinning: one row of every k is drawn."""
-    return [f"1 row of every {step}"] if step > 1 else []
+    """Returns the note that one row in k is drawn."""
+    return [f"1 row in {step}"] if step > 1 else []
 
 
 def strongest(values: Tensor) -> float:
@@ -44,8 +44,8 @@ def heat(
 ) -> Axes:
     """Draws values (H, W) as colours.
 
-    largest: the value of the strongest red. extent: what the axes show at (left, right, bottom, top). ticks: at most
-    about so many per axis.
+    largest: the value of the strongest red. extent: the values of the axes at (left, right, bottom, top). ticks: the
+    most ticks per axis.
     """
     if values.numel():
         colours = colormaps["RdBu_r"].with_extremes(bad=RULE)

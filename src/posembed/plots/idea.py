@@ -57,7 +57,7 @@ def idea(
     ).axes
     axes.set(xlim=(0, WIDTH), ylim=(height, 0))
     cells = min(width, CELLS)
-    tokens = token_rows(cells, scale=rows.measured.std().item() if n * width > 1 else 1.0)
+    tokens = token_rows(cells, scale=(rows.measured.std().item() if n * width > 1 else 0.0) or 1.0)
     largest = strongest(torch.cat([rows.values[:, :cells].flatten(), *tokens.values()])) * 1.2
     for x, text in ((TOKEN, "token rows"), (TABLE, "position table"), (SUM, "sum: what the model reads")):
         write(axes, x + WIDE / 2, TOP - 12, text)
@@ -107,14 +107,14 @@ def draw_wall(axes: Axes, bottom: float, n: int, token: Tensor, largest: float) 
 
 
 def caption(rows: Rows) -> str:
+    """Returns which positions the table holds, in which rows, and how many dimensions are drawn."""
     n, width = rows.values.shape
-    positions = "no row at all" if not n else "1 row: position 0" if n == 1 else f"{n:,} rows: positions 0 to {n - 1:,}"
-    first = f" (rows {rows.first:,} to {rows.last:,} of the table)" if rows.first else ""
-    return (
-        f"{positions[0].upper()}{positions[1:]}{first}. {CELLS} of {width:,} dimensions are shown."
-        if width > CELLS
-        else (f"{positions[0].upper()}{positions[1:]}{first}.")
-    )
+    sentences = [f"{n:,} rows: positions 0 to {n - 1:,}" if n > 1 else "1 row: position 0" if n else "No row"]
+    if rows.first and n:
+        sentences[0] += f", in rows {rows.first:,} to {rows.last:,} of the table"
+    if width > CELLS:
+        sentences.append(f"{CELLS} of {width:,} dimensions are drawn")
+    return ". ".join(sentences) + "."
 
 
 def strip(axes: Axes, x: float, y: float, values: Tensor, largest: float, thick: float) -> None:

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from posembed.errors import ArgumentError
-from posembed.plots.canvas import Panels, entitle, panels_for, room_for_rows, title_of
-from posembed.plots.directions import spectrum
+from posembed.plots.canvas import Panels, entitle, key_above, panels_for, room_for_rows, title_of
+from posembed.plots.directions import draw_shares, spectra_of
 from posembed.plots.source import Rows, Source, named_rows, rows_of
 from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, styles
-from posembed.plots.tables import draw_norms, heatmap, row_norms, similarity, similarity_by_distance
+from posembed.plots.tables import draw_by_distance, draw_norms, heatmap, row_norms, similarity
 from posembed.tables.compare import TableComparison, compare_tables
 
 FRAMES = 6
@@ -57,20 +57,17 @@ def compare(
     side = (WIDTH - 4 - 14 * (columns - 1)) / columns
     below = -(-len(rows) // columns) * (side + 24) + 26
     height = below + 190 + (44 if numbers else 0)
-    panels = panels_for(ax, title=title_of(title, "cosine of two rows"), height=height)
+    panels = panels_for(ax, title=title_of(title, "cosines between rows"), height=height)
     for index, (name, one) in enumerate(rows.items()):
         left, top = index % columns * (side + 14) + 2, index // columns * (side + 24) + 20
         at = panels.at(left=left, top=top, width=side, height=side)
         bare(similarity(one, ax=at, colorbar=False, title=name))
         entitle(at, at.get_title(loc="left"), looks[name].colour)
-    width = (WIDTH - 2 * 36 - 22) / 2
-    for draw, left, words in (
-        (similarity_by_distance, 36, "mean cosine by distance"),
-        (spectrum, WIDTH - width - 8, "variance by directions, together"),
-    ):
-        drawn = draw(rows, ax=panels.at(left=left, top=below, width=width, height=140), title=words)
-        if (legend := drawn.get_legend()) is not None:  # the colours are those of the names above
-            legend.remove()
+    where: dict[str, Any] = {"top": below, "width": (WIDTH - 2 * 36 - 22) / 2, "height": 140, "grid": "y"}
+    words = {"title": "mean cosine by distance", "x": "distance in rows"}
+    draw_by_distance(panels.at(left=36, **where, **words), rows)
+    words = {"title": "cumulative variance share", "x": "direction, strongest first"}
+    draw_shares(panels.at(left=WIDTH - where["width"] - 8, **where, **words), spectra_of(rows))
     if numbers is not None:
         write_numbers(panels, numbers, top=below + 180)
     return panels.axes
@@ -140,7 +137,7 @@ def before_after(
                 replace(rows, grid=None),
                 ax=panels.at(left=at, top=236, width=side, height=side),
                 colorbar=False,
-                title="cosine of two rows, ± 1",
+                title="cosines between rows, ± 1",
             ),
         ]
         for axes in drawn:
@@ -149,11 +146,12 @@ def before_after(
             axes.set_ylabel(axes.get_ylabel() if column == 0 else "")
     below = panels.at(left=left, top=282 + side, width=2 * side + between, height=90, title="norms", x="row", grid="y")
     draw_norms(below, tables, colours=(MUTED, SERIES[0]))
+    key_above(below)
     return panels.axes
 
 
 def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
-    """Chooses the first step, and steps spread evenly over the last 60% of those given: little happens before."""
+    """Chooses the first step, and steps evenly spread over the last 60% of those given, since little happens before."""
     last = len(steps) - 1
     middle = last * 0.4
     chosen = {round(middle + index * (last - middle) / (count - 2)) for index in range(count - 1)}

@@ -114,11 +114,13 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
 
 
 def named_rows(source: Source | Mapping[str, Source], key: str | None = None) -> dict[str, Rows]:
-    """Returns the rows of one table under "", or of several under their names."""
+    """Returns the rows of one table under "", or of several under their names; ``key`` is for checkpoints."""
     if not isinstance(source, Mapping):
         return {"": rows_of(source, key)}
     if not source:
         raise ArgumentError("expected one table or more by name; got none")
+    if key is not None and not any(isinstance(one, str | PathLike) for one in source.values()):
+        raise ArgumentError(f"key={key!r} names a table of a checkpoint, and none of these is one; leave it out")
     return {str(name): rows_of(one, key if isinstance(one, str | PathLike) else None) for name, one in source.items()}
 
 

@@ -1,26 +1,28 @@
 """Figures of one position table, row by row: values, norms, and how similar its rows are.
 
-Figures of large tables show every k-th row; all numbers are computed on all rows.
+Figures of large tables show every k-th row; numbers are computed on all rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from posembed.plots.canvas import axes_for, key_above, room_for_rows, title_of
+from posembed.plots.canvas import axes_for, room_for, room_for_rows, title_of
 from posembed.plots.grids import similarity_maps
 from posembed.plots.heat import MOST_DRAWN, heat, of_every, scale_beside, strongest, thinned
 from posembed.plots.source import Rows, Source, named_rows, rows_of
 from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, styles
-from posembed.plots.ticks import whole_numbers
+from posembed.plots.ticks import label_line_ends, whole_numbers
 from posembed.tables.similarity import cosine_by_distance, cosine_matrix, neighbour_cosine
 
+Curves: TypeAlias = "Mapping[str, tuple[int, Tensor]]"
+"""Curves by name: the first x, and the values at it and at the whole numbers after it."""
 HOW_FAR = 2
 """Similarity by distance is drawn up to the number of rows divided by this: few pairs are farther apart."""
 
@@ -98,7 +100,7 @@ def similarity(
     cosines = cosines.where(known[:, None] & known, float("nan")) if drawn.numel() else cosines
     left = room_for_rows(rows.last)
     side = WIDTH - left - (66 if colorbar else 12)
-    words = {"title": title_of(title, "cosine of two rows", [*of_every(step), *rows.notes]), "x": "row", "y": "row"}
+    words = {"title": title_of(title, "cosines between rows", [*of_every(step), *rows.notes]), "x": "row", "y": "row"}
     axes = axes_for(ax, height=side, left=left, right=WIDTH - left - side, **words)
     heat(axes, cosines, 1.0, extent=(rows.first - 0.5, rows.last + 0.5, rows.last + 0.5, rows.first - 0.5))
     if colorbar and drawn.numel():
@@ -126,14 +128,18 @@ def similarity_by_distance(
         >>> ax = similarity_by_distance(tables)
     """
     tables = named_rows(table, key)
-    words = {"x": "distance in rows", "grid": "y"}
-    axes = line_axes(ax, tables, title, "mean cosine of two rows", height=150, **words)
-    curves = {name: by_distance(rows) for name, rows in tables.items() if rows.values.numel()}
-    draw_lines(axes, {name: (0, curve) for name, curve in curves.items()})
+    axes = line_axes(ax, tables, title, "mean cosine of two rows", height=150, x="distance in rows", grid="y")
+    name_lines(axes, draw_by_distance(axes, tables))
+    return axes
+
+
+def draw_by_distance(axes: Axes, tables: Mapping[str, Rows]) -> Curves:
+    curves = {name: (0, by_distance(rows)) for name, rows in tables.items() if rows.values.numel()}
+    draw_lines(axes, curves)
     axes.axhline(0, color=MUTED, linewidth=0.6)
     axes.set_ylim(top=1.04)
-    axes.set_xlim(0, max([1, *(len(curve) - 1 for curve in curves.values())]))
-    return axes
+    axes.set_xlim(0, max([1, *(len(values) - 1 for _, values in curves.values())]))
+    return curves
 
 
 def by_distance(rows: Rows) -> Tensor:
@@ -172,7 +178,7 @@ def norms(
     """
     tables = named_rows(table, key)
     axes = line_axes(ax, tables, title, "norm of each row", height=110, x="row", grid="y")
-    draw_norms(axes, tables)
+    name_lines(axes, draw_norms(axes, tables))
     for rows in tables.values():
         point_out(axes, marked, row_norms(rows), rows.first)
     return axes
@@ -205,6 +211,7 @@ def neighbours(
             both = rows.finite[:-1] & rows.finite[1:]
             curves[name] = (rows.first, neighbour_cosine(rows.measured).where(both, float("nan")))
     draw_lines(axes, curves)
+    name_lines(axes, curves)
     return axes
 
 
@@ -213,24 +220,25 @@ def row_norms(rows: Rows) -> Tensor:
     return rows.measured.norm(dim=1).where(rows.finite, float("nan"))
 
 
-def draw_norms(axes: Axes, tables: Mapping[str, Rows], colours: Sequence[str] = ()) -> None:
+def draw_norms(axes: Axes, tables: Mapping[str, Rows], colours: Sequence[str] = ()) -> Curves:
     curves = {name: (rows.first, row_norms(rows)) for name, rows in tables.items() if rows.values.numel()}
     draw_lines(axes, curves, colours)
-    largest = max((curve.nan_to_num(0).max().item() for _, curve in curves.values()), default=0.0)
+    largest = max((values.nan_to_num(0).max().item() for _, values in curves.values()), default=0.0)
     axes.set_ylim(0, 1.25 * largest or 1.0)
+    return curves
 
 
 def line_axes(
     ax: Axes | None, tables: Mapping[str, Rows], title: str | None, drawn: str, more: Sequence[str] = (), **words: Any
 ) -> Axes:
-    """Returns axes for lines of tables. Their title says which rows cannot be drawn."""
+    """Returns axes for lines of tables, with room for their names. The title says which rows cannot be drawn."""
     notes = [f"{name}: {note}" if name else note for name, rows in tables.items() for note in rows.notes]
-    return axes_for(ax, title=title_of(title, drawn, [*notes, *more]), **words)
+    right = room_for(tables) if len(tables) > 1 else 14
+    return axes_for(ax, title=title_of(title, drawn, [*notes, *more]), right=right, **words)
 
 
-def draw_lines(axes: Axes, curves: Mapping[str, tuple[int, Tensor]], colours: Sequence[str] = ()) -> None:
-    """Draws curves (first x, values) by name, each in its colour, with a key if there are several. The x axis shows
-    whole numbers, from the first to the last."""
+def draw_lines(axes: Axes, curves: Curves, colours: Sequence[str] = ()) -> None:
+    """Draws curves by name, each in its colour. The x axis shows whole numbers, from the first to the last."""
     looks = styles(list(curves))
     for index, (name, (first, values)) in enumerate(curves.items()):
         drawn, step = thinned(values, most=4 * MOST_DRAWN)
@@ -238,17 +246,28 @@ def draw_lines(axes: Axes, curves: Mapping[str, tuple[int, Tensor]], colours: Se
         how |= {"marker": "o", "markersize": 4} if len(drawn) == 1 else {}
         colour = colours[index] if colours else looks[name].colour
         axes.plot(range(first, first + len(values), step), drawn.tolist(), color=colour, label=name or None, **how)
-    ends = [(first, first + max(len(values), 2) - 1) for first, values in curves.values() if len(values)]
+    ends = [(first, first + max(len(values), 2) - 1) for first, values in curves.values()]
     if ends:
         axes.set_xlim(min(first for first, _ in ends) - 0.5, max(last for _, last in ends) + 0.5)
     whole_numbers(axes.xaxis, 6)
     axes.yaxis.set_major_locator(MaxNLocator(3))
-    if len(curves) > 1:
-        key_above(axes)
+
+
+def name_lines(axes: Axes, curves: Curves) -> None:
+    """Writes the names of several curves beside the plot. The limits of the y axis must be set."""
+    if len(curves) < 2:
+        return
+    axes.set_ylim(*axes.get_ylim())  # fixed before the labels are placed
+    looks, ends = styles(list(curves)), []
+    for name, (_, values) in curves.items():
+        known = values[values.isfinite()]
+        if len(known):
+            ends.append((known[-1].item(), name, looks[name].colour))
+    label_line_ends(axes, ends)
 
 
 def point_out(axes: Axes, marked: Sequence[int], values: Tensor, first: int) -> None:
-    """Draws a dot at each marked row, and its number as far as numbers do not overlap."""
+    """Draws a dot at each marked row, and its number unless it would overlap another."""
     low, high = axes.get_xlim()
     near, last = (high - low) * 0.09, -math.inf
     for row in marked:

@@ -15,7 +15,7 @@ from posembed.plots.style import RULE, TEXT
 
 
 def tick_heights(axes: Axes) -> None:
-    """Sets round ticks on a logarithmic y axis of any length."""
+    """Sets round ticks on a logarithmic y axis of any range."""
     low, high = axes.get_ylim()
     if high / low < 5:
         heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
@@ -40,8 +40,10 @@ def whole_numbers(axis: Axis, most: int) -> None:
 
 
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Returns the positions nearest to the wanted (least squares) that keep their order and a gap between neighbours.
-    They lie within low .. high if there is space for all."""
+    """Moves positions as little as possible (least squares) so that neighbours keep their order and a gap.
+
+    They lie within low .. high if there is space for all.
+    """
     from scipy.optimize import isotonic_regression  # takes half a second
 
     if not wanted:
@@ -55,8 +57,11 @@ def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> l
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Writes names beside the plot, each joined to the end of its line: (last value, name, colour). The y axis must
-    have its limits and scale. The names of lines that leave it stand at its top."""
+    """Writes names beside the plot, each joined to the end of its line.
+
+    ends: (last value, name, colour) of each line. The limits and scale of the y axis must be set. The names of lines
+    that leave the plot stand at its top.
+    """
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)
     assert figure is not None
