@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import matplotlib
 import pytest
 import torch
-from matplotlib import pyplot as plt
 from torch import Tensor
 
 from plots.drawings import all_axes, title
 from posembed import ArgumentError, plots
 from posembed.nn.by_distance import even_by_distance, mean_by_distance
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    matplotlib.use("agg")
-    yield
-    plt.close("all")
 
 
 def weights(batch: int, heads: int, length: int, *, causal: bool) -> Tensor:

@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -34,13 +32,6 @@ LENGTHS: dict[str, dict[int, float | None]] = {
     "alibi": {64: 4.1, 128: 4.0, 256: 4.0, 512: 3.9},
     "learned": {64: 4.0, 128: None, 256: None, 512: None},
 }
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    matplotlib.use("agg")
-    yield
-    plt.close("all")
 
 
 def table(n: int = 20, d: int = 8) -> Tensor:

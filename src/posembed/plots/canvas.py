@@ -96,8 +96,8 @@ class Panels:
 
     def heading(self, text: str, *, left: float, top: float, **how: Any) -> None:
         """Writes a line of text, 14 points above its baseline."""
-        place: dict[str, Any] = {"transform": self.axes.transAxes, "fontsize": TEXT, "parse_math": False}
-        self.axes.text(left / WIDTH, 1 - (top + 14) / self.height, text, **place, **{"color": INK, **how})
+        how = {"fontsize": TEXT, "color": INK, "transform": self.axes.transAxes, "parse_math": False, **how}
+        self.axes.text(left / WIDTH, 1 - (top + 14) / self.height, text, **how)
 
 
 def checked_axes(ax: object) -> Axes:
@@ -131,7 +131,7 @@ def axes_for(
         assert figure is not None
         units = axes.get_position().width * figure.get_figwidth() * 72
         return dress(axes, title=wrapped(title, units) if ";" in title else title, **words)
-    title = wrapped(title, WIDTH - left - right)
+    title = wrapped(title, WIDTH - left - 6)
     top = 12 + TITLE * max(title.count("\n") + 1, 1)
     figure = shown_figure(top + height + below)
     return axes_at(figure, left=left, top=top, width=WIDTH - left - right, height=height, title=title, **words)

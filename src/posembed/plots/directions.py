@@ -128,7 +128,7 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     found = rows.spectrum
     notes = rows.notes if found else [*rows.notes, NO_VARIANCE]
     number = min(16, found.left_vectors.size(1)) if found else 1
-    words = {"x": "waves in the length of the table", "y": "direction"}
+    words: dict[str, Any] = {"x": "waves in the length of the table", "y": "direction"}
     drawn = title_of(title, "strength of each wave (square root of its share)", notes)
     axes = axes_for(ax, title=drawn, height=max(11 * number, 88), **words)
     if found is None:

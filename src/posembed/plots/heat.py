@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 from torch import Tensor
 
+from posembed.plots.canvas import dress
 from posembed.plots.style import RULE
 from posembed.plots.ticks import fix_ticks, whole_numbers
 
@@ -68,9 +70,7 @@ def heat(
 
 def scale_beside(axes: Axes, *, gap: float, width: float) -> None:
     """Draws the scale of a map of cosines at its right: colours from -1 to 1. gap, width: shares of the map's width."""
-    import torch
-
-    scale = axes.inset_axes((1 + gap, 0, width, 1))
+    scale = dress(axes.inset_axes((1 + gap, 0, width, 1)))
     heat(scale, torch.linspace(1, -1, 101)[:, None], 1.0, extent=(0, 1, -1, 1), ticks=0)
     scale.yaxis.tick_right()
     fix_ticks(scale.yaxis, (-1, -0.5, 0, 0.5, 1))

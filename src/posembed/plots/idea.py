@@ -50,7 +50,7 @@ def idea(
     """
     rows = Rows(sinusoidal_table(len(WORDS), CELLS).double()) if table is None else rows_of(table, key)
     n, width = rows.values.shape
-    shown = list(range(n)) if n <= len(WORDS) else [*range(len(WORDS) - 1), None, n - 1]
+    shown: list[int | None] = list(range(n)) if n <= len(WORDS) else [*range(len(WORDS) - 1), None, n - 1]
     height = TOP + PITCH * (len(shown) + 1) + 40
     axes = panels_for(
         ax, title=title_of(title, "Each token gets the row of its position", rows.notes), height=height
@@ -59,7 +59,7 @@ def idea(
     cells = min(width, CELLS)
     tokens = token_rows(cells, scale=(rows.measured.std().item() if n * width > 1 else 0.0) or 1.0)
     largest = strongest(torch.cat([rows.values[:, :cells].flatten(), *tokens.values()])) * 1.2
-    for x, text in ((TOKEN, "token rows"), (TABLE, "position table"), (SUM, "sum: what the model reads")):
+    for x, text in ((TOKEN, "token rows"), (TABLE, "position table"), (SUM, "their sum")):
         write(axes, x + WIDE / 2, TOP - 12, text)
     write(axes, ID, TOP - 12, "position", color=MUTED)
     words = iter(WORDS)

@@ -64,7 +64,7 @@ def compare(
         bare(similarity(one, ax=at, colorbar=False, title=name))
         entitle(at, at.get_title(loc="left"), looks[name].colour)
     where: dict[str, Any] = {"top": below, "width": (WIDTH - 2 * 36 - 22) / 2, "height": 140, "grid": "y"}
-    words = {"title": "mean cosine by distance", "x": "distance in rows"}
+    words: dict[str, Any] = {"title": "mean cosine by distance", "x": "distance in rows"}
     draw_by_distance(panels.at(left=36, **where, **words), rows)
     words = {"title": "cumulative variance share", "x": "direction, strongest first"}
     draw_shares(panels.at(left=WIDTH - where["width"] - 8, **where, **words), spectra_of(rows))
@@ -81,8 +81,7 @@ def how_alike(rows: Sequence[Rows]) -> TableComparison | None:
 
 
 def write_numbers(panels: Panels, numbers: TableComparison, *, top: float) -> None:
-    for index, (field, name) in enumerate(HOW_ALIKE.items()):
-        left = 36 + index * 146
+    for left, (field, name) in zip((4, 186, 290), HOW_ALIKE.items(), strict=True):
         panels.heading(f"{name} {getattr(numbers, field):.2f}", left=left, top=top)
         floor = f"nothing shared: {getattr(numbers.floor, field):.2f}"
         panels.heading(floor, left=left, top=top + 16, color=MUTED, fontsize=TEXT - 1)
@@ -141,7 +140,7 @@ def before_after(
             ),
         ]
         for axes in drawn:
-            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
             axes.set_xlabel("")
             axes.set_ylabel(axes.get_ylabel() if column == 0 else "")
     below = panels.at(left=left, top=282 + side, width=2 * side + between, height=90, title="norms", x="row", grid="y")
@@ -192,12 +191,13 @@ def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, tit
         panel = panels.at(**at, width=side, height=side)
         bare(similarity(replace(rows, grid=None), ax=panel, colorbar=False, title=f"step {step:,}"))
         look: dict[str, Any] = {"color": SERIES[0], "alpha": (index + 1) / len(chosen), "linewidth": 1.4}
+        look |= {"marker": "o"} if len(rows) == 1 else {}
         row_norm.plot(row_norms(rows).numpy(), **look)
         if rows.spectrum is not None:
             held = rows.spectrum.variance_shares
             shares.plot(held.where(held >= LEAST_SHARE, float("nan")).numpy(), **look)
     for axes in (row_norm, shares):
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
     row_norm.set_ylim(bottom=0)
     row_norm.yaxis.set_major_locator(MaxNLocator(4))
     shares.set_yscale("log", nonpositive="mask")

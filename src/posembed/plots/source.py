@@ -153,7 +153,8 @@ def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
         given = f"key={key!r}" if key is not None else "none of them named"
         raise ArgumentError(f"expected the key of one of these tables: {', '.join(map(repr, tables))}; got {given}")
     if hasattr(module, "config") and hasattr(module.config, "to_dict"):
-        config = {**module.config.to_dict(), "architectures": [type(module).__name__]}
+        settings: Any = module.config
+        config = {**settings.to_dict(), "architectures": [type(module).__name__]}
         return found_in(config, {name: value.detach() for name, value in module.state_dict().items()}, key)
     tensors = module_tensors(module)
     found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors))

@@ -54,7 +54,7 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     drawn, step = thinned(rows.values)
     largest = strongest(rows.values)
     name = f"values, ± {largest:.2g}" if rows.values.numel() else "values"
-    words = {"title": title_of(title, name, [*of_every(step), *rows.notes]), "x": "row", "y": "dimension"}
+    words: dict[str, Any] = {"title": title_of(title, name, [*of_every(step), *rows.notes]), "x": "row", "y": "dimension"}
     axes = axes_for(ax, height=150, left=room_for_rows(rows.values.size(1)), **words)
     extent = (rows.first - 0.5, rows.last + 0.5, rows.values.size(1) - 0.5, -0.5)
     heat(axes, thinned(drawn.T)[0], largest, extent=extent)
@@ -100,7 +100,7 @@ def similarity(
     cosines = cosines.where(known[:, None] & known, float("nan")) if drawn.numel() else cosines
     left = room_for_rows(rows.last)
     side = WIDTH - left - (66 if colorbar else 12)
-    words = {"title": title_of(title, "cosines between rows", [*of_every(step), *rows.notes]), "x": "row", "y": "row"}
+    words: dict[str, Any] = {"title": title_of(title, "cosines between rows", [*of_every(step), *rows.notes]), "x": "row", "y": "row"}
     axes = axes_for(ax, height=side, left=left, right=WIDTH - left - side, **words)
     heat(axes, cosines, 1.0, extent=(rows.first - 0.5, rows.last + 0.5, rows.last + 0.5, rows.first - 0.5))
     if colorbar and drawn.numel():

@@ -36,7 +36,7 @@ def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
 
 def whole_numbers(axis: Axis, most: int) -> None:
     """Puts at most about ``most`` ticks on an axis, on whole numbers."""
-    axis.set_major_locator(MaxNLocator(most, integer=True))
+    axis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
