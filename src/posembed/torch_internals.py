@@ -26,7 +26,7 @@ def forward_mode_is_active() -> bool:
 
 
 def a_function_mode_watches() -> bool:
-    """Returns whether a TorchFunctionMode other than a default device is active."""
+    """Returns whether any TorchFunctionMode is active, except the one that sets the default device."""
     return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 

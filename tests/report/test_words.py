@@ -63,9 +63,9 @@ def test_runs_are_counted_as_they_are() -> None:
 def test_sentences_by_outcome() -> None:
     found = [("unknown", "a"), ("better", "b"), ("worse", "c"), ("", "without a value"), ("better", "d")]
     assert by_outcome("x", found) == [
-        "Significantly better than x: b and d.",
-        "Significantly worse than x: c.",
-        "With an unknown interval, compared with x: a.",
+        "b and d are significantly better than x.",
+        "c is significantly worse than x.",
+        "a has no interval for the difference from x.",
     ]
     assert by_outcome("x", []) == []
 

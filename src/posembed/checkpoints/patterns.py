@@ -1,6 +1,6 @@
 """Tensors that follow a pattern and are not learned: position ids, causal masks, fixed sines and cosines.
 
-They are recognised by their values. At another length, the same pattern continues.
+They are recognized by their values. A resize generates them from the same pattern at the new length.
 """
 
 from __future__ import annotations

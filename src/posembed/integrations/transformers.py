@@ -38,11 +38,11 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
     Args:
         model: a model with one learned position table: BERT, RoBERTa, DistilBERT, ELECTRA, GPT-2, GPT-Neo, OPT, ViT,
             DeiT and others whose attention uses the transformers interface. It gets a copy of its config, in which
-            ``max_position_embeddings`` (or a similar field) becomes the length of an encoding that has one.
+            ``max_position_embeddings`` (or a similar field) is the encoding's length, if the encoding has one.
         encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. Encodings for sequences also work on
             images, whose patches then form a line.
-        sizes: fields of ``posembed.nn.Sizes`` for an encoding by name, such as ``window=256``. The default of max_len
-            is the length of the old table.
+        sizes: fields of ``posembed.nn.Sizes``, such as ``window=256``, for an encoding given by its name. max_len
+            defaults to the length of the old table.
 
     Raises:
         ArgumentError: the model cannot be changed, or the encoding is unknown or does not fit. The model is then

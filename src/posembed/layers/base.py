@@ -279,7 +279,7 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fill_(parameter: Tensor, values: Tensor) -> None:
-    """Copies values, of the full shape, into a parameter. If it is sharded, each process keeps its own shard.
+    """Copies values of the unsharded shape into a parameter. If it is sharded, each process keeps its own shard.
 
     Every process computes all values, and the first process's values are used, so that random values agree.
     """

@@ -186,7 +186,8 @@ class LearnedGridEmbedding(PatchEncoding):
         return torch.cat((prefix, registers, patches, tail))
 
     def table(self) -> Tensor:
-        """Returns the rows (prefix + H W + tail, D). For a factorized grid, cells have the sum of their two rows."""
+        """Returns the rows (prefix + H W + tail, D). In a factorized grid, a cell's row is
+        the sum of its height row and its width row."""
         if not self.factorized:
             return self.weight
         rows = self.rows()

@@ -156,7 +156,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return F.embedding(self.row_ids(position_ids), self.weight, padding_idx=self.layout.pad_row)
 
     def row_ids(self, position_ids: Tensor) -> Tensor:
-        """Returns the row numbers of position_ids (...), int64 (...). Raises the same errors as ``rows``."""
+        """Returns the row number of each position, int64 of the shape of position_ids. Raises what ``rows`` raises."""
         if self.check_ids:
             lowest = 0 if self.layout.pad_row is None else PADDING
             position_ids = check_positions(position_ids, self.max_len, lowest=lowest)

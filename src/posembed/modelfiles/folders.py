@@ -60,7 +60,7 @@ def is_weights(name: str) -> bool:
 
 
 def read_modules(root: Path) -> list[tuple[str, Path]]:
-    """Returns the kind and the folder, relative to ``root``, of each module of a sentence encoder; otherwise []."""
+    """Returns the kind and the folder, relative to ``root``, of each module in modules.json; [] without that file."""
     path = root / "modules.json"
     if not path.exists():
         return []

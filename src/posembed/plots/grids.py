@@ -18,7 +18,7 @@ SIDE, BETWEEN, ABOVE, BELOW = 118, 28, 22, 18
 
 
 def similarity_maps(rows: Rows, *, ax: Axes | None, title: str | None) -> Axes:
-    """Draws nine maps of the grid, each with the cosine of all rows to one of 3 x 3 cells."""
+    """Draws nine maps of the grid: the cosine of every cell to one cell. The nine cells lie 3 x 3 across the grid."""
     assert rows.grid is not None
     high, wide = rows.grid
     unit = F.normalize(rows.measured, dim=1)

@@ -59,7 +59,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
 def given_or_consecutive(
     position_ids: Tensor | None, offset: int | Tensor, *, batch: int, length: int, device: torch.device
 ) -> Tensor:
-    """Returns the given ids, or consecutive ones from ``offset``, after ``require_fit``: (L,), (1, L) or (B, L)."""
+    """Checks the arguments, then returns the given ids or consecutive ones from ``offset``: (L,), (1, L) or (B, L)."""
     require_fit(batch, length, position_ids, offset)
     return consecutive(length, offset, device=device) if position_ids is None else position_ids
 

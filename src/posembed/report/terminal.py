@@ -57,7 +57,7 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns to show in ``width`` characters. Columns with the highest ranks are hidden first.
+    """Returns the columns to show in ``width`` characters. Columns with the largest rank numbers are hidden first.
 
     Names longer than half of the width, such as paths, are folded.
     """

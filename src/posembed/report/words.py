@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from posembed.lab.runs.spec import TrainingSpec
 
 MINUS = "\N{MINUS SIGN}"
-LEADS = {
-    "better": "Significantly better than",
-    "worse": "Significantly worse than",
-    "not significant": "Not significantly different from",
-    "equal": "Equal, for every text, to",
-    "unknown": "With an unknown interval, compared with",
+OUTCOMES = {
+    "better": ("is", "are", "significantly better than {}"),
+    "worse": ("is", "are", "significantly worse than {}"),
+    "not significant": ("is", "are", "not significantly different from {}"),
+    "equal": ("equals", "equal", "{} on every text"),
+    "unknown": ("has", "have", "no interval for the difference from {}"),
 }
-"""The beginning of a sentence that lists the names with one outcome."""
+"""What is said of one name, or of several, with this outcome compared with a reference."""
 
 
 def signed(value: float, digits: int = 3) -> str:
@@ -74,14 +74,17 @@ def capitalised(sentence: str) -> str:
 
 
 def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns one sentence per outcome. ``found``: for each name, a key of LEADS (or "") and the text to list.
+    """Returns one sentence per outcome. ``found``: for each name, a key of OUTCOMES (or "") and the text to list.
 
     >>> by_outcome("alibi", [("better", "rope"), ("better", "t5")])
-    ['Significantly better than alibi: rope and t5.']
+    ['rope and t5 are significantly better than alibi.']
     """
-    known = list(found)
-    groups = {lead: [text for outcome, text in known if outcome == key] for key, lead in LEADS.items()}
-    return [f"{lead} {reference}: {listed(texts)}." for lead, texts in groups.items() if texts]
+    known, sentences = list(found), []
+    for outcome, (singular, plural, compared) in OUTCOMES.items():
+        if texts := [text for each, text in known if each == outcome]:
+            verb = plural if len(texts) > 1 else singular
+            sentences.append(f"{listed(texts)} {verb} {compared.format(reference)}.")
+    return sentences
 
 
 def model_size(spec: TrainingSpec) -> str:

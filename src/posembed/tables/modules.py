@@ -108,7 +108,7 @@ def has_layout(module: nn.Module) -> bool:
 
 
 def layout_in(module: nn.Module, key: str) -> TableLayout:
-    """Returns how the rows of the table under ``key`` are read, as the modules around it show.
+    """Returns the layout of the table under ``key``, inferred from the modules around it.
 
     Raises:
         ArgumentError: the table has a padding row, and nothing shows where its positions begin.

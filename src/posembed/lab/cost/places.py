@@ -1,4 +1,4 @@
-"""The work of an encoding outside a model: alone, at the places that it uses, and in one layer of attention."""
+"""Runs an encoding without a model: alone, where it acts (input, queries and keys, scores), or in one layer."""
 
 from __future__ import annotations
 

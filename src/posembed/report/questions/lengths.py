@@ -257,9 +257,12 @@ def _past_training(summary: LengthSummary) -> list[str]:
         return []
     holding, ending = _rows(summary, "holds"), _rows(summary, "ends")
     ratios = [f"{number(ratio.value)} with {called(row.name)}" for row in holding if (ratio := row.ratio[longest])]
-    worst = sorted((worst_ratio(row, summary) or (math.inf, 0), row.name) for row in _rows(summary, "worse"))
-    ratios += [
-        f"{times(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
+    worst = sorted((worst_ratio(row, summary) or (math.inf, longest), row.name) for row in _rows(summary, "worse"))
+    ratios += [f"{times(ratio)} with {called(name)}" for (ratio, length), name in worst if length == longest]
+    peaks = [
+        f"With {called(name)}, the perplexity is highest at {length:,} tokens: {times(ratio)} times that at {base:,}."
+        for (ratio, length), name in worst
+        if length != longest
     ]
     names = names_of(holding) or "none of the encodings"
     sentences = [f"Past the training length of {trained:,} tokens, perplexity holds with {names}."]
@@ -268,11 +271,13 @@ def _past_training(summary: LengthSummary) -> list[str]:
             f"No ratio shows what happens past the training length of {trained:,} tokens, because the test lengths do "
             "not lie on both sides of it."
         ]
-    elif ratios:
-        sentences.append(
-            f"Compared with {base:,} tokens of context, {longest:,} tokens multiply the perplexity of the same tokens "
-            f"by {listed(ratios)}."
-        )
+    else:
+        if ratios:
+            sentences.append(
+                f"From {base:,} to {longest:,} tokens of context, the perplexity of the same tokens is multiplied by "
+                f"{listed(ratios)}."
+            )
+        sentences += peaks
     if ending:
         ends = listed([f"{called(row.name)} ({last_position(row, summary):,} tokens)" for row in ending])
         sentences.append(f"Some encodings cannot be measured past their last position: {ends}.")
@@ -301,10 +306,13 @@ def _longest(summary: LengthSummary) -> list[str]:
             sentences.append(f"The ratio of {pair} is {measured(ratio)}; {side or 'it is significant'}.")
     rows = _rows(summary, "holds") or _rows(summary, "worse")
     if rows and summary.gaps:
-        reached = listed([f"{reach_in_words(row, summary)} with {called(row.name)}" for row in rows])
+        names: dict[str, list[str]] = {}
+        for row in rows:
+            names.setdefault(reach_in_words(row, summary), []).append(called(row.name))
+        reached = "; ".join(f"{reach} tokens for {listed(found)}" for reach, found in names.items())
         sentences.append(
-            "A low perplexity does not mean that the model uses distant text. In the repeat probe, the largest "
-            f"distance in tokens at which the model used a passage is {reached}."
+            "A low perplexity does not mean that the model uses distant text. In the repeat probe, the reach is "
+            f"{reached}."
         )
     return sentences
 
