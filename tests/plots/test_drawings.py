@@ -59,7 +59,7 @@ TABLES: dict[str, tuple[Tensor, str]] = {
     "nothing finite": (torch.full((20, 8), math.nan), "NaN or infinity in 20 of 20 rows"),
     "huge": (table().double() * 1e30, ""),
     "tiny": (table().double() * 1e-30, ""),
-    "more rows than pixels": (table(1100, 600), ""),
+    "more rows than pixels": (table(1100, 20), ""),
 }
 
 
@@ -82,7 +82,7 @@ def test_a_single_row_has_no_neighbour() -> None:
     assert "a single row has no neighbour" in title(plots.neighbours(table(1)))
 
 
-@pytest.mark.parametrize("n", [1, 16, 512, 100_000])
+@pytest.mark.parametrize("n", [1, 16, 512, 20_000])
 @pytest.mark.parametrize("name", EVERY)
 def test_no_text_is_cut_off(name: str, n: int) -> None:
     figure = EVERY[name](table(n, 8 if n > 1000 else 16)).figure

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import nn
 
@@ -120,7 +121,7 @@ def test_a_grid_is_read_off_its_layer_and_drawn_as_maps() -> None:
         assert len(axes.child_axes) == 9
     assert len(plots.directions(images, number=4).child_axes) == 4
     for draw in OF_TABLES.values():
-        draw(images)
+        draw(images, ax=Figure().subplots())
     with pytest.raises(ArgumentError, match=r"\(height, width\) of 12 cells; got \(4, 6\)"):
         plots.similarity(TABLE, grid=(4, 6))
 
@@ -156,7 +157,7 @@ def test_a_key_is_for_what_has_several_tables() -> None:
 def test_the_table_is_not_changed() -> None:
     table = nn.Parameter(TABLE.clone())
     for draw in OF_TABLES.values():
-        draw(table)
-        draw(Rows(TABLE.double()))
+        draw(table, ax=Figure().subplots())
+        draw(Rows(TABLE.double()), ax=Figure().subplots())
     assert torch.equal(table, TABLE)
     assert table.grad is None

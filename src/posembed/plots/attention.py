@@ -12,12 +12,12 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 from posembed.nn.by_distance import even_by_distance, is_causal, mean_by_distance
 from posembed.plots.canvas import panels_for
-from posembed.plots.style import DOTS, MUTED, SERIES
+from posembed.plots.style import DOTS, MUTED, SERIES, WIDTH
 from posembed.plots.ticks import fix_ticks
 
 LEAST_WEIGHT = 1e-4
 """Smaller weights are not drawn."""
-WIDE, TALL, BETWEEN, ABOVE = 122, 110, 12, 30
+LEFT, RIGHT, TALL, BETWEEN, ABOVE = 48, 2, 110, 12, 30
 
 
 def attention_by_distance(
@@ -51,12 +51,14 @@ def attention_by_distance(
     means, even, away = means_of(weights, window)
     layers, _, length = means.shape
     farthest = max(min(length, window or length) - 1, 1)
-    height = -(-layers // 3) * (TALL + ABOVE) + 48
+    columns = min(layers, 3)
+    wide = (WIDTH - LEFT - RIGHT - (columns - 1) * BETWEEN) / columns
+    height = -(-layers // columns) * (TALL + ABOVE) + 48
     panels = panels_for(ax, title=title or "", height=height)
     for layer in range(layers):
-        down, across = divmod(layer, 3)
-        left, top = 48 + across * (WIDE + BETWEEN), ABOVE + down * (TALL + ABOVE)
-        axes = panels.at(left=left, top=top, width=WIDE, height=TALL, title=f"layer {layer + 1}", grid="y")
+        down, across = divmod(layer, columns)
+        left, top = LEFT + across * (wide + BETWEEN), ABOVE + down * (TALL + ABOVE)
+        axes = panels.at(left=left, top=top, width=wide, height=TALL, title=f"layer {layer + 1}", grid="y")
         axes.plot(drawn(even), color=MUTED, linewidth=1, linestyle=DOTS)
         for head, curve in enumerate(means[layer]):
             axes.plot(drawn(curve), color=SERIES[head % len(SERIES)], linewidth=1.3, alpha=0.9)
@@ -67,7 +69,7 @@ def attention_by_distance(
         fix_ticks(axes.xaxis, [place for place in (0, 1, 4, 16, 64, 256, 1024, 4096) if place <= farthest])
         fix_ticks(axes.yaxis, [1e-4, 1e-2, 1])
         axes.yaxis.set_major_formatter(FixedFormatter([".01%", "1%", "100%"] if across == 0 else [""] * 3))
-    panels.heading(f"tokens {away} (log scale)", left=48, top=height - 24)
+    panels.heading(f"tokens {away} (log scale)", left=LEFT, top=height - 24)
     return panels.axes
 
 
@@ -75,7 +77,7 @@ def means_of(weights: Tensor | Sequence[Tensor], window: int | None) -> tuple[Te
     """Returns the means by distance (layers, H, L), those of a head with even weights (L,), and their direction."""
     if isinstance(weights, Tensor) and weights.dim() == 3:
         return weights.detach().cpu().double(), even_by_distance(weights.size(2), window), "back"
-    layers = [weights] if isinstance(weights, Tensor) else list(weights)
+    layers = [weights] if isinstance(weights, Tensor) or not isinstance(weights, Sequence) else list(weights)
     shapes = {tuple(one.shape[1:]) if isinstance(one, Tensor) and one.dim() == 4 else None for one in layers}
     if len(shapes) != 1 or None in shapes or layers[0].size(2) != layers[0].size(3):
         given = [tuple(one.shape) if isinstance(one, Tensor) else type(one).__name__ for one in layers[:3]]

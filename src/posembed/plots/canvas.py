@@ -46,10 +46,12 @@ def shown_figure(height: float) -> Figure:
     return plt.figure(figsize=(WIDTH / 72, height / 72), facecolor="white")
 
 
-def dress(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: Literal["x", "y", ""] = "") -> Axes:
+def dress(
+    axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: Literal["x", "y", ""] = "", lift: float = 0
+) -> Axes:
     """Gives axes two thin spines, muted ticks, a title above the left end, and the names of their axes.
 
-    grid: the axis whose ticks get lines.
+    grid: the axis whose ticks get lines. lift: as in ``entitle``.
     """
     axes.set_facecolor("none")
     for side in ("top", "right"):
@@ -58,7 +60,7 @@ def dress(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: Litera
         axes.spines[side].set_color(RULE)
     axes.tick_params(which="both", color=RULE, labelcolor=MUTED, labelsize=TEXT - 1, length=3)
     axes.set_axisbelow(True)
-    entitle(axes, title)
+    entitle(axes, title, lift=lift)
     axes.set_xlabel(x, fontsize=TEXT - 1, color=MUTED)
     axes.set_ylabel(y, fontsize=TEXT - 1, color=MUTED)
     if grid:
@@ -66,8 +68,9 @@ def dress(axes: Axes, *, title: str = "", x: str = "", y: str = "", grid: Litera
     return axes
 
 
-def entitle(axes: Axes, title: str, colour: str = MUTED) -> None:
-    axes.set_title(title, loc="left", fontsize=TEXT - 1, color=colour, pad=5, parse_math=False)
+def entitle(axes: Axes, title: str, colour: str = MUTED, lift: float = 0) -> None:
+    """Writes the title above the left end. lift: the room below it for another line, in points."""
+    axes.set_title(title, loc="left", fontsize=TEXT - 1, color=colour, pad=5 + lift, parse_math=False)
 
 
 def axes_at(figure: Figure, *, left: float, top: float, width: float, height: float, **words: Any) -> Axes:
@@ -119,22 +122,22 @@ def title_of(title: str | None, drawn: str, notes: Sequence[str] = ()) -> str:
 
 
 def axes_for(
-    ax: object, *, title: str, height: float, left: float = 52, right: float = 14, below: float = 46, **words: Any
+    ax: object, *, title: str, height: float, left: float = 52, right: float = 20, lift: float = 0, **words: Any
 ) -> Axes:
     """Returns ``ax``, dressed; for None, axes of this height in points, alone in a figure that a notebook shows.
 
-    left, right, below: the room around new axes. words: see ``dress``.
+    left, right: the room beside new axes. lift, words: see ``dress``.
     """
     if ax is not None:
         axes = checked_axes(ax)
         figure = axes.get_figure(root=True)
         assert figure is not None
         units = axes.get_position().width * figure.get_figwidth() * 72
-        return dress(axes, title=wrapped(title, units) if ";" in title else title, **words)
+        return dress(axes, title=wrapped(title, units) if ";" in title else title, lift=lift, **words)
     title = wrapped(title, WIDTH - left - 6)
-    top = 12 + TITLE * max(title.count("\n") + 1, 1)
-    figure = shown_figure(top + height + below)
-    return axes_at(figure, left=left, top=top, width=WIDTH - left - right, height=height, title=title, **words)
+    top = 12 + TITLE * (title.count("\n") + 1) + lift
+    where = {"left": left, "top": top, "width": WIDTH - left - right, "height": height}
+    return axes_at(shown_figure(top + height + 46), title=title, lift=lift, **where, **words)
 
 
 def panels_for(ax: object, *, title: str, height: float) -> Panels:

@@ -20,7 +20,7 @@ WORDS = ("the", "dog", "bites", "the", "man")
 PAST = "again"
 CELLS = 12
 """The most dimensions that are drawn."""
-TOKEN, ID, TABLE, SUM, WIDE = 66, 194, 216, 346, 90
+TOKEN, ID, TABLE, SUM, WIDE = 66.0, 194.0, 216.0, 346.0, 90.0
 """Where the columns begin, and how wide rows are, in points."""
 PITCH, THICK, TOP = 28, 18, 44
 WALL = SERIES[1]
@@ -61,7 +61,7 @@ def idea(
     largest = strongest(torch.cat([rows.values[:, :cells].flatten(), *tokens.values()])) * 1.2
     for x, text in ((TOKEN, "token rows"), (TABLE, "position table"), (SUM, "their sum")):
         write(axes, x + WIDE / 2, TOP - 12, text)
-    write(axes, ID, TOP - 12, "position", color=MUTED)
+    write(axes, ID - 4, TOP - 12, "id")
     words = iter(WORDS)
     for line, position in enumerate(shown):
         y = TOP + PITCH * (line + 0.5)

@@ -56,6 +56,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
         left=44,
         right=room_for(end_names(lines, ends).values()),
         x="tokens of context (log scale)",
+        lift=0 if trained is None else 14,  # for the word above the line of the training length
     )
     draw_chart(axes, lines, names=names, ticks=ticks, trained=trained, logarithmic=ends)
     return axes

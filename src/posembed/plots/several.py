@@ -81,7 +81,7 @@ def how_alike(rows: Sequence[Rows]) -> TableComparison | None:
 
 
 def write_numbers(panels: Panels, numbers: TableComparison, *, top: float) -> None:
-    for left, (field, name) in zip((4, 186, 290), HOW_ALIKE.items(), strict=True):
+    for left, (field, name) in zip((4, 168, 304), HOW_ALIKE.items(), strict=True):
         panels.heading(f"{name} {getattr(numbers, field):.2f}", left=left, top=top)
         floor = f"nothing shared: {getattr(numbers.floor, field):.2f}"
         panels.heading(floor, left=left, top=top + 16, color=MUTED, fontsize=TEXT - 1)
@@ -144,8 +144,8 @@ def before_after(
             axes.set_xlabel("")
             axes.set_ylabel(axes.get_ylabel() if column == 0 else "")
     below = panels.at(left=left, top=282 + side, width=2 * side + between, height=90, title="norms", x="row", grid="y")
-    draw_norms(below, tables, colours=(MUTED, SERIES[0]))
-    key_above(below)
+    if draw_norms(below, tables, colours=(MUTED, SERIES[0])):
+        key_above(below)
     return panels.axes
 
 

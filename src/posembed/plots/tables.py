@@ -54,8 +54,9 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     drawn, step = thinned(rows.values)
     largest = strongest(rows.values)
     name = f"values, ± {largest:.2g}" if rows.values.numel() else "values"
-    words: dict[str, Any] = {"title": title_of(title, name, [*of_every(step), *rows.notes]), "x": "row", "y": "dimension"}
-    axes = axes_for(ax, height=150, left=room_for_rows(rows.values.size(1)), **words)
+    title = title_of(title, name, [*of_every(step), *rows.notes])
+    left = room_for_rows(rows.values.size(1))
+    axes = axes_for(ax, title=title, height=150, left=left, x="row", y="dimension")
     extent = (rows.first - 0.5, rows.last + 0.5, rows.values.size(1) - 0.5, -0.5)
     heat(axes, thinned(drawn.T)[0], largest, extent=extent)
     if rows.values.numel():
@@ -100,8 +101,8 @@ def similarity(
     cosines = cosines.where(known[:, None] & known, float("nan")) if drawn.numel() else cosines
     left = room_for_rows(rows.last)
     side = WIDTH - left - (66 if colorbar else 12)
-    words: dict[str, Any] = {"title": title_of(title, "cosines between rows", [*of_every(step), *rows.notes]), "x": "row", "y": "row"}
-    axes = axes_for(ax, height=side, left=left, right=WIDTH - left - side, **words)
+    title = title_of(title, "cosines between rows", [*of_every(step), *rows.notes])
+    axes = axes_for(ax, title=title, height=side, left=left, right=WIDTH - left - side, x="row", y="row")
     heat(axes, cosines, 1.0, extent=(rows.first - 0.5, rows.last + 0.5, rows.last + 0.5, rows.first - 0.5))
     if colorbar and drawn.numel():
         scale_beside(axes, gap=18 / side, width=10 / side)
@@ -233,7 +234,7 @@ def line_axes(
 ) -> Axes:
     """Returns axes for lines of tables, with room for their names. The title says which rows cannot be drawn."""
     notes = [f"{name}: {note}" if name else note for name, rows in tables.items() for note in rows.notes]
-    right = room_for(tables) if len(tables) > 1 else 14
+    right = room_for(tables) if len(tables) > 1 else 20
     return axes_for(ax, title=title_of(title, drawn, [*notes, *more]), right=right, **words)
 
 
