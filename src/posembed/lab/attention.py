@@ -13,14 +13,14 @@ from posembed.nn.by_distance import diagonal_sums
 
 SEQUENCES = 32
 WEIGHTS_AT_ONCE = 2**24
-"""The number of attention weights of one layer to hold in memory at a time: 64 MB."""
+"""About how many attention weights of one layer to compute at a time: 64 MiB in float32."""
 
 
 @torch.no_grad()
 def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the mean attention weight at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
+    """Returns the mean attention weights by distance (layers, H, L) for token ids (N, L), in float64 on the CPU.
 
-    Entry d averages over all tokens, in all sequences, with a token d positions back. Weights beyond a window are 0.
+    Entry d is the mean weight of the token d positions back, over all tokens that have one. It is 0 beyond a window.
     """
     sums: list[Tensor] = []
     length = ids.size(1)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def diagonal_sums(weights: Tensor) -> Tensor:
-    """Sums weights (B, H, L, L) over B and each diagonal: (H, L) float64 on the CPU. Entry d is subdiagonal d."""
+    """Sums weights (B, H, L, L) over the batch and along each subdiagonal d. Returns (H, L) in float64 on the CPU."""
     summed = weights.double().sum(dim=0).cpu()
     return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
 

@@ -42,7 +42,8 @@ class Line:
 def ended_at(values: Mapping[int, object], trained: int) -> int | None:
     """Returns the last size that an encoding has positions for, or None if it has positions at all tested sizes.
 
-    values: None at sizes without positions. trained: the training size; a table is at least as long.
+    values: the measured value by size; None at sizes without positions. trained: the training size, which always has
+    positions.
     """
     there = [size for size, value in values.items() if value is not None]
     return max([trained, *there]) if len(there) < len(values) else None

@@ -14,7 +14,8 @@ from posembed.plots.charts import Line, draw_chart, end_names, ended_at
 from posembed.statistics import Estimate
 
 CUT = 4
-"""The axis ends at this many times the lowest perplexity, so that the encodings that hold stay apart."""
+"""The axis ends at this many times the lowest perplexity, so that the lines of encodings that hold stay
+separate."""
 
 
 def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
@@ -88,11 +89,11 @@ def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
 
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis: around all means, a factor of 1.3 at least, cut at about CUT times the lowest."""
+    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
     means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), CUT * lowest)
     room = (highest / lowest) ** 0.08
     top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
     ends = {line.end for line in lines} - {None}
-    return lowest / room ** (1 + len(ends)), top  # the notes on who ends stand below the lines
+    return lowest / room ** (1 + len(ends)), top  # the notes on encodings that end stand below the lines

@@ -20,7 +20,8 @@ OUTCOMES = {
     "equal": ("equals", "equal", "{} on every text"),
     "unknown": ("has", "have", "no interval for the difference from {}"),
 }
-"""What is said of one name, or of several, with this outcome compared with a reference."""
+"""For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
+reference."""
 
 
 def signed(value: float, digits: int = 3) -> str:
@@ -92,7 +93,7 @@ def model_size(spec: TrainingSpec) -> str:
 
 
 def certainty(rows: Sequence[Row], of_each: str) -> str:
-    """Returns the number of runs behind each mean and the kind of its interval; empty if every run failed."""
+    """Returns sentences on the number of runs and the kind of intervals; empty if every run failed."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
     if not counts:
         return ""
