@@ -12,8 +12,8 @@ from made_up_runs import run, runs, save
 from posembed import ArgumentError, plots
 from posembed.comparison import Comparison
 from posembed.lab.questions import QUESTIONS
+from posembed.plots.by_length import length_lines, lines_of
 from posembed.plots.charts import Line
-from posembed.plots.lengths import length_lines, lines_of
 
 
 def comparison(folder: Path, *results: object) -> Comparison:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 import os
 import subprocess
@@ -27,6 +28,7 @@ from posembed.plots.tables import by_distance
 from posembed.tables.fill import sinusoidal_table
 
 EVERY = {**OF_TABLES, "lengths": lambda table, **how: plots.lengths(LENGTHS, **how)}
+PUBLIC = [name for name, value in vars(plots).items() if callable(value)]
 LENGTHS: dict[str, dict[int, float | None]] = {
     "rope": {64: 3.7, 128: 4.4, 256: 9.9, 512: 21.9},
     "alibi": {64: 4.1, 128: 4.0, 256: 4.0, 512: 3.9},
@@ -243,3 +245,12 @@ def test_nothing_warns_when_many_sizes_are_saved() -> None:
             for dpi in (40, 150):
                 draw(table()).figure.savefig(os.devnull, format="png", dpi=dpi)
             plt.close("all")
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, "compare_tables", "linear_shift"])
+def test_the_example_of_each_function_runs(name: str) -> None:
+    function = getattr(plots, name, None) or getattr(posembed, name)
+    examples = doctest.DocTestFinder().find(function, name, globs={"posembed": posembed, "torch": torch})
+    results = [doctest.DocTestRunner().run(example) for example in examples]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0

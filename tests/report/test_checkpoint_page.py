@@ -12,8 +12,8 @@ from minilm import minilm_positions
 from posembed import plots
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
-from posembed.plots.directions import wave_length
 from posembed.plots.source import Rows
+from posembed.plots.spectra import wave_length
 from posembed.report.checkpoint import answer, render, shown_name, write_checkpoint_page
 from posembed.report.checkpoint_pictures import figures
 from posembed.tables.fill import sinusoidal_table

@@ -13,9 +13,9 @@ import posembed.report
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
+from posembed.plots.by_length import heights
 from posembed.plots.canvas import figure_of
 from posembed.plots.charts import Line, line_chart
-from posembed.plots.lengths import heights
 from posembed.plots.several import before_after
 from posembed.plots.style import styles
 from posembed.report.evidence import smoothed, training_figure

@@ -11,14 +11,14 @@ function draws on ``ax``, or in a new figure, and returns the Axes: ``ax.figure.
 """
 
 from posembed.plots.attention import attention_by_distance as attention_by_distance
-from posembed.plots.directions import directions as directions
-from posembed.plots.directions import fourier as fourier
-from posembed.plots.directions import spectrum as spectrum
-from posembed.plots.idea import idea as idea
-from posembed.plots.lengths import lengths as lengths
+from posembed.plots.by_length import lengths as lengths
+from posembed.plots.how_it_works import idea as idea
 from posembed.plots.several import before_after as before_after
 from posembed.plots.several import compare as compare
 from posembed.plots.several import during_training as during_training
+from posembed.plots.spectra import directions as directions
+from posembed.plots.spectra import fourier as fourier
+from posembed.plots.spectra import spectrum as spectrum
 from posembed.plots.tables import heatmap as heatmap
 from posembed.plots.tables import neighbours as neighbours
 from posembed.plots.tables import norms as norms

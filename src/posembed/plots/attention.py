@@ -46,7 +46,7 @@ def attention_by_distance(
 
     Example:
         >>> weights = torch.rand(2, 4, 16, 16).tril()  # one layer: B = 2, H = 4, L = 16
-        >>> ax = attention_by_distance([weights / weights.sum(dim=-1, keepdim=True)])
+        >>> ax = posembed.plots.attention_by_distance([weights / weights.sum(dim=-1, keepdim=True)])
     """
     means, even, away = means_of(weights, window)
     layers, _, length = means.shape

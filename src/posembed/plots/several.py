@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from posembed.errors import ArgumentError
 from posembed.plots.canvas import Panels, entitle, key_above, panels_for, room_for_rows, title_of
-from posembed.plots.directions import draw_shares, spectra_of
 from posembed.plots.source import Rows, Source, named_rows, rows_of
+from posembed.plots.spectra import draw_shares, spectra_of
 from posembed.plots.style import MUTED, SERIES, TEXT, WIDTH, styles
 from posembed.plots.tables import draw_by_distance, draw_norms, heatmap, row_norms, similarity
 from posembed.tables.compare import TableComparison, compare_tables
@@ -46,7 +46,8 @@ def compare(
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = compare({"random": torch.randn(64, 32), "sinusoidal": posembed.sinusoidal_table(64, 32)})
+        >>> tables = {"random": torch.randn(64, 32), "sinusoidal": posembed.sinusoidal_table(64, 32)}
+        >>> ax = posembed.plots.compare(tables)
     """
     if not isinstance(tables, Mapping):
         given = type(tables).__name__
@@ -121,7 +122,7 @@ def before_after(
 
     Example:
         >>> table = torch.randn(64, 32)
-        >>> ax = before_after(table, posembed.resize_table(table, length=96, method="linear"))
+        >>> ax = posembed.plots.before_after(table, posembed.resize_table(table, length=96, method="linear"))
     """
     tables = named_rows(dict(zip(names, (before, after), strict=True)), key)
     left, between = room_for_rows(max(rows.last for rows in tables.values())), 36
@@ -173,7 +174,7 @@ def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, tit
 
     Example:
         >>> noise, waves = torch.randn(64, 32), posembed.sinusoidal_table(64, 32)
-        >>> ax = during_training({step: noise + step / 100 * waves for step in (0, 50, 100, 200)})
+        >>> ax = posembed.plots.during_training({step: noise + step / 100 * waves for step in (0, 50, 100, 200)})
     """
     if not isinstance(tables, Mapping) or not tables:
         raise ArgumentError("expected tables by training step, such as {0: first, 100: last}; got none")

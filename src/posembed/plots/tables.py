@@ -47,7 +47,7 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
         CheckpointError: a checkpoint that cannot be read, or an unknown key; it lists the known ones.
 
     Example:
-        >>> ax = heatmap(posembed.LearnedPositionalEmbedding(max_len=64, dim=32))
+        >>> ax = posembed.plots.heatmap(posembed.LearnedPositionalEmbedding(max_len=64, dim=32))
         >>> ax.figure.savefig("table.png")  # doctest: +SKIP
     """
     rows = rows_of(table, key)
@@ -90,7 +90,7 @@ def similarity(
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = similarity(posembed.sinusoidal_table(128, 64), title="sinusoids")
+        >>> ax = posembed.plots.similarity(posembed.sinusoidal_table(128, 64), title="sinusoids")
     """
     rows = rows_of(table, key, grid)
     if rows.grid is not None:
@@ -126,7 +126,7 @@ def similarity_by_distance(
 
     Example:
         >>> tables = {"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
-        >>> ax = similarity_by_distance(tables)
+        >>> ax = posembed.plots.similarity_by_distance(tables)
     """
     tables = named_rows(table, key)
     axes = line_axes(ax, tables, title, "mean cosine of two rows", height=150, x="distance in rows", grid="y")
@@ -175,7 +175,7 @@ def norms(
 
     Example:
         >>> layer = posembed.LearnedPositionalEmbedding(max_len=64, dim=32)
-        >>> ax = norms(layer, marked=[0, 63])
+        >>> ax = posembed.plots.norms(layer, marked=[0, 63])
     """
     tables = named_rows(table, key)
     axes = line_axes(ax, tables, title, "norm of each row", height=110, x="row", grid="y")
@@ -201,7 +201,7 @@ def neighbours(
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = neighbours(posembed.sinusoidal_table(128, 64))
+        >>> ax = posembed.plots.neighbours(posembed.sinusoidal_table(128, 64))
     """
     tables = named_rows(table, key)
     alone = ["a single row has no neighbour"] if any(len(rows) == 1 for rows in tables.values()) else []

@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from posembed.plots.canvas import axes_at, figure_of, new_figure, room_for_rows
-from posembed.plots.directions import directions, fourier, spectrum
 from posembed.plots.source import Rows
+from posembed.plots.spectra import directions, fourier, spectrum
 from posembed.plots.style import WIDTH
 from posembed.plots.tables import heatmap, neighbours, norms, similarity
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from posembed.lab.questions.lengths import LengthRow, LengthSpec, LengthSummary, base_length
 from posembed.lab.runs.results import RunResult
+from posembed.plots.by_length import heights, length_lines
 from posembed.plots.charts import ended_at, line_chart
-from posembed.plots.lengths import heights, length_lines
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage, by_size, estimate_cell, trained_table, values_table
 from posembed.report.words import (

@@ -46,7 +46,7 @@ def idea(
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = idea(posembed.LearnedPositionalEmbedding(max_len=512, dim=64))
+        >>> ax = posembed.plots.idea(posembed.LearnedPositionalEmbedding(max_len=512, dim=64))
     """
     rows = Rows(sinusoidal_table(len(WORDS), CELLS).double()) if table is None else rows_of(table, key)
     n, width = rows.values.shape

@@ -55,7 +55,8 @@ def spectrum(
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = spectrum({"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)})
+        >>> tables = {"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
+        >>> ax = posembed.plots.spectrum(tables)
     """
     tables = named_rows(table, key)
     flat = [f"{name}: {NO_VARIANCE}" if name else NO_VARIANCE for name, rows in tables.items() if not rows.spectrum]
@@ -122,7 +123,7 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = fourier(posembed.sinusoidal_table(128, 64))
+        >>> ax = posembed.plots.fourier(posembed.sinusoidal_table(128, 64))
     """
     rows = rows_of(table, key)
     found = rows.spectrum
@@ -164,7 +165,7 @@ def directions(
         ArgumentError, CheckpointError: as for ``heatmap``.
 
     Example:
-        >>> ax = directions(posembed.sinusoidal_table(128, 64), number=3)
+        >>> ax = posembed.plots.directions(posembed.sinusoidal_table(128, 64), number=3)
     """
     rows = rows_of(table, key, grid)
     found = rows.spectrum

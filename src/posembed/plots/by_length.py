@@ -38,7 +38,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
         ArgumentError: anything else, no perplexity, or an ``ax`` that cannot be used.
 
     Example:
-        >>> ax = lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
+        >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
     """
     summary = getattr(comparison, "summary", comparison)
     if hasattr(summary, "test_lengths") and all(hasattr(row, "same_tokens") for row in summary.rows):
