@@ -7,7 +7,7 @@
     how it works                idea
 
 A table is a tensor or an array (N, D), a layer with a learned table, or the path or hub name of a checkpoint. Every
-function draws on ``ax``, or in a new figure, and returns the Axes: ``ax.figure.savefig("table.png")``.
+function draws on ``ax``, or in a new figure, and returns the Axes; ``ax.figure.savefig("table.png")`` saves the figure.
 """
 
 from posembed.plots.attention import attention_by_distance as attention_by_distance

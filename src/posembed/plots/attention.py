@@ -1,4 +1,4 @@
-"""Where the heads of a model look: the mean attention weight by distance."""
+"""The mean attention weight of the heads of a model by distance."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def attention_by_distance(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws the mean attention weight of the token at each distance: one panel per layer, one line per head.
+    """Draws the mean attention weight by distance: one panel per layer, one line per head.
 
     Both axes are logarithmic. The dashed line is a head that attends equally to every token it sees.
 
     Args:
         weights: weights (B, H, L, L) of each layer, such as ``model(ids, output_attentions=True).attentions`` of a
             model of transformers, for texts without padding; or their means by distance, (layers, H, L).
-        window: how many tokens each token sees, itself included, in a model with a causal window.
+        window: the causal window of the model: the number of tokens that each token sees, itself included.
         ax: the Axes that holds the panels. None means a new figure.
         title: as in ``heatmap``.
 
@@ -42,7 +42,7 @@ def attention_by_distance(
         The Axes, whose ``child_axes`` are the panels.
 
     Raises:
-        ArgumentError: weights of other shapes, or an ``ax`` that cannot be used.
+        ArgumentError: the weights have other shapes, or ``ax`` is of another kind.
 
     Example:
         >>> weights = torch.rand(2, 4, 16, 16).tril()  # one layer: B = 2, H = 4, L = 16

@@ -1,4 +1,4 @@
-"""Quality by context length: one line per encoding, with the end of those that have a last position."""
+"""Perplexity by context length, with the end of each encoding that has a last position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     Args:
         comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities by name and length:
             ``{"learned": {64: 4.1, 128: None}}``, None where there is no position.
-        trained: the training length, drawn as a dotted line. A comparison knows its own.
+        trained: the training length, drawn as a dotted line. A comparison has its own.
         ax: the Axes to draw on. None means a new figure. The names stand right of the Axes.
         title: as in ``heatmap``.
 
@@ -35,7 +35,7 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
         The Axes.
 
     Raises:
-        ArgumentError: anything else, no perplexity, or an ``ax`` that cannot be used.
+        ArgumentError: ``comparison`` or ``ax`` is of another kind, or there is no perplexity.
 
     Example:
         >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)

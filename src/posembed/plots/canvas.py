@@ -1,4 +1,4 @@
-"""Where plots stand: figures, axes at a place in points, and the ``ax=`` that every public function takes."""
+"""Figures, axes placed in points, and the ``ax=`` of every public function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FOR_PAGES: ContextVar[bool] = ContextVar("_FOR_PAGES", default=False)
 
 
 def figure_of(draw: Callable[..., Axes], *args: Any, **how: Any) -> Figure:
-    """Returns the figure that a function of ``posembed.plots`` draws without ``ax``, for a page: without pyplot."""
+    """Returns the figure that a function of ``posembed.plots`` draws, made without pyplot, for a page."""
     token = _FOR_PAGES.set(True)
     try:
         figure = draw(*args, **how).get_figure(root=True)
@@ -69,7 +69,7 @@ def dress(
 
 
 def entitle(axes: Axes, title: str, colour: str = MUTED, lift: float = 0) -> None:
-    """Writes the title above the left end. lift: the room below it for another line, in points."""
+    """Writes the title above the left end. lift: the space below it for another line, in points."""
     axes.set_title(title, loc="left", fontsize=TEXT - 1, color=colour, pad=5 + lift, parse_math=False)
 
 
@@ -84,7 +84,7 @@ def axes_at(figure: Figure, *, left: float, top: float, width: float, height: fl
 
 @dataclass(frozen=True)
 class Panels:
-    """Axes that only hold other axes, whose places are in points of a drawing WIDTH wide and ``height`` high."""
+    """Axes that contain only other axes. Positions are in points of a drawing WIDTH wide and ``height`` high."""
 
     axes: Axes
     height: float
@@ -98,7 +98,7 @@ class Panels:
         )
 
     def heading(self, text: str, *, left: float, top: float, **how: Any) -> None:
-        """Writes a line of text, 14 points above its baseline."""
+        """Writes a line of text. ``top`` is 14 points above its baseline."""
         how = {"fontsize": TEXT, "color": INK, "transform": self.axes.transAxes, "parse_math": False, **how}
         self.axes.text(left / WIDTH, 1 - (top + 14) / self.height, text, **how)
 
@@ -117,14 +117,14 @@ def checked_axes(ax: object) -> Axes:
 
 
 def title_of(title: str | None, drawn: str, notes: Sequence[str] = ()) -> str:
-    """Returns the caller's title, or else the one that says what is drawn; then what could not be drawn."""
+    """Returns the caller's title, or ``drawn`` if it is None, followed by notes on what could not be drawn."""
     return "; ".join(text for text in (drawn if title is None else title, *notes) if text)
 
 
 def axes_for(
     ax: object, *, title: str, height: float, left: float = 52, right: float = 20, lift: float = 0, **words: Any
 ) -> Axes:
-    """Returns ``ax``, dressed; for None, axes of this height in points, alone in a figure that a notebook shows.
+    """Returns ``ax``, dressed. For None, returns new axes of this height, in points, in a figure that a notebook shows.
 
     left, right: the room beside new axes. lift, words: see ``dress``.
     """
@@ -141,7 +141,7 @@ def axes_for(
 
 
 def panels_for(ax: object, *, title: str, height: float) -> Panels:
-    """Returns panels in ``ax``; for None, in a figure of their own that a notebook shows."""
+    """Returns panels in ``ax``. For None, creates a figure that a notebook shows."""
     if ax is None:
         title = wrapped(title, WIDTH - 8)
         room = (TITLE * (title.count("\n") + 1) + 4) if title else 0
@@ -181,10 +181,10 @@ def sheet(
 
 
 def room_for(names: Iterable[str]) -> float:
-    """Returns the room that names beside a plot take, in points."""
+    """Returns the width, in points, of the space for names beside a plot."""
     return max(map(len, names), default=0) * LETTER + 24
 
 
 def room_for_rows(last: int) -> float:
-    """Returns the room left of a plot for row numbers up to ``last`` and the word "row", in points."""
+    """Returns the width, in points, of the space for row numbers up to ``last`` and the name of the axis."""
     return len(f"{last}") * LETTER + 28

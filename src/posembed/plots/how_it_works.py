@@ -31,8 +31,8 @@ def idea(
 ) -> Axes:
     """Draws the idea of a position table: each token's row plus the row of its position, and the wall past the last.
 
-    The same word at two positions becomes two different inputs. The position past the last row has none, so a model
-    that reads a longer text fails there.
+    The same word at two positions becomes two different inputs. There is no row past the last one, so the model cannot
+    read a longer text.
 
     Args:
         table: as in ``heatmap``; its first rows, its last row and its first 12 dimensions are drawn. None means a

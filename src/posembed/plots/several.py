@@ -30,13 +30,13 @@ def compare(
 ) -> Axes:
     """Draws tables side by side: the cosines of their rows, their similarity by distance, and their variance.
 
-    For two tables of one length it also writes the numbers of ``posembed.compare_tables``, each with its floor: what
-    tables give that share nothing.
+    For two tables of the same length it also writes the numbers of ``posembed.compare_tables``, each with its value for
+    tables that share nothing.
 
     Args:
         tables: tables by name, each as in ``heatmap``.
-        key: the table of every checkpoint among them that has several.
-        ax: the Axes that holds the panels, made for about 6 x 6 inches. None means a new figure.
+        key: the name of the table in every checkpoint among them.
+        ax: the Axes that holds the panels, at least 6 x 6 inches. None means a new figure.
         title: as in ``heatmap``.
 
     Returns:
@@ -109,9 +109,9 @@ def before_after(
 
     Args:
         before, after: tables as in ``heatmap``. Their lengths may differ.
-        key: as in ``heatmap``, for each of them that is a checkpoint.
-        names: what to call the two.
-        ax: the Axes that holds the panels, made for about 6 x 8 inches. None means a new figure.
+        key: the name of the table, if these are checkpoints with several tables.
+        names: the headings.
+        ax: the Axes that holds the panels, at least 6 x 8 inches. None means a new figure.
         title: as in ``heatmap``.
 
     Returns:
@@ -159,18 +159,20 @@ def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
 
 
 def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, title: str | None = None) -> Axes:
-    """Draws one table at several steps: the cosine of each pair of rows; below, norms and spectrum. Darker is later.
+    """Draws one table at several steps: the cosine of each pair of rows, and norms and spectra below.
+
+    Darker lines are later steps.
 
     Args:
         tables: the table by training step, ascending, each as in ``heatmap``. At most six steps are drawn.
-        ax: the Axes that holds the panels, made for about 6 x 7 inches. None means a new figure.
+        ax: the Axes that holds the panels, at least 6 x 7 inches. None means a new figure.
         title: as in ``heatmap``.
 
     Returns:
         The Axes, whose ``child_axes`` are the panels.
 
     Raises:
-        ArgumentError: no table, or tables or an ``ax`` that cannot be used.
+        ArgumentError: there is no table, or a table or ``ax`` is of another kind.
 
     Example:
         >>> noise, waves = torch.randn(64, 32), posembed.sinusoidal_table(64, 32)

@@ -1,4 +1,4 @@
-"""What figures draw: the rows of a tensor, an array, a layer or a checkpoint."""
+"""Reads the rows that figures draw from a tensor, an array, a layer or a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from posembed.tables.spectrum import Spectrum, table_spectrum
 
 KINDS = "a tensor or an array (N, D), a layer with a learned table, or the path or hub name of a checkpoint"
 FEW = 4
-"""The most row numbers that a title lists."""
+"""The largest number of rows that a title lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Rows:
 
     @cached_property
     def spectrum(self) -> Spectrum | None:
-        """The directions of the finite rows; None if they have no variance. The other rows lie at the mean."""
+        """The spectrum of the finite rows; None if they have no variance. The other rows are set to the mean."""
         kept = self.values[self.finite]
         if len(kept) < 2 or not kept.size(1):
             return None
@@ -65,7 +65,7 @@ class Rows:
 
     @property
     def notes(self) -> list[str]:
-        """What a title must say: which rows cannot be drawn."""
+        """Notes for the title on rows that cannot be drawn."""
         if not self.values.numel():
             return [f"an empty table, {self.values.size(0)} x {self.values.size(1)}"]
         broken = tuple((self.first + (~self.finite).nonzero()[:, 0]).tolist())
@@ -84,8 +84,8 @@ def rows_of(source: Source, key: str | None = None, grid: tuple[int, int] | None
     Args:
         source: a floating tensor or array (N, D), (1, N, D) or (N, 1, D); a module that is or holds a learned table;
             the path or hub name of a checkpoint.
-        key: which table of a module or a checkpoint that has several.
-        grid: (height, width) if the rows are the cells of an image. A layer or a checkpoint says so itself.
+        key: the name of one table, if a module or a checkpoint has several.
+        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints give their own.
 
     Raises:
         ArgumentError: anything else, no table, or several without a key.

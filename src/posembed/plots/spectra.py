@@ -39,9 +39,9 @@ def spectrum(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws the share of the variance that the strongest directions of the rows hold together.
+    """Draws the cumulative share of the variance along the strongest directions of the rows.
 
-    The steeper the curve, the fewer numbers describe the rows. A random table uses all directions nearly equally.
+    The steeper the curve, the fewer directions the rows use. A random table uses all directions about equally.
 
     Args:
         table: as in ``heatmap``, or several tables by name: one line each.
@@ -84,12 +84,12 @@ def spectra_of(tables: Mapping[str, Rows]) -> dict[str, Spectrum]:
 
 
 def directions_shown(found: Mapping[str, Spectrum]) -> int:
-    """Returns how many directions to draw: twice as many as hold 99% of the variance of every table."""
+    """Returns the number of directions to draw: twice as many as hold 99% of the variance of every table."""
     return max((max(2, min(len(s.singular_values), 2 * s.directions_for(0.99))) for s in found.values()), default=2)
 
 
 def draw_shares(axes: Axes, found: Mapping[str, Spectrum]) -> Curves:
-    """Draws cumulative shares of the variance, in percent. For a single table it marks where they reach 90%."""
+    """Draws cumulative shares of the variance, in percent. For a single table, marks where they reach 90%."""
     shown = directions_shown(found)
     curves = {name: (1, 100 * each.variance_shares.cumsum(0)[:shown]) for name, each in found.items()}
     draw_lines(axes, curves)
@@ -111,7 +111,8 @@ def draw_shares(axes: Axes, found: Mapping[str, Spectrum]) -> Curves:
 def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
     """Draws the power of the strongest directions by frequency, in waves per table length.
 
-    One dark cell in a line: that direction is one wave, as in sinusoids. Cells all over a line: no wave.
+    Each line is a direction. One dark cell means a single wave, such as a sinusoid. Cells all over a line mean that the
+    direction is not a wave.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
@@ -151,12 +152,12 @@ def directions(
 ) -> Axes:
     """Draws each row's coordinate along the strongest directions: one line per direction, or maps if there is a grid.
 
-    A slope separates far from near; waves separate neighbours; a spike is a row with a direction of its own.
+    A slope distinguishes distant rows, and waves distinguish neighbours. A spike is a row with a direction of its own.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
         grid: as in ``similarity``.
-        number: how many directions.
+        number: the number of directions.
 
     Returns:
         The Axes, whose ``child_axes`` are the lines or the maps.

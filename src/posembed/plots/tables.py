@@ -30,21 +30,21 @@ HOW_FAR = 2
 def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
     """Draws the values of a table: rows from left to right, dimensions from top to bottom.
 
-    Blue is negative, white zero, red positive. All but the largest 0.5% of the values are within the colours.
+    Blue is negative, white zero, red positive. The largest 0.5% of the values have the colour of the others' largest.
 
     Args:
         table: a floating tensor or array (N, D), a layer with a learned table, or the path or hub name of a
             checkpoint. Rows that hold no position (padding, class token) are left out.
-        key: which table of a checkpoint, or of a module with several.
+        key: the name of one table, if a checkpoint or a module has several.
         ax: the Axes to draw on. None means a new figure.
-        title: replaces the title. What cannot be drawn is added to it.
+        title: replaces the default title. Notes on rows that cannot be drawn follow it.
 
     Returns:
         The Axes.
 
     Raises:
-        ArgumentError: a table or an ``ax`` that cannot be used.
-        CheckpointError: a checkpoint that cannot be read, or an unknown key; it lists the known ones.
+        ArgumentError: ``table`` or ``ax`` is of another kind.
+        CheckpointError: the checkpoint cannot be read, or the key is unknown; the error lists the known keys.
 
     Example:
         >>> ax = posembed.plots.heatmap(posembed.LearnedPositionalEmbedding(max_len=64, dim=32))
@@ -75,12 +75,12 @@ def similarity(
 ) -> Axes:
     """Draws the cosine of every pair of rows.
 
-    Red is similar, white unrelated, blue opposite. Stripes along the diagonal mean that similarity depends on the
-    distance. If the rows are the cells of an image, it draws nine maps instead: the cosine of all cells to one.
+    Red is similar, white unrelated, blue opposite. Stripes along the diagonal show that similarity depends on the
+    distance. For the cells of an image it draws nine maps instead, each with the cosine of every cell to one cell.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
-        grid: (height, width) of a tensor whose rows are the cells of an image. A layer or checkpoint says so itself.
+        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints give their own.
         colorbar: whether to draw the scale at the right.
 
     Returns:
@@ -144,7 +144,7 @@ def draw_by_distance(axes: Axes, tables: Mapping[str, Rows]) -> Curves:
 
 
 def by_distance(rows: Rows) -> Tensor:
-    """Returns the mean cosine of finite rows by distance, up to half of the table. NaN where there is no pair."""
+    """Returns the mean cosine of finite rows by distance, up to half of the table; NaN at distances without a pair."""
     pairs = cosine_by_distance(rows.finite.double()[:, None])  # the share of the pairs whose rows are both finite
     means = cosine_by_distance(rows.measured) / pairs
     return means.where(pairs > 0.5 / len(rows), float("nan"))[: len(rows) // HOW_FAR + 1]
@@ -160,12 +160,12 @@ def norms(
 ) -> Axes:
     """Draws the norm of each row. One line per table.
 
-    A norm that stands out belongs to a row that marks a position, or to one that was never trained.
+    A row whose norm stands out has a special role, or was never trained.
 
     Args:
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
-        marked: numbers of rows to point out, such as those that ``posembed.check_table`` finds.
+        marked: the numbers of rows to mark, such as those that ``posembed.check_table`` finds.
 
     Returns:
         The Axes.
@@ -232,7 +232,7 @@ def draw_norms(axes: Axes, tables: Mapping[str, Rows], colours: Sequence[str] = 
 def line_axes(
     ax: Axes | None, tables: Mapping[str, Rows], title: str | None, drawn: str, more: Sequence[str] = (), **words: Any
 ) -> Axes:
-    """Returns axes for lines of tables, with room for their names. The title says which rows cannot be drawn."""
+    """Returns axes for lines of tables, with room for their names. The title lists the rows that cannot be drawn."""
     notes = [f"{name}: {note}" if name else note for name, rows in tables.items() for note in rows.notes]
     right = room_for(tables) if len(tables) > 1 else 20
     return axes_for(ax, title=title_of(title, drawn, [*notes, *more]), right=right, **words)

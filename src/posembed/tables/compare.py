@@ -1,7 +1,7 @@
-"""How alike two tables are, whatever their dimensions mean, and how far a shift of positions is linear.
+"""Measures how similar two tables are up to rotation, and whether a shift of positions is a linear map.
 
-No measure changes when a table is rotated, reflected, scaled or moved as a whole. Each comes with its floor: what
-tables give that share nothing.
+No measure changes when a whole table is rotated, reflected, scaled or shifted. Each measure has a floor: its value for
+tables that share nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError
 from posembed.tables.layout import float64_rows
 
 SHUFFLES = 8
-"""How many random orders of the rows the floor of the Procrustes distance averages."""
+"""The number of random orders that the floor of the Procrustes distance averages over."""
 SHARE = 0.9
 """The share of the variance that the directions of a subspace hold."""
 PENALTIES = torch.logspace(-12, 2, 15, dtype=torch.float64).tolist()
@@ -23,13 +23,13 @@ PENALTIES = torch.logspace(-12, 2, 15, dtype=torch.float64).tolist()
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """Three measures of how alike two tables are.
+class Similarity:
+    """Three measures of how similar two tables are.
 
-    procrustes_distance: 0 if a rotation, a reflection and a scale turn one table into the other; at most 1.
-    cka: 1 if the products of all pairs of rows agree up to a scale; at least 0.
-    shared_subspace: how much of the smaller subspace lies in the larger: 1 for all of it, 0 for nothing. A table's
-        subspace is spanned by the fewest directions that hold 90% of its variance.
+    procrustes_distance: between 0, if rotating, reflecting and scaling one table gives the other, and 1.
+    cka: between 0 and 1, if the products of all pairs of rows are the same up to a factor.
+    shared_subspace: the share of the smaller subspace that lies in the larger one, between 0 and 1. The subspace of a
+        table is spanned by the fewest directions that hold 90% of its variance.
     """
 
     procrustes_distance: float
@@ -38,10 +38,10 @@ class Likeness:
 
 
 @dataclass(frozen=True)
-class TableComparison(Likeness):
-    """The ``Likeness`` of two tables, and ``floor``: what the same rows give in unrelated orders, on average."""
+class TableComparison(Similarity):
+    """The similarity of two tables, and ``floor``: the mean of each measure over random orders of the rows."""
 
-    floor: Likeness
+    floor: Similarity
 
 
 def compare_tables(a: Tensor, b: Tensor) -> TableComparison:
@@ -56,8 +56,8 @@ def compare_tables(a: Tensor, b: Tensor) -> TableComparison:
         shared_subspace       |U_a^T U_b|_F^2 / min(K_a, K_b), the mean squared cosine of the principal angles
                               (Björck and Golub 1973)
 
-    The floor is the mean over random orders of b's rows: exact for the last two, over 8 orders for the first. Wide
-    tables have a high floor: with D > N, unrelated tables have a cka above 1/2.
+    The floor is the mean over random orders of b's rows: exact for the last two measures, over 8 orders for the first.
+    The cka of unrelated tables is not small if they are wide: with D > N it is above 1/2.
 
     Args:
         a: (N, D), (1, N, D) or (N, 1, D), floating.
@@ -85,7 +85,7 @@ def compare_tables(a: Tensor, b: Tensor) -> TableComparison:
     orders = [torch.randperm(n, generator=generator) for _ in range(SHUFFLES)]
     products = u.T @ v
     # A random order P of centred rows has E[P K P^T] = tr(K) / (N - 1) on the centred rows (Kazi-Aoual et al. 1995).
-    floor = Likeness(
+    floor = Similarity(
         procrustes_distance=sum(procrustes(s, u.T @ v[order], t) for order in orders) / SHUFFLES,
         cka=(1 / ((n - 1) * gram_norms)).item(),
         shared_subspace=max(k_a, k_b) / (n - 1),
@@ -119,13 +119,13 @@ def unit_singular_vectors(table: Tensor) -> tuple[Tensor, Tensor]:
 def linear_shift(table: Tensor, k: int) -> float:
     """Returns how well row p + k is a linear function of row p: R^2 over all p, each row predicted by the others.
 
-    Sinusoids give 1: a shift rotates each pair of sine and cosine (Vaswani et al. 2017, section 3.5). Rows without
-    order give the floor, 0. To compute the floor of a table, shuffle its rows: ``linear_shift(table[order], k)``.
+    Sinusoids give 1: a shift rotates each pair of sine and cosine (Vaswani et al. 2017, section 3.5). Random rows give
+    the floor, which is 0. To compute the floor of a table, shuffle its rows: ``linear_shift(table[order], k)``.
 
-    The function is affine, fitted to the N - |k| pairs of rows by ridge regression. R^2 is 1 - the sum of squared
-    errors over that of predicting the mean, with leave-one-out errors e / (1 - h) (Allen 1974), so that a wide table
-    cannot fit its own rows by heart. It takes the best of 15 penalties and of predicting the mean alone; hence it is
-    never below 0. NaN if the rows p + k do not vary.
+    The function is affine, fitted to the N - |k| pairs of rows by ridge regression. R^2 is 1 minus the sum of squared
+    errors divided by the sum for the mean row. The errors are leave-one-out errors, e / (1 - h) (Allen 1974), so that a
+    wide table cannot memorize its own rows. The result is the best of 15 penalties and at least 0, the value of
+    predicting the mean. It is NaN if the rows p + k do not vary.
 
     Args:
         table: (N, D), (1, N, D) or (N, 1, D), floating; computed in float64.
