@@ -21,9 +21,10 @@ MAY_IMPORT = {
     "checkpoints": {"tables", "modelfiles"},
     "evaluation": {"checkpoints", "modelfiles"},
     "nn": {"layers", "positions"},
-    "integrations": {"nn", "layers", "checkpoints", "tables", "positions"},
+    "integrations": {"nn", "layers", "checkpoints", "tables", "positions", "plots"},
     "lab": {"nn", "layers", "positions", "tables", "integrations"},
-    "report": {"tables", "checkpoints", "evaluation", "lab", "nn"},
+    "plots": {"tables", "layers", "nn", "checkpoints", "modelfiles"},
+    "report": {"plots", "tables", "checkpoints", "evaluation", "lab", "nn"},
     "comparison": {"lab", "report"},
     "cli": {
         "comparison",
@@ -43,10 +44,11 @@ MAY_IMPORT = {
     "files": set(),
     "statistics": set(),
     "torch_internals": set(),
+    "words": set(),
     "__main__": {"cli"},
     "_version": set(),
 }
-FOR_ALL = {"calls", "errors", "files", "statistics", "torch_internals", "_version"}
+FOR_ALL = {"calls", "errors", "files", "statistics", "torch_internals", "words", "_version"}
 
 
 def room_of(path: Path) -> str:

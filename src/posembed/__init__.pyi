@@ -1,6 +1,7 @@
 from . import inputs as inputs
 from . import kernels as kernels
 from . import nn as nn
+from . import plots as plots
 from . import positions as positions
 from .checkpoints.inspect import inspect_checkpoint as inspect_checkpoint
 from .checkpoints.live import resize_model_ as resize_model_
@@ -39,6 +40,8 @@ from .layers.rotary_scaling import YarnScaling as YarnScaling
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .tables.compare import compare_tables as compare_tables
+from .tables.compare import linear_shift as linear_shift
 from .tables.fill import sinusoidal_table as sinusoidal_table
 from .tables.health import Finding as Finding
 from .tables.health import check_scale as check_scale

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError, CallError
+from posembed.words import listed
 
 if TYPE_CHECKING:
     from typing_extensions import Never as Never
@@ -114,13 +115,13 @@ def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwarg
     taken = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     if unknown_names := [given for given in kwargs if given not in taken]:
         refused = [f"{given}{_meant(given, taken)}" for given in unknown_names]
-        return CallError(f"{name} does not take {_listed(refused, 'or')}. It takes {_listed(taken) or 'no argument'}")
+        return CallError(f"{name} does not take {listed(refused, 'or')}. It takes {listed(taken) or 'no argument'}")
     by_position = [p.name for p in taken.values() if p.kind is not p.KEYWORD_ONLY]
-    only = f"takes only {_listed(by_position)} by position" if by_position else "takes its arguments by name"
+    only = f"takes only {listed(by_position)} by position" if by_position else "takes its arguments by name"
     by_name = [p.name for p in taken.values() if p.kind is p.KEYWORD_ONLY and p.name not in kwargs]
     extra = len(args) - len(by_position)
     if extra > len(by_name) or any(_shown(value) is None for value in args):
-        remedy = f"write {_listed([f'{other}=...' for other in by_name], 'or')} for the others" if by_name else ""
+        remedy = f"write {listed([f'{other}=...' for other in by_name], 'or')} for the others" if by_name else ""
         return CallError(f"{name} {only}, and got {len(args)}{remedy and ': ' + remedy}")
     values = [*map(_shown, args[: len(by_position)])]
     by_name_too = {**dict(zip(by_name, args[len(by_position) :], strict=False)), **kwargs}
@@ -135,7 +136,7 @@ def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: s
     """Returns the error for an unknown name, with similar known names as suggestions. Its "+" suffixes are ignored."""
     known, base = tuple(known), name.partition("+")[0]
     near = [] if base in known else closest(base, known)
-    meant = f" (did you mean {_listed(near, 'or')}?)" if near else ""
+    meant = f" (did you mean {listed(near, 'or')}?)" if near else ""
     return ArgumentError(f"unknown {what} {name!r}{of}{meant}; choose from {', '.join(known)}{also}")
 
 
@@ -160,14 +161,9 @@ def _meant(given: str, taken: Iterable[str]) -> str:
     """Returns a parenthesized hint at the argument in ``taken`` that ``given`` probably means; "" if none is close."""
     ours = [name for name in taken if given in OTHER_NAMES.get(name, "").split()]
     if ours:
-        return f" (here it is {_listed([f'{n}, {NOTES[n]}' if n in NOTES else n for n in ours], 'or')})"
+        return f" (here it is {listed([f'{n}, {NOTES[n]}' if n in NOTES else n for n in ours], 'or')})"
     near = closest(given, taken, most=1)
     return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _listed(words: Iterable[str], last: str = "and") -> str:
-    *before, end = [*words] or [""]
-    return f"{', '.join(before)} {last} {end}" if before else end
 
 
 def _shown(value: Any) -> str | None:

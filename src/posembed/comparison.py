@@ -26,6 +26,7 @@ from posembed.lab.tasks.task import Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from torch import Tensor
 
     from posembed.report.page import Table
     from posembed.report.questions import QuestionPage
@@ -138,10 +139,32 @@ class Comparison:
 
         return write_report(self.path, out)
 
+    def learned_tables(self) -> dict[str, dict[int, Tensor]]:
+        """Returns the rows of each learned table, (N, D) float32 by training step, from the first successful run.
+
+        >>> posembed.plots.during_training(answer.learned_tables()["learned"])  # doctest: +SKIP
+        """
+        from posembed.report.learned import tables_of
+
+        return {name: dict(tables) for name, (_, tables) in tables_of(self._runs, self.results).items()}
+
+    def attention(self) -> dict[str, Tensor]:
+        """Returns the mean attention weights by distance, (layers, H, L), of the first successful run of each name.
+
+        >>> posembed.plots.attention_by_distance(answer.attention()["rope"])  # doctest: +SKIP
+        """
+        from posembed.report.learned import attention_of
+
+        return {name: weights for name, (_, weights) in attention_of(self._runs, self.results).items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
         values = json.dumps(dataclasses.asdict(self.summary))
         return json.loads(values, parse_constant=lambda name: None)
+
+    @property
+    def _runs(self) -> RunFolder[Any]:
+        return RunFolder(self.path, getattr(self.question, "Spec", TrainingSpec))
 
     @property
     def _page(self) -> QuestionPage[Any] | CostPage:

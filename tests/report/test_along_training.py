@@ -9,9 +9,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from made_up_runs import run, runs, save
+from posembed import plots
 from posembed.lab.runs.tensors import snapshot_steps
+from posembed.plots.canvas import figure_of
+from posembed.plots.several import frames
 from posembed.report import learned
-from posembed.report.drawing import svg_for_page
+from posembed.report.svg import svg_for_page
 
 
 def texts(figure: Figure) -> list[str]:
@@ -31,7 +34,7 @@ def tables(*, moving: int, steps: int = 600) -> dict[int, Tensor]:
 
 @pytest.mark.parametrize("steps", [[0, 1], [0, 1, 2], [0, 1, 2, 3, 5], [0, *snapshot_steps(600), 600]])
 def test_frames_are_the_first_the_last_and_some_between(steps: list[int]) -> None:
-    chosen = learned.frames(steps)
+    chosen = frames(steps)
     assert chosen == sorted(set(chosen))
     assert (chosen[0], chosen[-1]) == (0, steps[-1])
     assert len(chosen) <= 6
@@ -40,19 +43,23 @@ def test_frames_are_the_first_the_last_and_some_between(steps: list[int]) -> Non
 
 
 def test_a_table_along_its_training() -> None:
-    words = texts(learned.table_along_figure(tables(moving=12)))
+    words = texts(figure_of(plots.during_training, tables(moving=12)))
     assert {"step 0", "step 600", "norm of each row", "variance by direction"} <= set(words)
-    assert texts(learned.table_along_figure({0: torch.zeros(4, 6), 1: torch.ones(4, 6)}))
+    assert texts(figure_of(plots.during_training, {0: torch.zeros(4, 6), 1: torch.ones(4, 6)}))
+
+
+def by_step(by_name: dict[str, dict[int, Tensor]]) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", learned.measures_picture(by_name).svg)
 
 
 def test_the_numbers_along_the_training_with_a_line_a_table() -> None:
-    words = texts(learned.measures_along_figure({"a": tables(moving=12), "b": tables(moving=12)}))
+    words = by_step({"a": tables(moving=12), "b": tables(moving=12)})
     assert words.count("a") == words.count("b") == len(learned.MEASURES)
     zeros = {0: torch.zeros(4, 6), 1: torch.randn(4, 6), 3: torch.randn(4, 6)}
     large = {step: 100 * torch.randn(4, 6) for step in (0, 1, 3)}
-    words = texts(learned.measures_along_figure({"zero": zeros, "large": large}))
+    words = by_step({"zero": zeros, "large": large})
     assert words.count("zero") == len(learned.MEASURES)
-    assert texts(learned.measures_along_figure({"alone": large})).count("alone") == 0
+    assert by_step({"alone": large}).count("alone") == 0
 
 
 def test_rows_that_were_never_trained_are_named() -> None:
@@ -92,7 +99,7 @@ def test_pictures_of_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("layers", "length", "window"), [(1, 1, None), (4, 2, None), (5, 300, None), (2, 64, 16)])
 def test_where_the_heads_look(layers: int, length: int, window: int | None) -> None:
-    words = texts(learned.attention_figure(torch.rand(layers, 3, length), window=window))
+    words = texts(figure_of(plots.attention_by_distance, torch.rand(layers, 3, length), window=window))
     assert [word for word in words if word.startswith("layer")] == [f"layer {n + 1}" for n in range(layers)]
     assert ("64" in words) == (length == 300)  # a window of 16 ends before
     assert "tokens back (log scale)" in words

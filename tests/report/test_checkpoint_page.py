@@ -6,22 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from minilm import minilm_positions
+from posembed import plots
 from posembed.checkpoints.inspect import inspect_checkpoint
 from posembed.errors import ArgumentError
+from posembed.plots.source import Rows
+from posembed.plots.spectra import wave_length
 from posembed.report.checkpoint import answer, render, shown_name, write_checkpoint_page
-from posembed.report.checkpoint_pictures import (
-    along_figure,
-    components_figure,
-    fourier_figure,
-    grid_components_figure,
-    grid_similarity_figure,
-    thinned,
-    wave_length,
-)
+from posembed.report.checkpoint_pictures import figures
 from posembed.tables.fill import sinusoidal_table
-from posembed.tables.spectrum import fourier_power, table_spectrum
+from posembed.tables.spectrum import fourier_power
 from tiny_models import TEXT, saved, tiny_model
 
 
@@ -83,35 +79,26 @@ def test_names_are_escaped_and_tell_no_path() -> None:
     assert shown_name(str(Path(__file__).parent)) == "tests/report"
 
 
-def test_large_tables_are_thinned_to_what_is_drawn() -> None:
-    for rows, step in ((10, 1), (512, 1), (513, 2), (5000, 10)):
-        drawn, found = thinned(torch.arange(rows))
-        assert found == step
-        assert len(drawn) <= 512
-        assert drawn[1] == step
+def titles(rows: torch.Tensor) -> list[str]:
+    return [panel.get_title(loc="left") for panel in plots.directions(rows, ax=Figure().subplots()).child_axes]
 
 
 def test_waves_are_named_by_their_length() -> None:
     positions = torch.arange(120.0)
     table = torch.stack([torch.sin(positions * 2 * torch.pi / 12), torch.cos(positions * 2 * torch.pi / 12)], dim=1)
-    figure = components_figure(table_spectrum(table), first=0)
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["direction 1: 50% of the variance, waves of about 12 rows", *titles[1:]]
-    noise = components_figure(table_spectrum(torch.randn(120, 16)), first=0)
+    assert titles(table)[0] == "direction 1: 50% of the variance, waves of about 12 rows"
+    assert not any("wave" in title for title in titles(torch.randn(120, 16)))
     # Waves that lengthen from 11 rows to 15.
     drifting = torch.sin(positions * 2 * torch.pi / (11 + positions / 60))
     assert wave_length(fourier_power(drifting[:, None])[:, 0], 120) == pytest.approx(13, abs=1)
-    assert not any("wave" in axes.get_title(loc="left") for axes in noise.axes)
 
 
 @pytest.mark.parametrize(
     "rows", [torch.zeros(20, 4), torch.ones(20, 4), sinusoidal_table(16, 2), torch.randn(700, 600)]
 )
-def test_any_table_can_be_drawn(rows: torch.Tensor) -> None:
-    spectrum = table_spectrum(rows)
-    along_figure(rows, first=2, marked=(2, 3, 9))
-    components_figure(spectrum, first=2)
-    fourier_figure(spectrum)
-    grid = (4, len(rows) // 4)
-    grid_similarity_figure(rows, grid)
-    grid_components_figure(spectrum, grid)
+@pytest.mark.parametrize("grid", [False, True])
+def test_any_table_has_its_figures(rows: torch.Tensor, grid: bool) -> None:
+    drawn = dict(figures(Rows(rows.double(), 2, (4, len(rows) // 4) if grid else None), marked=(2, 3, 9)))
+    assert len(drawn) == (3 if grid else 5)
+    for figure in drawn.values():
+        figure.canvas.draw()

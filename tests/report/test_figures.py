@@ -13,11 +13,15 @@ import posembed.report
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import LengthSummary
-from posembed.report.charts import Line, line_chart
-from posembed.report.drawing import VARIABLES, styles, svg_for_page
+from posembed.plots.by_length import heights
+from posembed.plots.canvas import figure_of
+from posembed.plots.charts import Line, line_chart
+from posembed.plots.several import before_after
+from posembed.plots.style import styles
 from posembed.report.evidence import smoothed, training_figure
-from posembed.report.learned import MEASURES, table_figure
-from posembed.report.questions.lengths import PAGE, heights
+from posembed.report.learned import MEASURES
+from posembed.report.questions.lengths import PAGE
+from posembed.report.svg import VARIABLES, svg_for_page
 from posembed.statistics import Estimate
 
 FLAT = (4.0, 4.0, 4.0, 4.0)
@@ -154,7 +158,11 @@ def test_norms_against_float64() -> None:
 @pytest.mark.parametrize("shape", [(64, 96), (16, 5), (1, 4)])
 def test_the_picture_of_a_table_has_four_images_and_its_norms(shape: tuple[int, int]) -> None:
     rows = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    svg = svg_for_page(table_figure(rows * 0, rows), name="test", described="")
+    svg = svg_for_page(
+        figure_of(before_after, rows * 0, rows, names=("at initialisation", "after training")),
+        name="test",
+        described="",
+    )
     assert svg.count("<image") == 4
     assert svg.count("data:image/png;base64,") == 4
     assert {"norms", "at initialisation", "after training"} <= set(re.findall(r">([a-z ]+)</text>", svg))

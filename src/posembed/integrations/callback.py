@@ -12,7 +12,6 @@ from posembed.checkpoints.find import find_tables
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.tables.monitor import TableMonitor
-from posembed.tables.similarity import cosine_by_distance
 
 PREFIX = "positions/"
 FIGURE = "position_table.png"
@@ -68,16 +67,12 @@ class TableCallback(TrainerCallback):
         """Draws the norm of each row, the similarity of rows by distance, and the effective rank by step."""
         from matplotlib.figure import Figure
 
-        rows = self.monitor.rows()
+        from posembed import plots  # imports matplotlib, which training does not need
+
         figure = Figure(figsize=(12, 3.5), layout="constrained")
         norms, likeness, rank = figure.subplots(1, 3)
-        norms.plot(rows.norm(dim=1), label="now")
-        norms.plot(self.monitor.initial.norm(dim=1), linewidth=0.8, label="at the start")
-        norms.set(title="norm of each row", xlabel="row", ylim=(0, None))
-        norms.legend()
-        if rows.isfinite().all():
-            likeness.plot(cosine_by_distance(rows)[: max(len(rows) // 2, 1)])
-        likeness.set(title="mean cosine of two rows", xlabel="distance in rows")
+        plots.norms({"at the start": self.monitor.initial, "now": self.monitor.rows()}, ax=norms)
+        plots.similarity_by_distance(self.monitor.rows(), ax=likeness)
         rank.plot([now["step"] for now in self.history], [now["effective_rank"] for now in self.history], marker=".")
         rank.set(title="effective rank", xlabel="step", ylim=(0, None))
         figure.savefig(path, dpi=120)

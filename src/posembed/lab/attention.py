@@ -9,6 +9,7 @@ from torch import Tensor
 
 from posembed.lab.model import PositionedModel
 from posembed.nn import Attention
+from posembed.nn.by_distance import diagonal_sums
 
 SEQUENCES = 32
 WEIGHTS_AT_ONCE = 2**24
@@ -37,16 +38,3 @@ def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Te
             hook.remove()
     total = torch.stack([torch.stack(sums[layer :: len(layers)]).sum(dim=0) for layer in range(len(layers))])
     return total / (len(ids) * torch.arange(length, 0, -1))
-
-
-def diagonal_sums(weights: Tensor) -> Tensor:
-    """Sums weights (B, H, L, L) over the batch and along each subdiagonal d. Returns (H, L) in float64 on the CPU."""
-    summed = weights.double().sum(dim=0).cpu()
-    return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
-
-
-def looking_everywhere(length: int, window: int | None) -> Tensor:
-    """Returns the mean weights by distance (L,) of a head that weights all tokens in its window equally, in float64."""
-    seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
-    farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
-    return farthest_first.where(torch.arange(length) < (window or length), 0)

@@ -10,7 +10,6 @@ from posembed.checkpoints.inspect import MOST_ROWS, CheckpointReport, TableRepor
 from posembed.report.page import Lines, Pairs, Part, Picture, Section, picture, render_page, write_page
 from posembed.report.words import capitalised
 from posembed.tables.health import describe_rows
-from posembed.tables.spectrum import table_spectrum
 
 KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
 # The title and the caption of each figure.
@@ -149,28 +148,14 @@ def section_of(report: TableReport, name: str) -> Section:
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
     """Yields the figures of a table. Yields none if its layout is unknown, or if its rows are too few or not finite."""
-    from posembed.report import checkpoint_pictures as draw  # imports matplotlib, which the terminal does not need
+    from posembed.plots.source import Rows  # imports matplotlib, which the terminal does not need
+    from posembed.report.checkpoint_pictures import figures
 
     if not isinstance(report.table, PositionTable) or report.learned is None:
         return
-    front, rows, _ = report.table.layout.split(report.values)
-    rows, first = rows.float()[:MOST_ROWS], len(front)
-    spectrum, grid = table_spectrum(rows), report.table.layout.grid
-    if grid is not None:
-        drawn = {
-            "grid-similarity": draw.grid_similarity_figure(rows, grid),
-            "grid-components": draw.grid_components_figure(spectrum, grid),
-            "spectrum": draw.spectrum_figure(spectrum),
-        }
-    else:
-        marked = tuple(row for finding in report.findings if finding.what == "outlying" for row in finding.rows)
-        drawn = {
-            "along": draw.along_figure(rows, first=first, marked=marked),
-            "similarity": draw.similarity_figure(rows, first=first),
-            "spectrum": draw.spectrum_figure(spectrum),
-            "components": draw.components_figure(spectrum, first=first),
-            "fourier": draw.fourier_figure(spectrum),
-        }
-    for kind, figure in drawn.items():
+    layout = report.table.layout
+    rows = layout.split(report.values)[1].double()[:MOST_ROWS]
+    marked = [row for finding in report.findings if finding.what == "outlying" for row in finding.rows]
+    for kind, figure in figures(Rows(rows, layout.front, layout.grid), marked):
         title, caption = WORDS[kind]
         yield picture(figure, name=f"{name}-{kind}", described=f"{title}. {caption}", title=title, caption=caption)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from posembed.evaluation.measures import MEASURES, Measure, Verdict
 from posembed.evaluation.results import Evaluation, Row
 from posembed.evaluation.runnable import KINDS
-from posembed.report.charts import Line, line_chart
+from posembed.plots.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Lines, Section, Table, picture, render_page, table_of, write_page
 from posembed.report.words import by_outcome, capitalised, interval, number, signed
 from posembed.statistics import INTERVAL, Estimate

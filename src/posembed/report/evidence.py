@@ -9,7 +9,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from posembed.lab.runs.results import RunResult
-from posembed.report.drawing import PAPER, label_line_ends, room_for, sheet, styles, tick_heights
+from posembed.plots.canvas import room_for, sheet
+from posembed.plots.style import PAPER, styles
+from posembed.plots.ticks import label_line_ends, tick_heights
 from posembed.report.page import Cell, Folded, Pairs, Section, Table, picture, table_of
 
 HOW_TO_READ = "One line per run. Each name stands at the mean final loss of its runs. A cross marks a run that failed."

@@ -19,7 +19,7 @@ from posembed.files import as_bytes, reason, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posembed.report.drawing import Style
+    from posembed.plots.style import Style
 
 LARGEST_PAGE = 1 << 28
 
@@ -113,7 +113,7 @@ class Section:
 
 def picture(figure: Figure, *, name: str, described: str, title: str = "", caption: str = "") -> Picture:
     """Returns a figure for a page. ``name`` must be unique on the page. ``described``: a text for screen readers."""
-    from posembed.report.drawing import svg_for_page  # imports matplotlib, which the terminal does not need
+    from posembed.report.svg import svg_for_page  # imports matplotlib, which the terminal does not need
 
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
 

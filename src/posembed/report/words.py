@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from posembed.statistics import INTERVAL, Estimate
+from posembed.words import listed, number
 
 if TYPE_CHECKING:
     from posembed.lab.question import Row
@@ -22,15 +22,6 @@ OUTCOMES = {
 }
 """For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
 reference."""
-
-
-def number(value: float) -> str:
-    """Formats a perplexity or a ratio: 3.54, 132.4, 21,900, 2e7."""
-    if math.isinf(value):
-        return "∞"
-    if value >= 99_999.5:
-        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
-    return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
 
 
 def signed(value: float, digits: int = 3) -> str:
@@ -70,12 +61,6 @@ def called(encoding: str) -> str:
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
 
 
-def listed(things: Sequence[str]) -> str:
-    """Joins names: "a", "a and b", "a, b and c"; empty without names."""
-    *before, last = things or ("",)
-    return f"{', '.join(before)} and {last}" if before else last
-
-
 def names_of(rows: Iterable[Row]) -> str:
     return listed([called(row.name) for row in rows])
 
@@ -105,16 +90,6 @@ def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
 
 def model_size(spec: TrainingSpec) -> str:
     return f"layers: {spec.layers:,}, width: {spec.width:,}, heads: {spec.heads:,}"
-
-
-def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:
-    """Returns the last size that an encoding has positions for, or None if it has positions at all tested sizes.
-
-    values: the measured value by size; None at sizes without positions. trained: the training size, which always has
-    positions.
-    """
-    there = [size for size, value in values.items() if value is not None]
-    return max([trained, *there]) if row.seeds and len(there) < len(values) else None
 
 
 def certainty(rows: Sequence[Row], of_each: str) -> str:

@@ -16,6 +16,7 @@ from posembed.lab.questions.lengths import LengthSpec
 from posembed.lab.runs import tensors
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.nn import Attention, Positions
+from posembed.nn.by_distance import diagonal_sums, even_by_distance
 
 CPU = torch.device("cpu")
 
@@ -89,12 +90,12 @@ def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
 
 
 @pytest.mark.parametrize("window", [None, 1, 4, 9, 30])
-def test_looking_everywhere_is_what_even_weights_give(window: int | None) -> None:
+def test_an_even_head_is_what_even_weights_give(window: int | None) -> None:
     distance = torch.arange(9).unsqueeze(1) - torch.arange(9)
     seen = ((distance >= 0) & (distance < (window or 9))).double()
     even = (seen / seen.sum(dim=1, keepdim=True)).expand(1, 1, 9, 9)
-    expected = attention.diagonal_sums(even)[0] / torch.arange(9, 0, -1)
-    assert torch.allclose(attention.looking_everywhere(9, window), expected)
+    expected = diagonal_sums(even)[0] / torch.arange(9, 0, -1)
+    assert torch.allclose(even_by_distance(9, window), expected)
 
 
 def test_the_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from posembed.lab.question import Compared, Question, SummaryT
 from posembed.lab.question import Row as SummaryRow
 from posembed.lab.questions import question_of
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.report.drawing import styles
+from posembed.plots.style import styles
 from posembed.report.evidence import run_evidence, training_section
 from posembed.report.learned import HOW_HEADS_READ, attention_pictures, table_pictures
 from posembed.report.page import Cell, Column, Picture, Section, Table, render_page, table_of, write_page

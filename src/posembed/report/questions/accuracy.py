@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from posembed.report.charts import draw_interval, rows_sheet, write_right
-from posembed.report.drawing import MARKERS, MUTED, PAPER, Style
+from posembed.plots.charts import draw_interval, rows_sheet, write_right
+from posembed.plots.style import MARKERS, MUTED, PAPER, Style
 from posembed.report.page import Cell
 from posembed.report.words import MINUS, by_outcome, called, interval, listed, percent, signed
 from posembed.statistics import Estimate

@@ -12,8 +12,10 @@ from matplotlib.figure import Figure
 
 from posembed.lab.cost.results import CostResult, CostRow, Passes, load
 from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.report.charts import Line, draw_interval, line_chart, rows_sheet
-from posembed.report.drawing import MUTED, PAPER, RULE, SERIES, TEXT, fix_ticks, key_above, styles
+from posembed.plots.canvas import key_above
+from posembed.plots.charts import Line, draw_interval, line_chart, rows_sheet
+from posembed.plots.style import MUTED, PAPER, RULE, SERIES, TEXT, styles
+from posembed.plots.ticks import fix_ticks
 from posembed.report.evidence import evidence_section
 from posembed.report.page import Cell, Column, Section, Table, picture, render_page, table_of
 from posembed.report.questions import estimate_cell, no_reference

@@ -8,7 +8,7 @@ from typing import Any
 from posembed.lab.questions.classification import ImageRow, ImageSpec, ImageSummary
 from posembed.lab.runs.results import RunResult
 from posembed.nn.encodings import ENCODINGS
-from posembed.report.charts import Line, line_chart
+from posembed.plots.charts import Line, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, QuestionPage, by_size, trained_table, values_table
 from posembed.report.questions.accuracy import accuracies, compared, difference_cell

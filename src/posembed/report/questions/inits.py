@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from posembed.lab.questions.inits import InitRow, InitSpec, InitSummary
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.report.charts import dots_figure
+from posembed.plots.charts import dots_figure
 from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, values_table

@@ -10,12 +10,12 @@ from typing import Any
 
 from posembed.lab.questions.lengths import LengthRow, LengthSpec, LengthSummary, base_length
 from posembed.lab.runs.results import RunResult
-from posembed.report.charts import Line, line_chart
+from posembed.plots.by_length import heights, length_lines
+from posembed.plots.charts import ended_at, line_chart
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import QuestionPage, by_size, estimate_cell, trained_table, values_table
 from posembed.report.words import (
     called,
-    ended_at,
     failures,
     listed,
     measured,
@@ -34,9 +34,6 @@ at the training length."""
 REACHES = 0.05
 """A model used an earlier passage if the loss of the repetition is lower by at least this many nats per token (5% of
 perplexity). Models that cannot reach the passage show gains of up to 0.02 by chance."""
-CUT = 4
-"""The figure's axis ends at this many times the lowest perplexity, so that the lines of encodings that hold stay
-separate."""
 
 
 class LengthsPage(QuestionPage[LengthSummary]):
@@ -138,7 +135,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
         ]
 
     def figures(self, summary: LengthSummary) -> Iterable[Picture]:
-        lines = [Line.of(row.name, row.same_tokens, last_position(row, summary)) for row in summary.rows]
+        lines = length_lines(summary)
         low, high = heights(lines)
         caption = (
             "A flat line holds past the training length; a rising line gets worse. The axis ends at "
@@ -191,7 +188,7 @@ def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
 
 
 def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
-    return ended_at(row, row.same_tokens, summary.train_length)
+    return ended_at(row.same_tokens, summary.train_length) if row.seeds else None
 
 
 def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
@@ -319,17 +316,6 @@ def _longest(summary: LengthSummary) -> list[str]:
             f"{reached}."
         )
     return sentences
-
-
-def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
-    means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
-    lowest = min(means)
-    highest = min(max(*means, 1.3 * lowest), CUT * lowest)
-    room = (highest / lowest) ** 0.08
-    top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
-    ends = {line.end for line in lines} - {None}
-    return lowest / room ** (1 + len(ends)), top  # the notes on encodings that end stand below the lines
 
 
 PAGE = LengthsPage()

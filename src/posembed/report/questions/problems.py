@@ -8,10 +8,10 @@ from typing import Any
 from posembed.lab.questions.problems import SOLVED, ProblemRow, ProblemSpec, ProblemSummary
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.problem_texts import PROBLEMS
-from posembed.report.charts import Line, line_chart
+from posembed.plots.charts import Line, ended_at, line_chart
 from posembed.report.page import Cell, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, QuestionPage, by_size, trained_table, values_table
-from posembed.report.words import called, ended_at, failures, interval, listed, model_size, names_of, up_to
+from posembed.report.words import called, failures, interval, listed, model_size, names_of, up_to
 from posembed.statistics import INTERVAL
 
 
@@ -97,7 +97,7 @@ def best_first(summary: ProblemSummary) -> list[ProblemRow]:
 
 
 def ends_at(row: ProblemRow, summary: ProblemSummary) -> int | None:
-    return ended_at(row, row.exact_match, summary.train_size)
+    return ended_at(row.exact_match, summary.train_size) if row.seeds else None
 
 
 def percent(share: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from posembed.lab.questions.classification import UNEVEN, TextRow, TextSpec, TextSummary
 from posembed.lab.runs.results import RunResult
-from posembed.report.drawing import styles
+from posembed.plots.style import styles
 from posembed.report.page import Cell, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, trained_table, values_table
 from posembed.report.questions.accuracy import accuracies, compared, difference_figure, outcome, points, wider, width

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import isotonic_regression
 
-from posembed.report.drawing import spread
+from posembed.plots.ticks import spread
 
 places = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 

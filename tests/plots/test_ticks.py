@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from posembed.report.drawing import tick_heights
+from posembed.plots.ticks import tick_heights
 
 
 @pytest.mark.parametrize(

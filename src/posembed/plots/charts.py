@@ -12,33 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posembed.report.drawing import (
-    INK,
-    LETTER,
-    MARKERS,
-    MUTED,
-    PAPER,
-    RULE,
-    SERIES,
-    TEXT,
-    WIDTH,
-    Style,
-    fix_ticks,
-    label_line_ends,
-    room_for,
-    sheet,
-    styles,
-    tick_heights,
-)
-from posembed.report.words import listed, number
+from posembed.plots.canvas import room_for, sheet
+from posembed.plots.style import DOTS, INK, LETTER, MARKERS, MUTED, PAPER, RULE, SERIES, TEXT, WIDTH, Style, styles
+from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
 from posembed.statistics import Estimate
+from posembed.words import listed, number
 
 LONGEST = 28
 """The most letters of a name at the end of a line. A longer name, such as a path, loses its beginning."""
 ROOM = 0.07
 """The distance to keep between a text in the plot and every line, as a share of the height."""
-DOTS = (0, (2, 3))
-"""The dash pattern of lines that mark a value."""
 
 
 @dataclass(frozen=True)
@@ -56,37 +39,57 @@ class Line:
         return cls(name, {x: value for x, value in values.items() if value is not None}, end)
 
 
-def line_chart(
+def ended_at(values: Mapping[int, object], trained: int) -> int | None:
+    """Returns the last size that an encoding has positions for, or None if it has positions at all tested sizes.
+
+    values: the measured value by size; None at sizes without positions. trained: the training size, which always has
+    positions.
+    """
+    there = [size for size, value in values.items() if value is not None]
+    return max([trained, *there]) if len(there) < len(values) else None
+
+
+def line_chart(lines: Sequence[Line], *, title: str, below: str, **how: Any) -> Figure:
+    """Returns a figure with the lines, a title above them and the name of the x axis below. how: see ``draw_chart``."""
+    names = end_names(lines, how.get("logarithmic"))
+    figure, axes = sheet(252, title=title, below=below, right=room_for(names.values()))
+    draw_chart(axes, lines, **how)
+    return figure
+
+
+def end_names(lines: Sequence[Line], logarithmic: tuple[float, float] | None) -> dict[str, str]:
+    """Returns what stands at the ends of lines: names, with the last value of a line that leaves the axes."""
+    factor, top = (1.0, logarithmic[1]) if logarithmic else (100.0, math.inf)
+    found = {}
+    for line in lines:
+        if line.points and line.end is None:
+            last = factor * list(line.points.values())[-1].value
+            text = line.name if last <= top else f"{line.name} ↑ {number(last)}"
+            found[line.name] = text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+    return found
+
+
+def draw_chart(
+    axes: Axes,
     lines: Sequence[Line],
     *,
     names: Sequence[str],
-    title: str,
-    below: str,
     ticks: Sequence[int],
     trained: int | None = None,
     logarithmic: tuple[float, float] | None = None,
     target: float | None = None,
     past_end: str = "no position past",
     baselines: Sequence[str] = (),
-) -> Figure:
-    """Draws the lines.
+) -> None:
+    """Draws the lines, with their names at their ends.
 
-    names: all names that the page compares, so that a name has the same colour in every figure. trained: the x of
+    names: all names that are compared, so that a name has the same colour in every figure. trained: the x of
     training, marked by a dotted line. logarithmic: the lowest and highest y of logarithmic axes; None means shares, in
     percent. target: a share marked by a horizontal line. past_end: the words before the x in the note on a line that
     ends early. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
-    top = logarithmic[1] if logarithmic else math.inf
-    ends = []
-    for line in lines:
-        if line.points and line.end is None:
-            last = factor * list(line.points.values())[-1].value
-            text = line.name if last <= top else f"{line.name} ↑ {number(last)}"
-            text = text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
-            ends.append((last, text, drawn[line.name].colour))
-    figure, axes = sheet(252, title=title, below=below, right=room_for(text for _, text, _ in ends))
     if logarithmic:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -111,8 +114,9 @@ def line_chart(
         _note(axes, (trained, 1.0), "trained", offset=(0, 3), fontsize=TEXT - 1, color=MUTED)
     if target is not None:
         axes.axhline(factor * target, color=MUTED, linewidth=0.8, linestyle=DOTS)
-    label_line_ends(axes, ends)
-    return figure
+    last = {line.name: factor * list(line.points.values())[-1].value for line in lines if line.points}
+    texts = end_names(lines, logarithmic)
+    label_line_ends(axes, [(last[name], text, drawn[name].colour) for name, text in texts.items()])
 
 
 def _draw(axes: Axes, line: Line, style: Style, factor: float) -> None:

@@ -1,0 +1,99 @@
+"""Perplexity by context length, with the end of each encoding that has a last position."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from posembed.errors import ArgumentError
+from posembed.plots.canvas import axes_for, room_for, title_of
+from posembed.plots.charts import Line, draw_chart, end_names, ended_at
+from posembed.statistics import Estimate
+
+CUT = 4
+"""The axis ends at this many times the lowest perplexity, so that the lines of encodings that hold stay
+separate."""
+
+
+def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
+    """Draws the perplexity of the same tokens by tokens of context, both logarithmic: one line per encoding.
+
+    A flat line holds past the training length, a rising one gets worse. The axis ends at about four times the lowest
+    perplexity; the name of a line that leaves it shows its last value. A cross marks the last position of a table.
+
+    Args:
+        comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities by name and length:
+            ``{"learned": {64: 4.1, 128: None}}``, None where there is no position.
+        trained: the training length, drawn as a dotted line. A comparison has its own.
+        ax: the Axes to draw on. None means a new figure. The names stand right of the Axes.
+        title: as in ``heatmap``.
+
+    Returns:
+        The Axes.
+
+    Raises:
+        ArgumentError: ``comparison`` or ``ax`` is of another kind, or there is no perplexity.
+
+    Example:
+        >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
+    """
+    summary = getattr(comparison, "summary", comparison)
+    if hasattr(summary, "test_lengths") and all(hasattr(row, "same_tokens") for row in summary.rows):
+        lines, names = length_lines(summary), [row.name for row in summary.rows]
+        ticks, trained = list(summary.test_lengths), summary.train_length
+    else:
+        lines = lines_of(comparison, trained)
+        names, ticks = [line.name for line in lines], sorted({x for line in lines for x in line.points})
+    if not ticks:
+        raise ArgumentError("expected at least one perplexity by length; got none")
+    ends = heights(lines)
+    axes = axes_for(
+        ax,
+        title=title_of(title, "perplexity of the same tokens (log scale; lower is better)"),
+        height=252,
+        left=44,
+        right=room_for(end_names(lines, ends).values()),
+        x="tokens of context (log scale)",
+        lift=0 if trained is None else 14,  # for the word above the line of the training length
+    )
+    draw_chart(axes, lines, names=names, ticks=ticks, trained=trained, logarithmic=ends)
+    return axes
+
+
+def length_lines(summary: Any) -> list[Line]:
+    """Returns the lines of a summary of lengths: the perplexity of the same tokens of each encoding."""
+    return [
+        Line.of(row.name, row.same_tokens, ended_at(row.same_tokens, summary.train_length) if row.seeds else None)
+        for row in summary.rows
+    ]
+
+
+def lines_of(perplexities: Any, trained: int | None) -> list[Line]:
+    """Returns the lines of perplexities by name and length."""
+    wanted = 'expected a comparison of lengths, or perplexities by name and length: {"rope": {64: 3.7, 128: 4.4}}; got '
+    if not isinstance(perplexities, Mapping) or not all(isinstance(one, Mapping) for one in perplexities.values()):
+        raise ArgumentError(f"{wanted}a {type(perplexities).__name__}")
+    lines = []
+    for name, by_length in perplexities.items():
+        found: dict[int, Estimate | None] = {}
+        for length, value in sorted(by_length.items()):
+            if value is not None and not isinstance(value, Estimate | int | float):
+                raise ArgumentError(f"{wanted}{value!r} for {name} at {length}")
+            found[length] = Estimate(float(value)) if isinstance(value, int | float) else value
+        shortest = min(found, default=1)
+        lines.append(Line.of(str(name), found, ended_at(found, trained or shortest)))
+    return lines
+
+
+def heights(lines: Sequence[Line]) -> tuple[float, float]:
+    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
+    means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
+    lowest = min(means)
+    highest = min(max(*means, 1.3 * lowest), CUT * lowest)
+    room = (highest / lowest) ** 0.08
+    top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
+    ends = {line.end for line in lines} - {None}
+    return lowest / room ** (1 + len(ends)), top  # the notes on encodings that end stand below the lines

@@ -1,0 +1,49 @@
+"""The look that all figures share: colours, sizes, and one style per name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Found by search: any two differ by at least 27 (CIE76), also for viewers without red, green or blue cones (Machado et
+# al. 2009), and each is dark enough for text on white. A dark page has its own colours (report/page.css).
+INK, MUTED, RULE, PAPER = "#1c1c1f", "#6b6b70", "#d9d9de", "#fffffe"
+SERIES = ("#0340cb", "#711902", "#028753", "#c80d96", "#927209", "#3b3540")
+MARKERS = "os^Dvp"
+DOTS = (0, (2, 3))
+"""The dash pattern of lines that mark a value."""
+
+WIDTH = 440
+"""The width of every figure, in points (text is 12 high). A phone shows about 0.8 pixels per point."""
+TEXT = 12
+LETTER = 0.62 * TEXT
+"""The width of a letter in a wide font, which some readers' systems use."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """The style of a name in every figure: its colour, its marker, and dashes if it has a window."""
+
+    index: int
+    dashed: bool = False
+    baseline: bool = False
+    """Whether to draw it grey and dotted."""
+
+    @property
+    def colour(self) -> str:
+        return MUTED if self.baseline else SERIES[self.index]
+
+    @property
+    def line(self) -> str:
+        return ":" if self.baseline else "--" if self.dashed else "-"
+
+
+def styles(names: Sequence[str]) -> dict[str, Style]:
+    """Assigns styles to names. If there are more names than colours, the colours repeat with dashes."""
+    bases = list(dict.fromkeys(name.partition("+")[0] for name in names))
+    drawn = {}
+    for name in names:
+        base, _, suffixes = name.partition("+")
+        again, index = divmod(bases.index(base), len(SERIES))
+        drawn[name] = Style(index, dashed=bool(suffixes) or again > 0)
+    return drawn

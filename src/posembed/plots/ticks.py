@@ -1,0 +1,77 @@
+"""Ticks of axes, and names at the ends of lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
+
+from posembed.plots.style import RULE, TEXT
+
+
+def tick_heights(axes: Axes) -> None:
+    """Sets round ticks on a logarithmic y axis of any range."""
+    low, high = axes.get_ylim()
+    if high / low < 5:
+        heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
+    else:
+        decades = math.log10(high / low)
+        digits = (1, 2, 3, 5) if decades < 2.5 else (1, 3) if decades < 4 else (1,)
+        heights = [float(tick) for tick in LogLocator(subs=digits, numticks=9).tick_values(low, high)]
+    fix_ticks(axes.yaxis, [height for height in heights if low <= height <= high])
+    axes.grid(axis="y", color=RULE, linewidth=0.5)
+
+
+def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
+    axis.set_major_locator(FixedLocator(places))
+    names = [f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places]
+    axis.set_major_formatter(FixedFormatter(names))
+    axis.set_minor_locator(NullLocator())
+
+
+def whole_numbers(axis: Axis, most: int) -> None:
+    """Puts at most about ``most`` ticks on an axis, on whole numbers."""
+    axis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+
+
+def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+    """Moves positions as little as possible (least squares) so that neighbours keep their order and a gap.
+
+    They lie within low .. high if there is space for all.
+    """
+    from scipy.optimize import isotonic_regression  # takes half a second
+
+    if not wanted:
+        return []
+    order = np.argsort(wanted, kind="stable")
+    gaps = gap * np.arange(len(wanted))
+    nearest = isotonic_regression(np.asarray(wanted)[order] - gaps).x
+    places = np.empty(len(wanted))
+    places[order] = np.clip(nearest, low, max(high - gaps[-1], low)) + gaps
+    return list(map(float, places))
+
+
+def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Writes names beside the plot, each joined to the end of its line.
+
+    ends: (last value, name, colour) of each line. The limits and scale of the y axis must be set. The names of lines
+    that leave the plot stand at its top.
+    """
+    ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    to_axes = axes.transData + axes.transAxes.inverted()
+    top, right = axes.get_ylim()[1], axes.get_xlim()[1]
+    heights = [to_axes.transform((right, value if value < top else top))[1] for value, _, _ in ends]
+    units = axes.get_position().height * figure.get_figheight() * 72
+    places = spread(heights, gap=(TEXT + 2) / units, low=0.02, high=1.0)
+    for (value, name, colour), height, place in zip(ends, heights, places, strict=True):
+        how: dict[str, Any] = {"transform": axes.transAxes, "color": colour}
+        if value <= top:
+            axes.plot((1.0, 1.03), (height, place), linewidth=0.8, clip_on=False, **how)
+        axes.text(1.045, place, name, fontsize=TEXT, verticalalignment="center_baseline", parse_math=False, **how)

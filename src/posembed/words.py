@@ -1,0 +1,21 @@
+"""Numbers and lists in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+
+def number(value: float) -> str:
+    """Formats a perplexity or a ratio: 3.54, 132.4, 21,900, 2e7."""
+    if math.isinf(value):
+        return "∞"
+    if value >= 99_999.5:
+        return f"{value:.0e}".replace("e+0", "e").replace("e+", "e")
+    return f"{value:.2f}" if value < 99.995 else f"{value:.1f}" if value < 999.95 else f"{value:,.0f}"
+
+
+def listed(things: Iterable[str], last: str = "and") -> str:
+    """Joins names: "a", "a and b", "a, b and c"; empty for none."""
+    *before, end = [*things] or [""]
+    return f"{', '.join(before)} {last} {end}" if before else end

@@ -1,0 +1,256 @@
+"""Every figure draws what can be drawn of any table, says the rest in its title, and cuts off no text."""
+
+from __future__ import annotations
+
+import doctest
+import math
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from torch import Tensor
+
+import posembed
+from plots.drawings import OF_ONE, OF_TABLES, title, titles
+from posembed import ArgumentError, plots
+from posembed.plots.heat import thinned
+from posembed.plots.source import rows_of
+from posembed.plots.tables import by_distance
+from posembed.tables.fill import sinusoidal_table
+
+EVERY = {**OF_TABLES, "lengths": lambda table, **how: plots.lengths(LENGTHS, **how)}
+PUBLIC = [name for name, value in vars(plots).items() if callable(value)]
+LENGTHS: dict[str, dict[int, float | None]] = {
+    "rope": {64: 3.7, 128: 4.4, 256: 9.9, 512: 21.9},
+    "alibi": {64: 4.1, 128: 4.0, 256: 4.0, 512: 3.9},
+    "learned": {64: 4.0, 128: None, 256: None, 512: None},
+}
+
+
+def table(n: int = 20, d: int = 8) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(0)).cumsum(dim=0)
+
+
+def with_values(value: float, *rows: int) -> Tensor:
+    broken = table()
+    for row in rows:
+        broken[row, 3] = value
+    return broken
+
+
+TABLES: dict[str, tuple[Tensor, str]] = {
+    "one row": (table(1), ""),
+    "two rows": (table(2), ""),
+    "one dimension": (table(20, 1), ""),
+    "zeros": (torch.zeros(20, 8), ""),
+    "equal rows": (torch.ones(20, 8), ""),
+    "no rows": (torch.zeros(0, 8), "an empty table, 0 x 8"),
+    "no dimensions": (torch.zeros(8, 0), "an empty table, 8 x 0"),
+    "a NaN": (with_values(math.nan, 5), "NaN or infinity in row 5"),
+    "infinity": (with_values(-math.inf, 0, 7, 19), "NaN or infinity in rows 0, 7, 19"),
+    "every other row": (with_values(math.nan, *range(0, 20, 2)), "NaN or infinity in 10 of 20 rows"),
+    "nothing finite": (torch.full((20, 8), math.nan), "NaN or infinity in 20 of 20 rows"),
+    "huge": (table().double() * 1e30, ""),
+    "tiny": (table().double() * 1e-30, ""),
+    "more rows than pixels": (table(1100, 20), ""),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_any_table_is_drawn_and_the_rest_is_said(name: str, kind: str) -> None:
+    rows, said = TABLES[kind]
+    axes = OF_TABLES[name](rows)
+    assert said in titles(axes)
+    axes.figure.canvas.draw()
+
+
+@pytest.mark.parametrize("name", ["spectrum", "singular values", "fourier", "directions"])
+@pytest.mark.parametrize("kind", ["one row", "zeros", "equal rows", "no rows", "nothing finite"])
+def test_rows_that_do_not_vary_have_no_directions(name: str, kind: str) -> None:
+    assert "its rows do not vary" in title(OF_ONE[name](TABLES[kind][0], title="mine"))
+
+
+def test_a_single_row_has_no_neighbour() -> None:
+    assert "a single row has no neighbour" in title(plots.neighbours(table(1)))
+
+
+@pytest.mark.parametrize("n", [1, 16, 512, 20_000])
+@pytest.mark.parametrize("name", EVERY)
+def test_no_text_is_cut_off(name: str, n: int) -> None:
+    figure = EVERY[name](table(n, 8 if n > 1000 else 16)).figure
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) > -0.01, drawn
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_it_draws_on_the_given_axes_and_returns_them(name: str) -> None:
+    figure, (left, right) = plt.subplots(1, 2)
+    for ax in (left, right):
+        assert EVERY[name](table(), ax=ax, title="mine") is ax
+        assert title(ax) == "mine"
+    assert plt.get_fignums() == [figure.number]
+    alone = Figure().subplots()
+    assert EVERY[name](table(), ax=alone) is alone
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_it_makes_a_figure_that_a_notebook_shows(name: str) -> None:
+    axes = EVERY[name](table())
+    assert plt.get_fignums() == [axes.figure.number]
+    assert axes.figure.get_facecolor() == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: plt.subplots(1, 2)[1], r"got an array of 2. Pass one of them, such as ax\.flat\[0\]"),
+        (Figure, "got a Figure"),
+        (lambda: plt.figure().add_subplot(projection="polar"), "got polar axes"),
+        (lambda: plt.figure().add_subplot(projection="3d"), "got 3d axes"),
+        (lambda: "table.png", "got a str"),
+    ],
+)
+def test_other_kinds_of_axes_are_refused(name: str, make: Any, said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        EVERY[name](table(), ax=make())
+
+
+def test_a_title_is_not_a_formula() -> None:
+    axes = plots.heatmap(table(), title="$table$ of <b>mine</b> & yours_$")
+    axes.figure.canvas.draw()
+    assert title(axes) == "$table$ of <b>mine</b> & yours_$"
+
+
+def test_a_script_without_a_display_saves_a_figure(tmp_path: Path) -> None:
+    code = """
+import sys
+import posembed
+assert "matplotlib" not in sys.modules
+ax = posembed.plots.heatmap(posembed.sinusoidal_table(16, 8))
+ax.figure.savefig("table.png")
+"""
+    hidden = {
+        name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")
+    }
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=hidden, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_colours_are_values() -> None:
+    rows = sinusoidal_table(12, 6)
+    (image,) = plots.heatmap(rows).findobj(AxesImage)
+    np.testing.assert_allclose(image.get_array(), rows.T, atol=1e-6)
+    image, _ = plots.similarity(rows).findobj(AxesImage)
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    np.testing.assert_allclose(image.get_array(), unit @ unit.T, atol=1e-6)
+    assert image.get_clim() == (-1, 1)
+    broken = rows.clone()
+    broken[4, 1] = math.nan
+    image, _ = plots.similarity(broken).findobj(AxesImage)
+    hidden = np.ma.getmaskarray(np.ma.masked_invalid(image.get_array()))
+    assert hidden[4].all()
+    assert hidden[:, 4].all()
+    assert hidden.sum() == 23
+
+
+@pytest.mark.parametrize("missing", [(), (0,), (3, 4, 9)])
+def test_similarity_by_distance_averages_pairs_of_finite_rows(missing: tuple[int, ...]) -> None:
+    rows = with_values(math.nan, *missing).double()
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    cosines = unit @ unit.T
+    expected = [cosines.diagonal(-k)[cosines.diagonal(-k).isfinite()].mean().item() for k in range(11)]
+    assert by_distance(rows_of(rows)).tolist() == pytest.approx(expected)
+    line = plots.similarity_by_distance(rows).get_lines()[0]
+    assert list(line.get_ydata()) == pytest.approx(expected)
+
+
+def test_norms_are_norms_and_marked_rows_are_named() -> None:
+    rows = table()
+    axes = plots.norms(rows, marked=[0, 12, 99])
+    assert list(axes.get_lines()[0].get_ydata()) == pytest.approx(rows.double().norm(dim=1).tolist())
+    assert [text.get_text() for text in axes.texts] == ["0", "12"]
+
+
+def test_several_tables_are_named_in_their_colours() -> None:
+    tables = {"learned": table(), "random": torch.randn(30, 4)}
+    for draw in (plots.norms, plots.neighbours, plots.similarity_by_distance, plots.spectrum):
+        axes = draw(tables)
+        colours = [line.get_color() for line in axes.get_lines()[:2]]
+        assert {text.get_text(): text.get_color() for text in axes.texts} == dict(zip(tables, colours, strict=True))
+
+
+def test_two_tables_are_compared_in_numbers() -> None:
+    a, b = table(), torch.randn(20, 8)
+    found = posembed.compare_tables(a, b)
+    words = [text.get_text() for text in plots.compare({"a": a, "b": b}).texts]
+    assert f"CKA {found.cka:.2f}" in words
+    assert f"nothing shared: {found.floor.procrustes_distance:.2f}" in words
+    for tables in ({"a": a}, {"a": a, "b": b[:10]}, {"a": a, "b": torch.ones(20, 8)}, {"a": a, "b": b, "c": a}):
+        assert not any("CKA" in text.get_text() for text in plots.compare(tables).texts)
+    with pytest.raises(ArgumentError, match="expected tables by name"):
+        plots.compare(a)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="one table or more by name; got none"):
+        plots.compare({})
+    with pytest.raises(ArgumentError, match="tables by training step"):
+        plots.during_training({})
+
+
+def test_the_wall_stands_past_the_last_row() -> None:
+    for n in (1, 5, 6, 512):
+        words = [text.get_text() for text in plots.idea(table(n, 16)).texts]
+        assert f"no row for {n}" in words
+        assert f"{n - 1}" in words
+        assert ("⋮" in words) == (n > 5)
+        assert "PositionError" in words
+    assert "no row for 5" in [text.get_text() for text in plots.idea().texts]
+
+
+def test_lengths_of_plain_numbers_and_of_what_is_none() -> None:
+    axes = plots.lengths(LENGTHS, trained=64)
+    words = [text.get_text() for text in axes.texts]
+    assert {"alibi", "rope ↑ 21.90", "✕ learned: no position past 64", "trained"} <= set(words)
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    for nothing in (7, None, {"a": 3.0}, {"a": {64: "high"}}, [1.0]):
+        with pytest.raises(ArgumentError, match="expected a comparison of lengths, or perplexities"):
+            plots.lengths(nothing)
+    for empty in ({}, {"a": {}}, {"a": {64: None}}):
+        with pytest.raises(ArgumentError, match="at least one perplexity"):
+            plots.lengths(empty)
+
+
+def test_thinning_keeps_every_kth_row() -> None:
+    for n, k in ((10, 1), (512, 1), (513, 2), (5000, 10)):
+        drawn, step = thinned(torch.arange(n))
+        assert (step, len(drawn) <= 512) == (k, True)
+        assert drawn[1] == step
+
+
+def test_nothing_warns_when_many_sizes_are_saved() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for draw in EVERY.values():
+            for dpi in (40, 150):
+                draw(table()).figure.savefig(os.devnull, format="png", dpi=dpi)
+            plt.close("all")
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, "compare_tables", "linear_shift"])
+def test_the_example_of_each_function_runs(name: str) -> None:
+    function = getattr(plots, name, None) or getattr(posembed, name)
+    examples = doctest.DocTestFinder().find(function, name, globs={"posembed": posembed, "torch": torch})
+    results = [doctest.DocTestRunner().run(example) for example in examples]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0

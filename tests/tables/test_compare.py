@@ -1,0 +1,161 @@
+"""Comparisons of two tables and linear shifts, against explicit definitions in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from torch import Tensor
+
+import posembed
+from posembed.tables import compare
+from posembed.tables.compare import compare_tables, linear_shift
+from posembed.tables.fill import sinusoidal_table
+
+MEASURES = ("procrustes_distance", "cka", "shared_subspace")
+SHAPES = [(64, 16), (16, 64), (33, 33), (5, 2), (40, 1)]
+
+
+def table(n: int, d: int) -> Tensor:
+    """Rows with directions of different strength."""
+    return torch.randn(n, d, dtype=torch.float64) @ torch.diag(0.9 ** torch.arange(d, dtype=torch.float64))
+
+
+def rotation(d: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(d, d, dtype=torch.float64))[0]
+
+
+def centred(rows: Tensor) -> np.ndarray:
+    found = (rows - rows.mean(dim=0)).numpy()
+    return found / np.linalg.norm(found)
+
+
+def explicit(a: Tensor, b: Tensor) -> tuple[float, float, float]:
+    """The three measures from rotations, Gram matrices and angles between subspaces."""
+    x, y = centred(a), centred(b)
+    wide = max(x.shape[1], y.shape[1])
+    x, y = (np.pad(z, ((0, 0), (0, wide - z.shape[1]))) for z in (x, y))
+    turned, _ = scipy.linalg.orthogonal_procrustes(x, y)
+    grams = x @ x.T, y @ y.T
+    cka = (grams[0] * grams[1]).sum() / np.linalg.norm(grams[0]) / np.linalg.norm(grams[1])
+    spans = []
+    for z in (x, y):
+        left, values, _ = np.linalg.svd(z)
+        spans.append(left[:, : int((np.cumsum(values**2) < 0.9).sum()) + 1])
+    shared = np.mean(np.cos(scipy.linalg.subspace_angles(*spans)) ** 2)
+    return np.linalg.norm(x @ turned - y) ** 2 / 2, cka, shared
+
+
+@pytest.mark.parametrize("n", [64, 12, 5])
+@pytest.mark.parametrize(("d", "e"), [(16, 16), (3, 20), (40, 7)])
+def test_the_measures_are_what_their_formulas_say(n: int, d: int, e: int) -> None:
+    a, b = table(n, d), table(n, e)
+    b[:, :3] += a[:, :3]
+    found = compare_tables(a, b)
+    assert [getattr(found, name) for name in MEASURES] == pytest.approx(explicit(a, b), abs=1e-9)
+    swapped = compare_tables(b, a)
+    assert [getattr(swapped, name) for name in MEASURES] == pytest.approx(explicit(a, b), abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "d"), SHAPES)
+def test_a_rotated_scaled_and_moved_table_is_the_same_table(n: int, d: int) -> None:
+    a = table(n, d)
+    for b in (a, 3 * a @ rotation(d) + 5, torch.cat((a @ rotation(d), torch.zeros(n, 4)), dim=1), a.unsqueeze(0)):
+        found = compare_tables(a, b)
+        assert found.procrustes_distance == pytest.approx(0, abs=1e-9)
+        assert found.cka == pytest.approx(1, abs=1e-9)
+        assert found.shared_subspace == pytest.approx(1, abs=1e-9)
+
+
+def test_the_floor_is_the_mean_over_all_orders_of_the_rows() -> None:
+    a, b = table(6, 3), table(6, 4)
+    every = [compare_tables(a, b[list(order)]) for order in itertools.permutations(range(6))]
+    floor = compare_tables(a, b).floor
+    for name in ("cka", "shared_subspace"):
+        mean = math.fsum(getattr(one, name) for one in every) / len(every)
+        assert getattr(floor, name) == pytest.approx(mean, abs=1e-9)
+    distances = [one.procrustes_distance for one in every]
+    assert floor.procrustes_distance == pytest.approx(
+        sum(distances) / len(distances), abs=3 * np.std(distances) / 8**0.5
+    )
+
+
+@pytest.mark.parametrize(("n", "d"), [(256, 64), (100, 200)])
+def test_random_rows_are_at_the_floor(n: int, d: int) -> None:
+    found = compare_tables(torch.randn(n, d), torch.randn(n, d))
+    for name in MEASURES:
+        assert getattr(found, name) == pytest.approx(getattr(found.floor, name), abs=0.03)
+
+
+def test_tables_that_cannot_be_compared() -> None:
+    a = torch.randn(8, 4)
+    with pytest.raises(posembed.ArgumentError, match=r"got 8 and 7 rows.*table\[:7\]"):
+        posembed.compare_tables(a, a[:7])
+    with pytest.raises(posembed.ArgumentError, match="all rows are equal"):
+        compare_tables(a, torch.ones(8, 4))
+    with pytest.raises(posembed.ArgumentError, match="3 rows or more"):
+        compare_tables(a[:2], a[:2])
+    with pytest.raises(posembed.ArgumentError, match="without NaN and infinity"):
+        compare_tables(a, a.clone().fill_(math.nan))
+
+
+@pytest.mark.parametrize(("n", "d"), [(512, 768), (128, 64), (64, 64), (24, 6), (40, 2)])
+@pytest.mark.parametrize("k", [1, 3, -5, 0])
+def test_a_shift_of_sinusoids_is_linear(n: int, d: int, k: int) -> None:
+    assert linear_shift(sinusoidal_table(n, d), k) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "d"), [(64, 16), (30, 12)])
+def test_a_shift_by_a_matrix_is_linear(n: int, d: int) -> None:
+    step, row, rows = rotation(d), torch.randn(d, dtype=torch.float64), []
+    for _ in range(n):
+        rows.append(row)
+        row = row @ step + 0.3
+    assert posembed.linear_shift(torch.stack(rows), 1) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "d"), [(512, 384), (256, 512), (128, 8)])
+def test_a_shift_of_random_rows_is_at_the_floor(n: int, d: int) -> None:
+    found = linear_shift(torch.randn(n, d), 1)
+    assert 0 <= found < 0.03
+
+
+def refitted(x: Tensor, y: Tensor, penalty: float) -> float:
+    """R^2 of an affine ridge regression that is fitted again for each row, without it."""
+    scale = torch.linalg.svdvals(x - x.mean(dim=0))[0] ** 2
+    wrong = 0.0
+    for row in range(len(x)):
+        others = torch.arange(len(x)) != row
+        inputs = torch.cat((x[others], torch.ones(int(others.sum()), 1)), dim=1)
+        shrink = torch.cat((torch.eye(x.size(1)) * math.sqrt(penalty * scale), torch.zeros(x.size(1), 1)), dim=1)
+        targets = torch.cat((y[others], torch.zeros(x.size(1), y.size(1))))
+        weights = torch.linalg.lstsq(torch.cat((inputs, shrink.double())), targets.double(), driver="gelsd").solution
+        wrong += (torch.cat((x[row], torch.ones(1))) @ weights - y[row]).square().sum().item()
+    return 1 - wrong / (y - y.mean(dim=0)).square().sum().item()
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(20, 4, 1), (14, 30, 2), (16, 6, -3)])
+def test_each_row_is_predicted_by_the_others(n: int, d: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(n, d).cumsum(dim=0)
+    x, y = (rows[:-k], rows[k:]) if k > 0 else (rows[-k:], rows[:k])
+    for penalty in (1e-6, 1e-2, 1.0):
+        monkeypatch.setattr(compare, "PENALTIES", [penalty])
+        assert linear_shift(rows, k) == pytest.approx(max(refitted(x, y, penalty), 0), abs=1e-6)
+
+
+def test_a_shift_back_is_a_shift_of_the_reversed_table() -> None:
+    rows = table(30, 8).cumsum(dim=0)
+    assert linear_shift(rows, -2) == pytest.approx(linear_shift(rows.flip(0), 2), abs=1e-12)
+    assert linear_shift(7 * rows @ rotation(8), 2) == pytest.approx(linear_shift(rows, 2), abs=1e-9)
+
+
+def test_shifts_that_cannot_be_measured() -> None:
+    assert math.isnan(linear_shift(torch.ones(8, 4), 1))
+    with pytest.raises(posembed.ArgumentError, match="7 rows or more; got 6"):
+        linear_shift(torch.randn(6, 4), 4)
+    with pytest.raises(posembed.ArgumentError, match=r"number of rows; got 1\.5"):
+        linear_shift(torch.randn(6, 4), 1.5)  # type: ignore[arg-type]
