@@ -36,7 +36,7 @@ def test_table_answer_and_notes_in_this_order(printed) -> None:
     assert lines[7].replace("\N{EN DASH}", "~").split()[3] == "3.49~3.60"
     text = "\n".join(lines)
     order = [
-        "Some encodings cannot be",
+        "cannot be measured past its last",
         "The lowest perplexity at 512",
         "Unless stated otherwise, intervals",
         "holds: past 64",

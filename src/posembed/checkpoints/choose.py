@@ -1,4 +1,4 @@
-"""Chooses the tables that a new length or image size applies to, and their new sizes."""
+"""Chooses the tables that a new length or image size applies to, and computes their new sizes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_POSITIONS = 10_000_000
 class Target:
     """The new sizes of the tables of one config field.
 
-    changes: the new size of each table; the named table, or else the first table, comes first.
+    changes: the new size of each table. The table that the user named, if any, comes first.
     length: the usable length before and after.
-    value: the field's new value, as JSON; None without a field, or if its value does not determine the rows.
-    image_size: for grids, the size in pixels before and after. note: a remark for the user.
+    value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
+    image_size: for grids, the image size in pixels before and after. note: a remark for the user.
     """
 
     changes: tuple[TableSize, ...]
@@ -44,7 +44,8 @@ class Target:
 
     @property
     def is_text(self) -> bool:
-        """Whether the positions belong to text, judged by the config field's name (Whisper's encoder reads audio)."""
+        """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
+        belong to audio."""
         return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
 
 
@@ -68,7 +69,8 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
 
 
 def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
-    """Returns the target for a new grid of image patches. The size is (height, width) in patches or in pixels."""
+    """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
+    patches."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, grid=True)
     first, patch = tables[0], tables[0].patch
@@ -95,7 +97,7 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
 
 
 def two_sides(option: str, value: Any) -> Size | None:
-    """Returns (height, width) from any pair of whole numbers; None for None."""
+    """Converts any pair of whole numbers to (height, width). Returns None if ``value`` is None."""
     if value is None:
         return None
     try:
@@ -108,7 +110,7 @@ def two_sides(option: str, value: Any) -> Size | None:
 
 
 def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
-    """Returns the named table, or the only candidate, and the other tables of its config field."""
+    """Returns the named table, or by default the only candidate, and the other tables of the same config field."""
     kind = "a grid of patches" if grid else "positions in a line"
     named = [table for table in found.tables if table.key == key]
     if key is not None and not named:

@@ -1,7 +1,7 @@
-"""Plans the changes of a new length in a model's config and tensors. Nothing is written.
+"""Plans how a model's config and tensors change for a new length. Nothing is written.
 
 The tables, the tensors that depend on the same config field and the config change together or not at all. If
-transformers supports the model, it is rebuilt from the new config, and changes whose shapes disagree are refused.
+transformers supports the model, it is rebuilt from the new config, and the plan is refused if its shapes differ.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ class TableChange(TensorChange):
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """All changes of a new length in a model.
+    """All changes in a model for a new length.
 
     target: the tables and their sizes. tables: the changes of their rows. others: the changes of tensors that depend on
-    them (ids, masks). config: the complete new config; None without a config.
-    sides: the sides of the model that the tables belong to, "encoder", "decoder" or both, if both take text.
+    their length (ids, masks). config: the complete new config; None without a config.
+    sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. It is always both if only one
+        side takes text.
     """
 
     target: Target
@@ -78,9 +79,10 @@ def plan_edit(
     table: str | None = None,
     found: Found | None = None,
 ) -> Edit:
-    """Plans the changes of a new usable length, image size or grid. Arguments and errors as for ``resize_checkpoint``.
+    """Plans the changes for a new usable length, image size or grid.
 
-    found: the tables, if the caller has already found them.
+    The sizes, the method, the table and the errors are the same as for ``resize_checkpoint``. found: the tables, if the
+    caller has already found them.
     """
     if sum(size is not None for size in (length, image_size, grid)) != 1:
         raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
@@ -149,7 +151,7 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
-    if after > before:  # existing ones may stay; ``posembed inspect`` reports them
+    if after > before:  # rows that already were may stay; ``posembed inspect`` reports them
         damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
         raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
     # By default, a shorter line is truncated.
@@ -167,7 +169,8 @@ def changed_config(config: Config, found: Found, target: Target) -> dict[str, An
 def changed_buffers(
     tensors: Tensors, found: Found, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
 ) -> Iterator[TensorChange]:
-    """Yields the buffers of the same field in the shapes of the rebuilt model, whose tables must be as planned."""
+    """Yields the buffers that depend on the tables' config field, in the shapes that they have in the rebuilt model.
+    Raises CheckpointError if the tables have other shapes in that model than planned."""
     assert found.model is not None
     old_shapes = shapes_of(found.model)
     changed = {
@@ -190,7 +193,7 @@ def changed_buffers(
 
 
 def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Iterator[TensorChange]:
-    """Yields the ids and masks of the tables' length, recognised by their patterns, if the model cannot be rebuilt."""
+    """Yields the ids and masks of the tables' length, recognised by their patterns, without a rebuilt model."""
     lengths: dict[int, int] = {}  # rows and usable lengths -> their new values
     for change in target.changes:
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}

@@ -1,8 +1,8 @@
 """Finds the position tables of a checkpoint, the config field that gives their length, and tensors that depend on it.
 
 The most reliable method comes first. If transformers supports the config, the model is rebuilt with a longer length to
-see what changes (``rebuild.py``). Otherwise the table is one of a family in ``tables/families.py``, or else a guess by
-names and shapes (``layouts.py``).
+find the tensors that change (``rebuild.py``). Otherwise, the tables are those that ``tables/families.py`` lists for the
+model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
 def find_tables(config: Config | None, tensors: Tensors) -> Found:
-    """Returns the position tables among a model's tensors, in their order. Reads only the values of the tables."""
+    """Returns the position tables among a model's tensors, in the order of the tensors. Reads only the values of
+    the tables."""
     config = config or {}
     known = config_object(config)
     if known is None:
@@ -102,7 +103,7 @@ def is_ids_or_mask(key: str, shape: Shape) -> bool:
 
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
-    """Maps names in the built model to the keys in the files that transformers renames to them when it loads."""
+    """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -121,16 +122,16 @@ def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
 
 
 def aliases(key: str, model: nn.Module | None) -> set[str]:
-    """Returns a key with and without the base model's name, which models with a head put before every key."""
+    """Returns the key with and without the prefix that models with a head add for the base model."""
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     return {key, prefix + key, key.removeprefix(prefix)}
 
 
 def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
-    """Returns the key of a model's tensor in the files; None if none or several fit.
+    """Returns the key of a model's tensor in the files, or None if no key or several keys fit.
 
-    Besides the names that transformers renames (``loaded``), heads and composite models have used various prefixes.
-    The key is therefore the only one that shares the longest suffix with the name.
+    loaded: maps the names that transformers renames to their keys. Models with a head and composite models have also
+    used various prefixes. For any other name, the key is therefore the only one that shares the longest suffix with it.
     """
     if name in keys or name in loaded:
         return name if name in keys else loaded[name]
@@ -147,7 +148,8 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
 
 
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
-    """Returns the table with its kind, or with a doubt if its model takes no text or also has relative positions."""
+    """Returns the table with its kind. Adds a doubt if its formula is unknown, or if its model takes no text or
+    also has relative positions."""
     if not isinstance(table, PositionTable):
         return table
     rows, layout = table.values(tensors), table.layout
@@ -168,7 +170,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
 
 
 def relative_type(config: Config) -> str:
-    """Returns the setting that adds relative positions to a BERT, or "" without one. transformers 5 ignores it."""
+    """Returns the setting that adds relative positions to a BERT, or "" if there is none. transformers 5 ignores it."""
     kind = config.get("position_embedding_type")
     if isinstance(kind, str) and kind.startswith("relative"):
         return f"position_embedding_type={kind}"

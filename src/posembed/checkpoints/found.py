@@ -50,10 +50,10 @@ class FoundTable:
 
     key: its name in the files. parameter: its name in the model that transformers builds.
     shape: the stored shape, (N, D) or (1, N, D). dtype: the dtype's name in safetensors.
-    found_by: "config" (the model was rebuilt from it), "family" (listed in tables/families.py), "module" (of a model in
-        memory) or "name" (a guess).
+    found_by: "config" (by rebuilding the model), "family" (listed in tables/families.py), "module" (in a model in
+        memory) or "name" (guessed).
     field: the config field that gives its length; None if unknown.
-    doubt: the reason why it is not resized, or must be named by the user; empty without a doubt.
+    doubt: the reason why it cannot be resized, or why the user must name it; empty without a doubt.
     """
 
     key: str
@@ -85,7 +85,7 @@ class FoundTable:
 class PositionTable(FoundTable):
     """A table whose rows are understood.
 
-    kind: "learned", or "sinusoidal" for fixed sines and cosines. patch: the pixels of one cell of a grid, if known.
+    kind: "learned", or "sinusoidal" for fixed sines and cosines. patch: the size in pixels of a grid cell, if known.
     """
 
     layout: TableLayout
@@ -103,7 +103,7 @@ class PositionTable(FoundTable):
 
 @dataclass(frozen=True)
 class TableSize:
-    """A table at some size, with the layout of its rows and the number of positions at that size."""
+    """A size of a table: the layout of its rows, and the number of positions."""
 
     table: PositionTable
     layout: TableLayout
@@ -114,11 +114,11 @@ class TableSize:
 class Found:
     """The position tables of a checkpoint, in the order of its files, and the model that transformers builds for it.
 
-    blocked: config field -> the reason why no table of that field can be resized.
+    blocked: maps config fields to the reason why no table of the field can be resized.
     model: the model on the meta device; None if transformers does not support it. config: its config object.
-    keys: names of the model's tensors -> keys in the files, where transformers renames them.
-    buffers: config field -> keys of tensors that are not parameters and change shape with it.
-    stale: keys of position ids and causal masks that old files hold but the model no longer keeps.
+    keys: maps names of the model's tensors to their keys in the files, if transformers renames them.
+    buffers: maps config fields to the keys of tensors that change shape with the field but are not parameters.
+    stale: keys of position ids and causal masks that old files contain but the model no longer has.
     """
 
     tables: tuple[FoundTable, ...]

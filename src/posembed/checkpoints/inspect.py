@@ -30,12 +30,12 @@ DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Learned:
-    """Measures of what the position rows learned. A measure without a meaning (grids, few rows) is None.
+    """Measures of what the position rows learned. A measure is None if it is not meaningful (for grids, or few rows).
 
-    rows: the number of rows measured, from the first on. directions_90: the smallest number of directions that hold 90%
-    of their variance. toeplitz: 0 if similarity depends only on distance. position_error: the mean error, in positions,
-    of a linear probe that predicts a row's position. order_error: the error rate of a linear probe that predicts which
-    of two rows comes first.
+    rows: the number of measured rows, starting with the first. directions_90: the smallest number of directions that
+    hold 90% of their variance. toeplitz: 0 if similarity depends only on distance. position_error: the mean error, in
+    positions, of a linear probe that predicts a row's position. order_error: the error rate of a linear probe that
+    predicts which of two rows comes first.
     """
 
     rows: int
@@ -52,8 +52,8 @@ class Learned:
 class TableReport:
     """A report on one table: what it is, its share of the model, what it learned, and what is wrong with it.
 
-    values: its rows (N, D), in their own dtype; for a table that is not understood, the stored tensor.
-    dependents: keys of other tensors that change with the same config field.
+    values: its rows (N, D) in their own dtype, or the stored tensor if the table is not understood.
+    dependents: the keys of other tensors that change with the table.
     """
 
     table: FoundTable
@@ -85,7 +85,7 @@ class TableReport:
 class CheckpointReport:
     """The position tables of a checkpoint.
 
-    model_type: the model type in the config, or None. why_none: the reason if no table was found.
+    model_type: the model type in the config, or None. why_none: the reason why no table was found; empty otherwise.
     """
 
     source: str
@@ -159,7 +159,7 @@ def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
 
 
 def token_norm(tensors: Tensors, table: FoundTable) -> float | None:
-    """Returns the mean norm of a sample of the token rows that a table's rows are added to; None without token rows."""
+    """Returns the mean norm of a sample of the token table's rows, or None without a token table of the same width."""
     for key, tensor in tensors.items():
         if TOKEN_TABLE.search(key) and len(tensor.shape) == 2 and tensor.shape[1] == table.width:
             norms = first_rows(tensor, SAMPLED_TOKENS).float().norm(dim=1)

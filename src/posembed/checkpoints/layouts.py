@@ -32,10 +32,10 @@ A_GUESS = "found by its name and shape alone; to resize it, name it with --table
 def read_by_model(
     tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, shapes: tuple[Shape, Shape], known: Any
 ) -> FoundTable:
-    """Returns a tensor of the files as a table if the built model explains its rows, or else with a doubt.
+    """Returns a tensor of the files as a PositionTable if the built model explains its rows, or else with a doubt.
 
-    model: a model on meta. name: the name of its parameter. shapes: the shapes before and after the field was doubled.
-    known: the config object.
+    model: a model on the meta device. name: the name of the tensor in it. shapes: the tensor's shapes before and after
+    the field was doubled. known: the config object.
     """
     around = section(known.to_dict(), field.path[:-1])
     table = replace(tensor, parameter=name, found_by="config", field=field)
@@ -55,8 +55,8 @@ def line_layout(
 ) -> TableLayout | str:
     """Returns the layout of positions in a line, or the reason why the rows cannot be explained.
 
-    rows: the numbers before and after the field was doubled. around: the section of the config that contains the field,
-    with all defaults.
+    rows: the numbers of rows before and after the field was doubled. around: the section of the config that contains
+    the field, with all defaults.
     """
     before, after = rows
     if not isinstance(field.value, int):
@@ -80,7 +80,10 @@ def line_layout(
 def grid_layout(
     model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, around: Config, patch: Size
 ) -> TableLayout | str:
-    """Returns the layout of positions on a grid of patches, or a reason. Arguments as for ``line_layout``."""
+    """Returns the layout of positions on a grid of patches, or the reason why the rows cannot be explained.
+
+    The arguments are the same as for ``line_layout``. patch: the (height, width) of a patch in pixels.
+    """
     sides = pair(field.value) or (0, 0)
     height, width = sides[0] // patch[0], sides[1] // patch[1]
     doubled = (2 * sides[0] // patch[0]) * (2 * sides[1] // patch[1])
@@ -106,7 +109,7 @@ def class_tokens(model: nn.Module, name: str) -> int:
 
 
 def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
-    """Yields the tables listed for the model's family whose length the config gives."""
+    """Yields the tables that ``tables/families.py`` lists for the model's family, if their length is known."""
     for known in family_of(config).tables:
         if known.key not in tensors:
             continue
@@ -125,7 +128,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 
 def at(config: Config, path: FieldPath) -> Any:
-    """Returns the value of a field. An input size (channels, height, width) becomes [height, width], or one number."""
+    """Returns the value of a field. [channels, height, width] becomes [height, width], or one number if both agree."""
     value = section(config, path[:-1]).get(path[-1])
     if isinstance(value, list) and len(value) == 3:
         value = value[1] if value[1] == value[2] else value[1:]
@@ -135,7 +138,8 @@ def at(config: Config, path: FieldPath) -> Any:
 def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | None = None) -> FoundTable:
     """Returns the table with its family's layout, or with a doubt if its shape does not fit.
 
-    A mismatch does not mean that the config is wrong: some timm models have no row per patch of the first convolution.
+    A mismatch does not mean that the config is wrong: in some timm models, the number of rows differs from the number
+    of patches that the first convolution produces.
     """
     rows = layout.front + length + layout.tail
     if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
@@ -146,7 +150,7 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
 
 
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
-    """Yields tables guessed from their shapes and names alone. The doubt of each says that it is a guess."""
+    """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     for key, tensor in tensors.items():
         lead, shape = tuple(tensor.shape[:-2]), tensor.shape[-2:]
         is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1

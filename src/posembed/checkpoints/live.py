@@ -1,4 +1,4 @@
-"""``posembed.resize_model_``: resizes, in place, the position tables of any module in memory."""
+"""``posembed.resize_model_``: resizes the position tables of any module in memory, in place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def resize_model_(
 ) -> Edit:
     """Resizes the position tables of a module in place. The module is a transformers model or any nn.Module.
 
-    The table, the buffers of its length (position ids, masks, and those that no checkpoint holds) and the attributes
-    that hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
+    The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
+    hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
     In a module that transformers does not define, the table is found by its name, such as
     ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A
@@ -43,9 +43,9 @@ def resize_model_(
 
     Args:
         length, image_size, grid, method: as for ``posembed.resize_checkpoint``.
-        table: the key of the table, or the path of its module, required if there are several; in a module that
-            transformers does not define, also the names of several tables of one length.
-        layout: the layout of the rows, required if some are reserved and the module does not show it.
+        table: the key of the table, or the path of its module; required if there are several tables. In a module that
+            transformers does not define, this can also be a list of tables of the same length.
+        layout: the layout of the rows; required if some rows are reserved and the module does not show which.
 
     Raises:
         ArgumentError: a size or method cannot be used; or, in a module that transformers does not define, no table or
@@ -115,7 +115,7 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yields the live model's buffers that differ between the old and the new build, with their new values.
 
-    A mask's pattern alone does not show how it continues: GPT-Neo's becomes a window once the length exceeds it.
+    The pattern of a mask does not show how it continues: in GPT-Neo, it becomes a window at lengths above the window.
     """
     before = dict(old.named_buffers())
     for name, buffer in new.named_buffers():
@@ -128,7 +128,8 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
 
 
 def copy_numbers(old: Any, new: Any, live: Any) -> None:
-    """Sets plain attributes (num_embeddings, max_positions, image_size) that differ between two builds."""
+    """Copies the numeric attributes that differ between the builds ``old`` and ``new`` (such as num_embeddings and
+    image_size) from ``new`` to ``live``."""
     for name, value in vars(new).items():
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
         if is_number and vars(old).get(name) != value:

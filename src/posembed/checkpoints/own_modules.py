@@ -1,7 +1,8 @@
-"""Plans a resize of a module in memory that transformers does not define: a table, and what depends on its length.
+"""Plans the resize of a module in memory that transformers does not define.
 
 The table is found by the names in ``tables/modules.py``. Buffers of its length (ids, masks) and attributes that hold
-the length (``max_len``, ``config.block_size``) change too, within the largest module that has no other such table.
+the length (``max_len``, ``config.block_size``) change too. They are searched for in the largest module around the
+table that contains no other table of the same length.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def is_of_transformers(module: nn.Module) -> bool:
 def plan_own(
     model: nn.Module, *, table: str | Sequence[str] | None, layout: TableLayout | None, **size: Any
 ) -> tuple[Edit, list[Attribute]]:
-    """Plans the changes of a new size in a module: its tensors, and the attributes that hold the old size."""
+    """Plans the resize of a module: the changes of its tensors, and of the attributes that hold the old size."""
     tensors = module_tensors(model)
     keys = chosen_tables(model, tensors, table)
     scope = scope_of(model, keys, tensors)
@@ -82,7 +83,7 @@ def plan_own(
 
 
 def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | Sequence[str] | None) -> list[str]:
-    """Returns the keys of the named tables without duplicates, or of the only tensor with a table's name."""
+    """Returns the keys of the named tables, without duplicates. None stands for the only tensor with a table's name."""
     known = with_layouts(model, tensors)
     names = [table] if isinstance(table, str | None) else table
     found = [table_key(tensors, name, argument="table", known=known, lone=False) for name in names]
@@ -129,7 +130,7 @@ def own_name(key: str) -> str:
 def read_table(
     model: nn.Module, key: str, tensor: Tensor, layout: TableLayout | None, held: Mapping[str, Tensor]
 ) -> FoundTable:
-    """Returns a table of the module, with its layout or with a doubt."""
+    """Returns a table of the module with its layout, or with a doubt if it cannot be resized."""
     owner, table = model.get_submodule(parent(key)), replace(found_tensor(held, key), found_by="module")
     if hasattr(owner, "before_queries_keys") and not has_layout(owner):  # another encoding of posembed
         return table.doubted(f"the rows of a {type(owner).__name__} are not positions in a line")
@@ -144,7 +145,7 @@ def read_table(
 
 
 def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize) -> Iterator[Attribute]:
-    """Yields the attributes of the table's own module, and the attributes in ``around`` that hold its old length."""
+    """Yields the attributes to change in the table's own module, and those in ``around`` that hold its old length."""
     table, rows = change.table, change.layout.rows(change.length)
     if has_layout(owner) and change.layout.grid:
         yield Attribute(vars(owner), "layout", change.layout)

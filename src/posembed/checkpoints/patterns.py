@@ -1,6 +1,6 @@
 """Tensors that follow a pattern and are not learned: position ids, causal masks, fixed sines and cosines.
 
-They are recognized by their values. A resize generates them from the same pattern at the new length.
+They are recognised by their values. A resize generates them from the same pattern at the new length.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ TOLERANCE = 0.01
 def buffers_by_length(
     tensors: Tensors, lengths: Mapping[int, int], others: set[str]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt, found by length and pattern.
+    """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt. They are found by their
+    length and pattern.
 
-    lengths: old lengths of the table -> new lengths. others: keys of tensors that are known to be something else.
+    lengths: maps old lengths of the tables to new lengths. others: keys of tensors that are known to be something else.
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
@@ -99,7 +100,8 @@ def looks_sinusoidal(table: Tensor) -> bool:
 
 
 def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length: int) -> tuple[Tensor, str] | None:
-    """Recomputes a fixed sinusoid (N, D) at another size. Returns (M, D) and the formula's name; None if unknown."""
+    """Recomputes a fixed sinusoid (N, D) at another size. Returns the new table (M, D) and the name of its formula, or
+    None if the formula is unknown."""
     device, old = old.device, old.cpu()
     if layout.grid is not None and new_layout.grid is not None:
         front, cells, tail = layout.split(old)
@@ -123,7 +125,8 @@ def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length
 
 
 def grid_sinusoid(grid: Size, dim: int) -> Tensor:
-    """Returns a sinusoid (height * width, D): half of each vector encodes the grid column, half the grid row (MAE)."""
+    """Returns the sinusoidal table (height * width, D) of a grid, as in MAE: the first half of each vector encodes the
+    cell's column, the second half its row."""
     height, width = grid
     columns, lines = halves(width, dim // 2), halves(height, dim // 2)
     return torch.cat([columns.repeat(height, 1), lines.repeat_interleave(width, dim=0)], dim=1)

@@ -1,7 +1,7 @@
 """Finds the tensors that depend on a model's length, from the model itself instead of from a list of families.
 
-If transformers supports a config, the model is built from it on PyTorch's ``meta`` device, without memory, and again
-with one length-like field doubled. The tensors that change shape are those that depend on that field.
+If transformers supports a config, the model is built from it twice on PyTorch's ``meta`` device, which needs no memory.
+The second time, one length-like field is doubled. The tensors whose shapes differ depend on that field.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before 
 
 
 def config_object(config: Mapping[str, Any]) -> Any:
-    """Returns the transformers config object for a config.json; None if transformers is missing or does not support it.
+    """Returns the transformers config object for a config.json, or None if transformers cannot be used for it.
 
-    Code that comes with a model is never run. Raises CheckpointError for values that transformers rejects.
+    It cannot be used if it is not installed or does not support the model type. Code that comes with a model is never
+    run. Raises CheckpointError for values that transformers rejects.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -58,7 +59,7 @@ def config_object(config: Mapping[str, Any]) -> Any:
 
 
 def refuse_depth(config: Mapping[str, Any]) -> None:
-    """Refuses too many layers before a config object is built, because some configs build a list of all layers."""
+    """Refuses too many layers. Called before a config object is built, because some build a list of all layers."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             refuse_depth(value)
@@ -69,7 +70,7 @@ def refuse_depth(config: Mapping[str, Any]) -> None:
 
 
 def with_floats(value: Any) -> Any:
-    """Copies a config.json, converting ``{"__float__": "Infinity"}``, as transformers 5 writes it, to a number."""
+    """Copies a config.json. Converts ``{"__float__": "Infinity"}``, which transformers 5 writes, to a number."""
     if isinstance(value, Mapping):
         if set(value) == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
             return float(value["__float__"])
@@ -124,7 +125,7 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
 
 
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
-    """Doubles each length-like field of a config in turn. Returns the fields that change shapes, with the changes.
+    """Doubles each length-like field of a config in turn. Returns the fields that change shapes, with their changes.
 
     known: the config object of transformers.
     """
@@ -159,9 +160,9 @@ def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iter
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:
     """Copies a config.json with one field set under its canonical name, without the field's aliases.
 
-    An alias can override the canonical field: with both ``n_positions`` and ``max_position_embeddings``, GPT-2 reads
-    the second. OpenAI's CLIP has its sections twice, and ``text_config_dict`` overrides ``text_config``, so both are
-    changed.
+    An alias can override the canonical field: with both ``n_positions`` and ``max_position_embeddings``, GPT-2 uses
+    the second. The config of OpenAI's CLIP contains each section twice, and ``text_config_dict`` overrides
+    ``text_config``, so both are changed.
     """
     changed = copy.deepcopy(dict(config))
     sections, part = [changed], known

@@ -28,8 +28,8 @@ MODEL_CARD = "README.md"
 class Resize:
     """The changes of a resize, written or planned.
 
-    edit: the changes of tensors and config. settings: the changes in JSON files. left_out: the files that are not
-    copied. record: the entry in posembed.json.
+    edit: the changes of tensors and config. settings: the changes in JSON files. left_out: the files and objects that
+    are not copied. record: the entry in posembed.json.
     """
 
     edit: Edit
@@ -59,10 +59,10 @@ def resize_checkpoint(
     Args:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
         out: a new folder, or a new ``.safetensors`` file if ``source`` is one file.
-        length: the new number of positions, not counting reserved rows.
-        image_size: for image tables, the new side, or (height, width), in pixels.
+        length: for tables of sequences, the new number of positions, not counting reserved rows.
+        image_size: for image tables, the new side or (height, width) in pixels.
         grid: for image tables, the new (height, width) in patches.
-        method: a method of ``posembed.resize_table``. Default: its default.
+        method: a method of ``posembed.resize_table``. Default: the default of that function.
         table: the key of the table, required if there are several or posembed had to guess.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.

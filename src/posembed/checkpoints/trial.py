@@ -1,4 +1,4 @@
-"""Runs small copies of a model before and after a resize, to check that it reads its table according to the layout.
+"""Runs small copies of a model before and after a resize, to check which rows of its table the model reads.
 
 Matching shapes do not show that a model works at a new size: some models read a table by coordinates or interpolate
 it, and some take only square images. The gradients of one run show which rows are read. Token i of a text must read the
@@ -27,16 +27,16 @@ from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet
 from posembed.errors import CheckpointError
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
-SHORT_TEXTS = (16, 64, 512)  # some models need a multiple of some number
-MOST_CELLS = 1024  # the most cells of a grid to compare with all others
+SHORT_TEXTS = (16, 64, 512)  # in tokens; some models accept only lengths that are a multiple of some number
+MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
 TOLERANCE = 1e-4
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 SHORT_TEXT = 8
-MOST_NUMBERS = 64_000_000  # the most numbers in a copy or an image: 256 MB
-LOUDER = 10  # a multiple of the usual initial weights
+MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
+LOUDER = 10  # the factor by which initial weights are multiplied
 
 
 class NotTried(Exception):  # noqa: N818 - never leaves this file
@@ -49,7 +49,8 @@ class TooLarge(NotTried):
 
 @dataclass(frozen=True)
 class Reading:
-    """The claim that ``model``, on meta, reads a table as in ``size``. image: (height, width) in pixels, or None."""
+    """A claim to be checked: ``model``, on the meta device, reads its table with the layout and the length of ``size``.
+    image: for grids, the (height, width) of an image in pixels."""
 
     model: nn.Module
     size: TableSize
@@ -57,10 +58,10 @@ class Reading:
 
 
 def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
-    """Refuses tables that the model reads differently than planned, or whose reading no run can show.
+    """Refuses a table if the model reads other rows than planned, or if no run can show which rows it reads.
 
-    Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and tables of
-    text models that could not be run at their own size, where the names of field and inputs must suffice.
+    Two kinds of tables are accepted without a run. The rows of fixed sinusoids in a line follow from a formula at any
+    position. If a text model cannot be run even at its own size, the names of its field and inputs must suffice.
     """
     old_image, new_image = target.image_size or (None, None)
     for change in target.changes:
@@ -81,7 +82,8 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
 
 
 def contradiction(before: Reading, after: Reading) -> str:
-    """Runs small copies and returns an objection to the resize, or "". Raises NotTried if no copy could be run."""
+    """Runs small copies of both models. Returns the reason to refuse the resize, or "". Raises NotTried if no copy
+    could be run."""
     reasons = []
     for path, narrow in product(models_around(before.model, before.size.table.parameter), (True, False)):
         try:
@@ -108,7 +110,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
-    """Returns an objection to a reading in the model at ``path``, or "". Raises NotTried if it cannot be run."""
+    """Runs a small copy of the model at ``path``. Returns an objection if it contradicts ``reading``, or "". Raises
+    NotTried if it cannot be run."""
     model = reading.model.get_submodule(path)
     with undisturbed():
         try:
@@ -125,7 +128,8 @@ def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """Returns an objection if a text that reads the same rows gets another output, as in DeBERTa (distance buckets)."""
+    """Returns an objection if the output for a text changes although it reads the same rows, or "". This happens in
+    DeBERTa, because of its distance buckets."""
     if before.image is not None:
         return ""  # an image of another size is a different input
     with undisturbed():
@@ -156,7 +160,8 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
 
 
 def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
-    """Checks that token i reads the row of position i, in a text of full length and in a short one."""
+    """Checks that token i reads the row of position i, in a text of full length and in a short text. Returns an
+    objection, or ""."""
     full = min(size.length, LONGEST_TEXT)
     failure = None
     for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
@@ -187,10 +192,10 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
 
 
 def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Size) -> str:
-    """Checks that each patch reads the row of its own cell.
+    """Checks that each patch reads the row of its own cell. Returns an objection, or "".
 
-    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is the gradient at p times W (nearly
-    so with a norm in between). Of all patches, each row's own patch must have the most similar gradient.
+    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is the gradient at p times W (or
+    nearly so, if there is a norm in between). The patch with the most similar gradient must be the row's own patch.
     """
     (height, width), (lines, columns) = size.table.patch or (1, 1), size.layout.grid or (1, 1)
     pixels, rows = image_gradients(model, table, image)
@@ -218,7 +223,8 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
 
 
 def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:
-    """Returns the gradients with respect to an image (C, height, width), summed over frames, and a table (N, D)."""
+    """Returns the gradient of a run with respect to an image (C, height, width), summed over frames, and the gradient
+    with respect to a table (N, D)."""
     failure = None
     for inputs in image_inputs(model, size):
         image = list(inputs.values())[-1].requires_grad_()
@@ -232,7 +238,7 @@ def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[
 
 
 def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Returns the gradients of a random linear function of all of a model's outputs with respect to these tensors."""
+    """Returns the gradients, with respect to these tensors, of a random linear function of all outputs of a model."""
     total = torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
     return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
 
@@ -308,7 +314,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
 
 
 def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
-    """Yields arguments for a model's forward: a text, if the model takes one, and last a random image or video."""
+    """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
     accepted = signature(model.forward).parameters
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
     name = next((name for name in ("pixel_values", "image", "images") if name in accepted), None)

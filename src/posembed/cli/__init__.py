@@ -1,4 +1,4 @@
-"""The command line: each command parses, calls the library and prints. Torch is imported only where needed."""
+"""The command line. Each command parses its options, calls the library and prints. Torch is imported only if needed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def options(
 
 
 def plainer(error: UnicodeError) -> tuple[str, int]:
-    """Handles encoding errors of streams: writes an ASCII equivalent of the characters, or else escapes."""
+    """Handles the encoding errors of a stream: replaces characters by an ASCII equivalent, or else by escapes."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(IN_ASCII)
     return text.encode("ascii", "backslashreplace").decode(), error.end

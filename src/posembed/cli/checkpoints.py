@@ -47,7 +47,7 @@ def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = F
 
 
 def print_report(console: Console, report: CheckpointReport) -> None:
-    """Prints the findings on each table, then its facts."""
+    """Prints, for each table, its findings and then its facts."""
     from posembed.report.checkpoint import facts
 
     kind = f", {report.model_type}" if report.model_type else ""
@@ -161,7 +161,7 @@ def resize(
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace PATH if it is the unchanged output of an earlier resize.")
+        bool, typer.Option("--overwrite", help="Replace OUT if it is the unchanged output of an earlier resize.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""posembed compare: one command per question, built from its settings; and posembed report, which writes its page."""
+"""posembed compare, with one command per question, built from its settings; and posembed report, which writes pages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def duration(seconds: float) -> str:
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
-    """Runs a comparison with a progress bar. After Ctrl-C, the same command continues from the finished runs."""
+    """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
     from posembed.cli.console import Bar, RunsBar
     from posembed.comparison import PreparedCost
 

@@ -34,9 +34,10 @@ def table_console() -> Console:
 
 
 class Bar:
-    """A progress bar on stderr, below ``about``: the current part, the share done, news, and the time left.
+    """A progress bar on stderr, below the text ``about``. It shows the current part, the share done, the latest values
+    and the time left.
 
-    The bar appears with the first step, so that an earlier error is printed alone.
+    The bar appears with the first step, so that an earlier error is printed without it.
     """
 
     def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
@@ -63,7 +64,7 @@ class Bar:
             self.progress.stop()
 
     def update(self, name: str, done: int, total: int | None = None, now: str = "") -> None:
-        """Shows the current part, the amount done, and the total amount if it changed."""
+        """Shows the current part, the amount done, and ``now``. ``total``: the total amount, if it changed."""
         if not self.progress.live.is_started:
             if self.about:
                 self.console.print(self.about)

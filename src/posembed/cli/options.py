@@ -1,7 +1,7 @@
 """Options of commands, built from the fields of settings.
 
-Most defaults depend on the preset, which is itself an option. Every setting is therefore optional here. A library that
-fills a dataclass from the command line would require all of them, so this module passes the fields to Typer instead.
+Most defaults depend on the preset, which is itself an option, so every setting is optional here. A library that fills a
+dataclass from the command line would require all settings, so this module passes the fields to Typer instead.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from posembed.lab.runs.spec import options
 
 
 def path(text: str | Path) -> Path:
-    """Parses a path. Refuses an empty text, as from an unset variable, because Path("") is the current folder."""
+    """Parses a path. Refuses an empty text, which may come from an unset variable; Path("") is the current folder."""
     if not str(text):
         raise typer.BadParameter("expected a path, got an empty text; is the variable that holds it unset?")
     return Path(text)
 
 
 PATH: dict[str, Any] = {"parser": path, "metavar": "PATH"}
-"""Typer settings of a path."""
+"""The Typer settings for a path."""
 READ_AS: dict[Any, dict[str, Any]] = {
     Path: PATH,
     tuple[int, int]: {"parser": str, "metavar": "HxW"},
@@ -37,7 +37,7 @@ READ_AS: dict[Any, dict[str, Any]] = {
     tuple[float, ...]: {"parser": str, "metavar": "X,X,..."},
     tuple[str, ...]: {"parser": str, "metavar": "NAME,NAME,..."},
 }
-"""Typer settings of types that Typer does not support; ``take_options`` splits texts at their commas."""
+"""The Typer settings for types that Typer does not support. ``take_options`` splits texts at their commas."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 

@@ -23,7 +23,7 @@ DEFAULT_LENGTHS = (256, 512, 1024, 2048)
 SHORTEST = 16  # tokens
 
 Progress = Callable[[str, int, int], None]
-"""A function of the running checkpoint's name, the number of tokens done and their total."""
+"""A function of the name of the running checkpoint, the number of tokens done and the total number of tokens."""
 
 
 def evaluate_checkpoints(
@@ -40,9 +40,9 @@ def evaluate_checkpoints(
     """Measures models at several text lengths, compared with truncating and chunking at the original length.
 
     Causal language models: perplexity over all tokens, fed in chunks of each length, and over the last tokens of
-    every text. Masked language models: accuracy on a seeded 15% of the tokens, which are masked, and
-    pseudo-perplexity. Sentence encoders: how often a passage from the beginning, middle or end of a text retrieves the
-    embedding of that text, read up to each length, among all texts (recall at 1, mean reciprocal rank).
+    every text. Masked language models: accuracy and pseudo-perplexity on 15% of the tokens, which are masked at random.
+    Sentence encoders: how often a passage from the beginning, middle or end of a text retrieves the embedding of that
+    text, truncated to each length, among all texts (recall at 1, mean reciprocal rank).
 
     The original length is the shortest that any checkpoint has, or had before it was resized. The baselines run the
     checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
@@ -91,7 +91,7 @@ def evaluate_checkpoints(
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
-    """Raises the errors of ``evaluate_checkpoints`` for one checkpoint and a text, without loading the weights."""
+    """Raises the errors that ``evaluate_checkpoints`` raises for a text at this length, without loading weights."""
     checked_lengths([length])
     runnable = open_runnable(source)
     longest = max(length, runnable.rows or length)
@@ -147,7 +147,7 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
 
 
 class PlannedRow(NamedTuple):
-    """A row before it is measured. jobs: one per length, or None if the checkpoint does not take that length."""
+    """A row before it is measured. jobs: the job for each length, or None if the checkpoint does not take it."""
 
     runnable: Runnable
     baseline: str
@@ -157,7 +157,7 @@ class PlannedRow(NamedTuple):
 def planned_rows(
     runnables: Sequence[Runnable], samples: Mapping[str, Sample], lengths: Sequence[int], setting: int
 ) -> list[PlannedRow]:
-    """Returns one row per checkpoint, then the baselines if some length is above the original length."""
+    """Returns one row per checkpoint, then the baselines if the longest length is above the original length."""
 
     def job(runnable: Runnable, length: int, limit: int, fit: str) -> Job:
         text = lengths[-1] if MEASUREMENTS[runnable.kind].whole_texts else length
@@ -171,7 +171,7 @@ def planned_rows(
         rows.append(PlannedRow(runnable, "", jobs))
     known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
     if known:
-        # Among checkpoints with the same original length, prefer one that was not lengthened.
+        # Among checkpoints with the same original length, prefer a checkpoint that was not lengthened.
         old, oldest = min(known, key=lambda pair: (pair[0], pair[1].length or math.inf))
         if SHORTEST <= old < lengths[-1]:
             for name, fit in MEASUREMENTS[oldest.kind].baselines.items():
@@ -197,7 +197,7 @@ def run_missing(plan: Sequence[PlannedRow], results: ResultsFile, *, device: tor
             if job.runnable is runnable:
                 counts = run_job(model, job, tick)
                 results.add(key, counts, checkpoint=runnable.name, length=job.length, chunk=job.chunk, fit=job.fit)
-        del model  # frees its memory before the next one is loaded
+        del model  # frees its memory before the next model is loaded
 
 
 def run_job(model: nn.Module, job: Job, tick: Tick) -> Counts:

@@ -18,7 +18,7 @@ from posembed.errors import CheckpointError
 from posembed.evaluation.texts import Sample
 
 Counts = Mapping[str, Sequence["float | None"]]
-"""One number per text for each named count; None if the number is not finite."""
+"""The counts by name: one number per text, or None if the number is not finite."""
 
 Tick = Callable[[int], None]
 """A function called after each batch with its number of tokens."""
@@ -37,7 +37,7 @@ FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
     "truncated": lambda texts, limit: (texts[:, :limit],),
     "chunked": lambda texts, limit: texts.split(limit, dim=1),
 }
-"""Ways to feed texts (N, W) to a model that takes ``limit`` tokens. Each returns chunks, (N, at most limit)."""
+"""Ways to feed texts (N, W) to a model that takes ``limit`` tokens. Each function returns the chunks to feed."""
 
 # (B, L, D) -> (B, D). All texts of a batch have the same length, so there is no padding to exclude.
 POOL: dict[str, Callable[[Tensor], Tensor]] = {
@@ -50,10 +50,10 @@ POOL: dict[str, Callable[[Tensor], Tensor]] = {
 def causal_counts(
     model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
 ) -> dict[str, Tensor]:
-    """Returns losses in nats and numbers of predicted tokens, summed over each text and over its last tokens, (N,).
+    """Returns the summed losses in nats and the numbers of predicted tokens, for each text and for its last tokens.
 
-    model: returns logits (B, L, V) for ids (B, L). length: tokens per chunk, including special tokens. last: the number
-    of last tokens of each text; their context has nearly ``length`` tokens.
+    Each value is (N,). model: a model with logits (B, L, V) for ids (B, L). length: tokens per chunk, including special
+    tokens. last: the number of last tokens of a text; they have nearly ``length`` tokens of context.
     """
     losses, predicted = causal_losses(model, sample, length=length, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
@@ -68,7 +68,7 @@ def causal_counts(
 def causal_losses(
     model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
 ) -> tuple[Tensor, Tensor]:
-    """Returns losses (N, W) in nats, float32, on the CPU, and a boolean mask (N, W) of the predicted tokens.
+    """Returns losses (N, W) in nats, as float32 on the CPU, and a boolean mask (N, W) of the predicted tokens.
 
     The first token of a chunk is not predicted if the tokenizer puts no special token before it.
     """
@@ -89,9 +89,9 @@ def causal_losses(
 def masked_counts(
     model: nn.Module, sample: Sample, *, length: int, seed: int, tick: Tick = lambda tokens: None
 ) -> dict[str, Tensor]:
-    """Returns the number of masked tokens, the number of correct predictions and the summed loss in nats, (N,) each.
+    """Returns the numbers of masked tokens and of correct predictions, and the summed losses in nats, each (N,).
 
-    A seeded 15% of the tokens are masked, all at once and the same tokens at every length. (Salazar et al.,
+    A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
     arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
     """
     if sample.mask is None:
@@ -112,10 +112,11 @@ def masked_counts(
 
 
 def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
-    """Returns, for a passage from each part of a text, the rank of that text's vector among all texts, (N,) each.
+    """Takes passages from the beginning, middle and end of each text as queries. Returns, for each of these places, the
+    ranks (N,) of the passages' own texts among all texts.
 
-    texts: (N, W) ids without special tokens, from which the passages are taken. chunks: the ids to embed, such as
-    ``FITS["chunked"](texts, limit)``. passage: tokens per query.
+    texts: the ids (N, W) without special tokens from which the passages are taken. chunks: the ids of the texts to
+    embed, such as ``FITS["chunked"](texts, limit)``. passage: the number of tokens of a query.
     """
     answers = embed_texts(encode, chunks)
     return {
@@ -125,7 +126,8 @@ def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, 
 
 
 def embed_texts(encode: Encode, chunks: Sequence[Tensor]) -> Tensor:
-    """Returns one unit vector per text (N, D): the mean of its chunks' unit vectors, weighted by their token counts."""
+    """Returns one unit vector per text (N, D): the normalized mean of its chunks' unit vectors, weighted by their token
+    counts."""
     weighted = (ids.shape[1] * F.normalize(encode(ids), dim=1) for ids in chunks)
     return F.normalize(sum(weighted, torch.zeros(())), dim=1)
 
@@ -136,7 +138,7 @@ def passages(texts: Tensor, share: float, size: int) -> Tensor:
 
 
 def ranks_of_own(queries: Tensor, answers: Tensor) -> Tensor:
-    """Returns the rank (N,) of answer i for query i; ties and NaN rank before it. queries, answers: (N, D)."""
+    """Returns the rank (N,) of answer i for query i, from 1. Ties and NaN rank before it. queries, answers: (N, D)."""
     scores = queries @ answers.T
     return (~(scores < scores.diagonal()[:, None])).sum(dim=1)
 
@@ -169,7 +171,7 @@ def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
 
 
 def run_on(model: nn.Module, ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> tuple[Tensor, Any]:
-    """Runs a model on ids (B, L) with special tokens around each row. Returns these longer ids and the output."""
+    """Runs a model on ids (B, L) with special tokens around each row. Returns the ids it was given, and its output."""
     front, back = (torch.tensor(tokens, dtype=ids.dtype).expand(len(ids), -1) for tokens in (before, after))
     fed = torch.cat([front, ids, back], dim=1).to(next(model.parameters()).device)
     return fed, model(input_ids=fed, attention_mask=torch.ones_like(fed))

@@ -29,10 +29,10 @@ from posembed.evaluation.texts import Sample
 from posembed.statistics import Estimate, estimate, shares
 
 VERSION = 3
-"""Increase this whenever the same job gives other counts, so that kept and new counts never mix."""
+"""Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 
 ByText = tuple[float, ...] | None
-"""One value per text. Their mean is the measure, or the logarithm of a perplexity. None if any is not finite."""
+"""One value per text; the mean is the measure, or the logarithm of a perplexity. None if a value is not finite."""
 
 Verdict = Literal["better", "worse", "not significant", "equal", ""]
 
@@ -41,7 +41,7 @@ Verdict = Literal["better", "worse", "not significant", "equal", ""]
 class Job:
     """One run of a checkpoint over the first ``length`` tokens of each text, at most ``chunk`` tokens at a time.
 
-    Both lengths include special tokens. setting: see ``Measurement``. fit: a key of ``FITS``.
+    ``length`` and ``chunk`` include special tokens. setting: from ``Measurement.setting``. fit: a key of ``FITS``.
     """
 
     runnable: Runnable
@@ -59,12 +59,12 @@ class Job:
 
     @property
     def ids(self) -> Tensor:
-        """The token ids of the texts, (N, W), without special tokens."""
+        """The token ids (N, W) of the texts, without special tokens."""
         return self.sample.ids[:, : self.length - self.sample.specials]
 
     @property
     def chunks(self) -> Sequence[Tensor]:
-        """The chunks of ids to feed, (N, at most chunk) each, without special tokens."""
+        """The chunks of ids that the model reads one by one, without special tokens: (N, chunk), or narrower."""
         return FITS[self.fit](self.ids, self.chunk - self.sample.specials)
 
     @property
@@ -85,12 +85,12 @@ class Measure:
     perplexity: bool = False
 
     def estimate(self, values: Sequence[float]) -> Estimate:
-        """Returns the mean of values by text, or of paired differences, on the scale of the measure."""
+        """Estimates the measure from values by text, or a difference (for perplexities, a ratio) from paired values."""
         found = estimate(values)
         return found.exp() if self.perplexity else found
 
     def verdict(self, versus: Estimate | None) -> Verdict:
-        """Returns the verdict on a paired difference or ratio: "equal" if no text differs, "" if ``versus`` is None."""
+        """Returns the verdict on a paired difference or ratio, or "" for None. "equal" means that no text differs."""
         if versus is None:
             return ""
         neutral = 1.0 if self.perplexity else 0.0
@@ -104,13 +104,15 @@ class Measure:
 
 @dataclass(frozen=True)
 class Measurement:
-    """How models of one kind are measured.
+    """The way to measure models of one kind.
 
-    count: a function that runs a job and returns its counts, (N,) each. setting: a function of the shortest length and
-        the seed, which returns a number that the counts depend on. note: a description of that number.
-    baselines: names of rows and their keys in ``FITS``. The last row is the reference.
+    count: a function that runs a job and returns its counts, (N,) each.
+    setting: a function of the shortest length and the seed. It returns a number that the counts depend on.
+    note: a description of that number.
+    baselines: the names of the baseline rows, and their keys in ``FITS``. The last row is the reference.
     fewest_texts: the minimum number of texts.
-    whole_texts: whether to feed, at every length, all of the longest text in chunks, instead of a text of that length.
+    whole_texts: whether each length is the length of the chunks in which whole texts are read. If not, it is the number
+        of tokens that are read from each text.
     """
 
     count: Callable[[nn.Module, Job, Tick], dict[str, Tensor]]
@@ -123,7 +125,7 @@ class Measurement:
 
 
 def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
-    """Returns a ``by_text`` function for a ratio of sums: values by text with the mean and spread of the ratio."""
+    """Returns a ``by_text`` function for a ratio of two sums over texts. The values have the ratio as their mean."""
 
     def by_text(counted: Counts) -> ByText:
         known = [total for total in counted[totals] if total is not None]
@@ -133,7 +135,7 @@ def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
 
 
 def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
-    """Returns a ``by_text`` function for scored ranks: the mean score of each text's passages."""
+    """Returns a ``by_text`` function for ranks. A value is the mean score of the ranks of one text's passages."""
 
     def by_text(ranks: Counts) -> ByText:
         scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]
@@ -179,7 +181,7 @@ MEASUREMENTS: dict[Kind, Measurement] = {
             ),
         ),
         baselines={"truncated": "truncated", "chunked": "chunked"},
-        fewest_texts=10,  # with fewer texts, the correct one is too often found by chance
+        fewest_texts=10,  # with fewer texts, the correct text is too often found by chance
         whole_texts=False,
     ),
 }

@@ -23,9 +23,9 @@ from posembed.statistics import Estimate
 class Row:
     """The values of one checkpoint or baseline at all lengths.
 
-    baseline: the treatment of texts above the original length, such as "chunked at 512"; "" for a checkpoint itself.
+    baseline: the treatment of texts beyond the original length, such as "chunked at 512"; "" for a checkpoint itself.
     length: the maximum number of tokens that the checkpoint takes; None means no limit. texts: a hash of the texts.
-    by_text: one value per text, by measure and length.
+    by_text: the values of each measure at each length, one per text.
     """
 
     checkpoint: str
@@ -44,7 +44,8 @@ class Row:
         return None if values is None else MEASURES[measure].estimate(values)
 
     def versus(self, other: Row, measure: str, length: int) -> Estimate | None:
-        """Returns the difference from another row (a ratio for perplexities), paired by text; None without values."""
+        """Returns the difference from another row (a ratio for perplexities), paired by text. Returns None if a row has
+        no values, or if the texts of the rows differ."""
         ours, theirs = self.by_text[measure][length], other.by_text[measure][length]
         if ours is None or theirs is None or self.texts != other.texts:
             return None
@@ -56,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Values by length. texts: the number of texts. notes: remarks for the reader, of a sentence or two each."""
+    """The rows of all checkpoints and baselines. texts: the number of texts. notes: remarks of a sentence or two."""
 
     kind: Kind
     measures: tuple[str, ...]
@@ -71,7 +72,7 @@ class Evaluation:
 
     @property
     def reference(self) -> Row:
-        """The row that the others are compared with: chunking at the original length, or else the first checkpoint."""
+        """The row that the others are compared with: the chunked baseline, or else the first checkpoint."""
         return self.rows[-1] if self.rows[-1].baseline else self.rows[0]
 
     def best(self, measure: str, length: int) -> Row | None:
@@ -99,7 +100,7 @@ class Evaluation:
 
 
 class ResultsFile(dict[str, Counts]):
-    """A dictionary of counts by key, kept in a file with one JSON line each. Without a path, it is only in memory.
+    """A dictionary of counts by key, kept in a file with one JSON line per key. Without a path, it is only in memory.
 
     Raises DataError if the file cannot be read, or if one of its lines is not a result.
     """

@@ -35,12 +35,12 @@ MODULES = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, eq=False)
 class Runnable:
-    """A checkpoint, described from its settings and headers. Its weights are not loaded.
+    """A checkpoint that can be run, described by its settings and headers. Its weights are not loaded.
 
     name: the source that the user gave. rows: the number of positions in its table; None if no table limits the length.
     fed: the maximum number of tokens that sentence-transformers feeds to a sentence encoder, if its settings limit it.
-    old_length: the number of tokens that the model took before it was first resized, or was made for, if known.
-    window: the size of its attention windows in tokens; the model pads every text to a multiple of it.
+    old_length: the number of tokens that the model took originally, before its first resize; None if unknown.
+    window: the size of its attention windows in tokens, if it has any. The model pads texts to a multiple of this size.
     pooling: a key of ``POOL``, for a sentence encoder.
     """
 
@@ -75,7 +75,7 @@ class Runnable:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the weights, the config and the pooling: all that the outputs depend on besides the tokens."""
+        """A hash of the weights, the config and the pooling: everything that the outputs depend on except the text."""
         digest = hashlib.sha256(f"{self.kind} {self.pooling}".encode())
         for path in (self.folder / self.checkpoint.config_name, *(file.path for file in self.checkpoint.weights)):
             with path.open("rb") as file:
@@ -139,7 +139,7 @@ def least(*numbers: int | None) -> int | None:
 
 
 def fed_length(checkpoint: Checkpoint) -> int | None:
-    """Returns sentence-transformers' max_seq_length. Version 6 does not save it and uses the tokenizer's limit."""
+    """Returns sentence-transformers' max_seq_length. Version 6 does not save it, and uses the tokenizer's limit."""
     stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
     limits = [fed for fed in stated if type(fed) is int and fed > 0]
     tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
@@ -186,7 +186,7 @@ def pooling_of(checkpoint: Checkpoint) -> str:
         settings = checkpoint.root / folder / "config.json"
         if kind == "Pooling" and settings.exists():
             config = read_json(settings)
-            # One name; in older versions one flag per mode, such as pooling_mode_mean_tokens or pooling_mode_cls_token.
+            # The config has one name, or in older versions one flag per mode, such as pooling_mode_mean_tokens.
             flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
             modes = [re.sub("^pooling_mode_|_tokens?$", "", flag) for flag in flags]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)

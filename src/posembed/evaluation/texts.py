@@ -1,4 +1,4 @@
-"""Texts for evaluation: reads files and folders as documents, and draws samples of one length in tokens from them."""
+"""Texts for evaluation. Reads files and folders as documents, and takes texts of equal length in tokens from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLANK_LINES = re.compile(r"\n[ \t\r]*\n\s*")
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Texts of one length. ids: (N, W) int64, where W is that length without the special tokens of each text.
+    """Texts of equal length. ids: int64 token ids (N, W) without special tokens.
 
     before, after: the special tokens that the tokenizer puts around a text. mask: the mask token, if there is one.
     """
@@ -47,8 +47,8 @@ class Sample:
 def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     """Reads the documents of one or several paths, in order.
 
-    A file with WikiText titles is split at the titles, any other file at blank lines. In a folder, each file at any
-    depth is one document unless it has such titles. Raises DataError for text that is unreadable, not UTF-8 or empty.
+    A file with WikiText titles is split at the titles, any other file at blank lines. In a folder, each file without
+    such titles, at any depth, is one document. Raises DataError for text that is unreadable, not UTF-8 or empty.
     """
     documents: list[str] = []
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
@@ -78,10 +78,10 @@ def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
 def draw_sample(
     tokenizer: Any, documents: Iterable[str], *, length: int, most: int, fewest: int, one_each: bool
 ) -> Sample:
-    """Returns the first texts of ``length`` tokens, including special tokens, in the documents; at most ``most``.
+    """Returns the first ``most`` texts of ``length`` tokens in the documents. The length includes special tokens.
 
-    one_each: take only the beginning of each document, instead of all its non-overlapping windows. Raises DataError if
-    there are fewer than ``fewest`` texts, or if most tokens are unknown to the tokenizer.
+    one_each: whether to take only the beginning of each document, instead of all its non-overlapping windows. Raises
+    DataError if there are fewer than ``fewest`` texts, or if most tokens are unknown to the tokenizer.
     """
     before, after = special_tokens(tokenizer)
     width = length - len(before) - len(after)

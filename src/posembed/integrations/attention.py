@@ -1,4 +1,4 @@
-"""The attention that posembed registers with transformers, and a subclass for GPT-Neo, which does not use it.
+"""The attention that posembed registers with transformers, and a subclass for GPT-Neo, which ignores it.
 
 A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The layers
 get the ``ForwardPass``, with the positions of the tokens, as a keyword argument, which most models pass on to their
@@ -42,7 +42,7 @@ def attention_with_positions(
     posembed: ForwardPass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Applies an encoding to queries, keys and scores, then attends like "sdpa": (B, Lq, H, d), None.
+    """Applies an encoding to queries, keys and scores, then attends like "sdpa". Returns (B, Lq, H, d), None.
 
     Raises:
         ArgumentError: the pass did not reach this layer.

@@ -28,8 +28,8 @@ class TableCallback(TrainerCallback):
 
     Args:
         trainer: the Trainer, whose ``log`` sends the numbers to its trackers.
-        layer: the layer or table to watch, as for ``TableMonitor``. None means the table of the model: the one of an
-            encoding from ``replace_positions``, or else the model's own.
+        layer: the layer or table to watch, as for ``TableMonitor``. None means the table of the encoding from
+            ``replace_positions``, or else the model's own table.
 
     Raises:
         ArgumentError: the model has no table, or several.

@@ -52,7 +52,7 @@ class GivenDecoder:
     def build(self, encoding: PositionEncoding) -> PreTrainedModel:
         """Returns the model, float32, with an encoding in place of its table.
 
-        Without given weights, it draws the same ones for every encoding from torch's default generator.
+        If no weights are given, torch's default generator draws them, in the same way for every encoding.
 
         Raises:
             ArgumentError: ``replace_positions`` refuses the model, or the encoding does not fit.
@@ -72,7 +72,7 @@ class GivenDecoder:
 
     @property
     def end(self) -> int | None:
-        """The id of its end-of-text token; None if its config names none within the vocabulary."""
+        """The id of its end-of-text token; None if its config names no such token in the vocabulary."""
         end = getattr(self.config, "eos_token_id", None)
         end = end[0] if isinstance(end, list) and end else end
         return end if isinstance(end, int) and 0 <= end < self.config.vocab_size else None
@@ -84,7 +84,7 @@ def has_weights(path: Path) -> bool:
 
 
 def open_decoder(path: Path) -> GivenDecoder:
-    """Reads a config.json, or a folder with a config.json and its weights, if there are any.
+    """Reads a config.json, or a folder with a config.json and, optionally, its weights.
 
     Raises:
         ArgumentError: the path has no config.json, or the model is not a text decoder whose positions

@@ -57,7 +57,7 @@ def place(
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
     Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not check
-    this. The positions of the tokens in a cache precede the new ones without gaps.
+    this. The positions of the tokens in a cache precede the new positions without gaps.
 
     Raises:
         ArgumentError: position ids after the tokens of a cache have gaps.
@@ -98,7 +98,7 @@ class ForwardPass(Positions):
         batch, length, device: the shape and device of the tokens at the position table.
         causal: whether token i sees only the tokens up to i.
         placed: the positions of the tokens. None means consecutive positions without padding.
-        image: whether later layers may add tokens (registers) before the patches; they get the first token's position.
+        image: whether later layers may add tokens (registers) before the patches; these get the first token's position.
         shares_bias: whether layers may share one bias. False under gradient checkpointing, where each layer runs again
             on its own and must record the same operations.
     """
@@ -166,7 +166,7 @@ class ForwardPass(Positions):
 
         Args:
             given: the model's own mask, (B, 1, Lq, Lk): booleans, True for tokens that are seen, or floats to add. None
-                means that each token sees all tokens, or with ``causal`` only those up to itself.
+                means that each token sees all tokens, or with ``causal`` only the tokens up to itself.
             window: the window of this layer, in addition to the encoding's.
         """
         here = self.encoding.in_layer(project)
@@ -215,9 +215,10 @@ class ForwardPass(Positions):
         return near if near.dim() == 2 else near.unsqueeze(1)
 
     def _fitted(self, position_ids: Tensor, length: int) -> Tensor:
-        """Extends or shortens positions (L,) or (B, L) to the tokens of a layer.
+        """Extends or shortens positions (L,) or (B, L) to the number of tokens in a layer.
 
-        A cache of fixed size has unused space after the text, which its mask hides; a window's cache has the last keys.
+        A cache of fixed size has unused space after the text, which its mask hides; the cache of a window holds only
+        the last keys.
         """
         missing = length - position_ids.size(-1)
         if missing == 0:
@@ -241,7 +242,7 @@ def acts_on_queries(encoding: PositionEncoding) -> bool:
 
 
 def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device: torch.device) -> Tensor:
-    """Returns the positions of an image's tokens: ``prefix`` special tokens, then the patches row by row: (L,).
+    """Returns the positions (L,) of an image's tokens: ``prefix`` special tokens, then the patches row by row.
 
     Most encodings have one position before the patches; a table may have another number. Special tokens beyond that
     number share the last of these positions.

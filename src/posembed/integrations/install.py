@@ -21,7 +21,7 @@ from posembed.integrations.slot import NO_ROWS, BaseHooks, ImageHooks, OldTable,
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
-"""Saved as the attention implementation, so that transformers itself refuses the folder with an error that names it."""
+"""Saved as the attention implementation, so that transformers rejects the folder and its error names this function."""
 
 
 def install(
@@ -95,7 +95,7 @@ def require_reachable(model: Any) -> None:
 
 
 def find_slot(model: nn.Module) -> tuple[str, PositionSlot] | None:
-    """Returns the path and slot of an earlier replacement; None without one."""
+    """Returns the path and slot of an earlier replacement, or None if there was none."""
     return next(((path, slot) for path, slot in model.named_modules() if isinstance(slot, PositionSlot)), None)
 
 
@@ -182,7 +182,7 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
 
 
 def _base_around(model: PreTrainedModel, path: str) -> PreTrainedModel:
-    """Returns the smallest model around a table that has attention."""
+    """Returns the smallest model that contains a table and has attention."""
     while path:
         path = path.rpartition(".")[0]
         part = model.get_submodule(path)

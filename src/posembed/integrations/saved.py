@@ -39,7 +39,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
 
     Args:
         sizes: the fields of ``Sizes``, from the model and from the user.
-        table_width: the width of the replaced table, which differs from D in an ELECTRA.
+        table_width: the width of the replaced table, which differs from D in ELECTRA.
 
     Raises:
         ArgumentError: a name or size is unknown, or the encoding does not fit the model.
@@ -106,7 +106,7 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
     """Builds the encoding from a description by ``described``, with new initial values.
 
     Raises:
-        CheckpointError: the description is not one of a posembed encoding.
+        CheckpointError: the description does not fit a posembed encoding.
     """
     kind = getattr(posembed, str(description.get("class")), None)
     if not isinstance(kind, type) or not (issubclass(kind, PositionEncoding) or is_dataclass(kind)):

@@ -19,7 +19,7 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 ENDLESS = 2**40
 GAPS = "posembed_has_gaps"
 NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
-"""Replaces, between passes, a table that was a parameter: transformers initialises it when it loads a model."""
+"""Replaces, between passes, a table that was a parameter: transformers initializes this tensor when loading a model."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class PositionSlot(nn.Module):
     """The model's dtype in this pass."""
 
     def encoding_on(self, grid: tuple[int, int]) -> PositionEncoding:
-        """Returns the encoding for images of a grid. A copy for another grid cannot be trained."""
+        """Returns the encoding for images with this grid. A copy for another grid cannot be trained."""
         if grid == self.old.grid:
             return self.encoding
         changed = self.encoding.on_grid(grid)
@@ -173,7 +173,7 @@ def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool) -> Forw
 
 @dataclass(frozen=True)
 class ImageHooks:
-    """Hooks that give the embeddings of an image model the rows of a pass, on any grid, during that pass.
+    """Hooks that set the position rows in an image model's embeddings during each pass, for images of any grid.
 
     attribute: the name of the parameter that was the table; empty for an nn.Embedding, which the slot replaces.
     """
@@ -194,7 +194,7 @@ class ImageHooks:
 
 
 def is_checkpointing(model: nn.Module) -> bool:
-    """Returns whether transformers, or a wrapper of PyTorch, runs layers again in the backward pass."""
+    """Returns whether transformers, or a PyTorch wrapper, runs layers again in the backward pass."""
     return any(
         getattr(module, "gradient_checkpointing", False) or type(module).__name__ == "CheckpointWrapper"
         for module in model.modules()

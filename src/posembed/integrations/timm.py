@@ -1,8 +1,8 @@
 """Any encoding inside timm's VisionTransformer: ``replace_positions``.
 
 timm has no registration for attention functions, so the class of the blocks' attention modules changes to a subclass
-that calls the encoding. They keep their parameters and names. An encoding that acts only at the input does not change
-them.
+that calls the encoding. These modules keep their parameters and names. An encoding that acts only at the input does not
+change them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ImagePositions(nn.Module):
 
 @dataclass(frozen=True)
 class _Around:
-    """A reference to the VisionTransformer around an attention module or a hook that does not make it their child."""
+    """A reference from an attention module or hook to its VisionTransformer. It does not make the model a submodule."""
 
     model: Any
 
@@ -111,8 +111,8 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
         model: a VisionTransformer with a learned table and timm's standard attention.
         encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. Encodings for images read the patches as
             a grid, encodings for sequences as a line, row by row. Class and register tokens come before the patches.
-        sizes: fields of ``posembed.nn.Sizes`` for an encoding by name. The default of max_len is the number of patches
-            plus one.
+        sizes: fields of ``posembed.nn.Sizes`` for an encoding given by its name. max_len defaults to the number of
+            patches plus one.
 
     Raises:
         ArgumentError: the model cannot be changed, or the encoding is unknown or does not fit.

@@ -103,7 +103,7 @@ def from_pretrained(
     config._attn_implementation = None
 
     class Loading(kind):  # type: ignore[misc, valid-type]
-        """The class, with the encoding installed before the files are read."""
+        """The model's class, which installs the encoding before the files are read."""
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)

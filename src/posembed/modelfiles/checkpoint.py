@@ -68,7 +68,7 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """The config that belongs to the weights, from open_clip_config.json or config.json; None without one."""
+        """The config that belongs to the weights, from open_clip_config.json or config.json; None if there is none."""
         exists = self.folder is not None and (self.folder / self.config_name).exists()
         return self.settings(self.config_name) if exists else None
 
@@ -109,7 +109,7 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
 
 
 def find_settings(source: str | Path, name: str) -> Path | None:
-    """Returns the path of one settings file of a model, fetching only this file from the Hub; None if it has none."""
+    """Returns the path of a settings file of a model, or None if it has no such file. Fetches only this file."""
     root = path_here(source)
     if root is None:
         return download_file(str(source), name)
@@ -197,7 +197,7 @@ def download(name: str, *, wanted: Wanted | None = None) -> Path:
     """Fetches a model into huggingface_hub's cache, except files already there, and returns its folder.
 
     With ``wanted``, fetches only config.json and the weights files that hold the chosen tensors. Raises CheckpointError
-    if the model does not exist or cannot be accessed, or without a network and an earlier copy.
+    if the model does not exist or cannot be accessed, or if there is neither a network nor an earlier copy.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError

@@ -1,6 +1,6 @@
 """Writes a changed copy of a checkpoint, complete or not at all. The original is never opened for writing.
 
-A copy can be recognised later, so that ``--overwrite`` never deletes anybody's work. Its record keeps the time of the
+A copy can be recognized later, so that ``--overwrite`` never deletes anybody's work. Its record keeps the time of the
 resize and, for a folder, each file's hash. All files get that time, in even whole seconds, which every file system can
 store. Files that are added or changed later differ from the record.
 """
@@ -38,7 +38,7 @@ Changes = Mapping[str, Tensor | None]  # new values of tensors by key; None remo
 
 @contextmanager
 def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) -> Iterator[Copy]:
-    """Yields a copy to ``write``. It is renamed to ``out`` at the end of the block, and removed after an error.
+    """Yields a Copy for the caller to write. Renames it to ``out`` at the end of the block; removes it after an error.
 
     Raises CheckpointError, and leaves the disk unchanged, if ``out`` exists (without ``overwrite``) or cannot be
     written, or if a file of the checkpoint changes during the block.
@@ -82,7 +82,7 @@ class Copy:
     ) -> None:
         """Writes all files. Unchanged tensors and files are copied byte for byte; pickles become safetensors.
 
-        documents: complete new texts by path in the checkpoint. metadata: for the header of a single file.
+        documents: complete new texts of files, by path in the checkpoint. metadata: added to a single file's header.
         """
         if self.checkpoint.folder is None:
             (file,) = self.checkpoint.weights
@@ -186,7 +186,7 @@ def files_of(place: Path) -> list[Path]:
 
 
 def last_resize(place: Path) -> dict[str, Any]:
-    """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
+    """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry."""
     record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
     return dict(record["resizes"][-1])
 

@@ -1,7 +1,7 @@
-"""Classifies the files of a model's folder, by their names and by the files that list others.
+"""Classifies the files of a model's folder, by their names and by the files that list other files.
 
 A copy leaves out everything that may hold the old table: weights in other formats, training state, other models in
-subfolders, and binary files of unknown kinds. The output names each of them.
+subfolders, and binary files of unknown kinds. The command names each file that it leaves out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HARMLESS = (
     ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",
     ".wav", ".mp3", ".flac", ".ogg", ".mp4", ".txt", ".md", ".json", ".jsonl", ".py",
 )  # fmt: skip
-# Mostly folders; in worktrees and submodules, files that point to the folder.
+# These are mostly folders. In worktrees and submodules, .git is a file that points to the folder.
 VERSION_CONTROL = (".git", ".hg", ".svn", ".bzr", ".jj", ".dvc")
 SAMPLE = 1 << 16
 
@@ -60,7 +60,7 @@ def is_weights(name: str) -> bool:
 
 
 def read_modules(root: Path) -> list[tuple[str, Path]]:
-    """Returns the kind and the folder, relative to ``root``, of each module in modules.json; [] without that file."""
+    """Returns the kind and folder (relative to ``root``) of each module in modules.json, or [] without it."""
     path = root / "modules.json"
     if not path.exists():
         return []
@@ -100,10 +100,10 @@ def weights_path(folder: Path) -> Path:
 
 
 def not_needed(files: list[str], modules: list[Path]) -> list[str]:
-    """Returns the weights that a resized copy leaves out: those for other programs or models, and second copies.
+    """Returns the weights that a resized copy leaves out: weights for other programs or models, and second copies.
 
     A pickle is a second copy if a loader takes the weights of the same folder from safetensors. An
-    ``adapter_model.safetensors``, or safetensors in other folders, do not count. modules: folders of the model.
+    ``adapter_model.safetensors``, or safetensors in other folders, do not count. modules: the folders of the model.
     """
     paths = [Path(file) for file in files]
 
@@ -119,7 +119,7 @@ def not_needed(files: list[str], modules: list[Path]) -> list[str]:
 
 
 def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Returns the paths of the other files that a copy keeps, and the names of those that it leaves out.
+    """Returns the paths of the other files that a copy keeps, and the names of the files that it leaves out.
 
     Raises CheckpointError for links that lead out of the checkpoint.
     """
@@ -145,7 +145,7 @@ def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ..
 
 
 def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """Yields every file in order, following links to folders. Yields hidden folders (.git, .cache) without contents."""
+    """Yields every file in order, following links to folders. Yields hidden folders (.git), but not their files."""
     here, names = folder.resolve(), sorted(os.listdir(folder))
     for name in names:
         path = folder / name

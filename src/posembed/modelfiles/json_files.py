@@ -69,12 +69,12 @@ class LargeJson:
             raise not_json(path, error) from error
 
     def get(self, *names: str) -> Any:
-        """Returns the value at these nested names, outermost first; None if there is none."""
+        """Returns the value at these nested names, outermost first; None if it does not exist."""
         span = self._span(names)
         return None if span is None else json.loads(self.text[span])
 
     def replace(self, *names: str, value: Any) -> None:
-        """Replaces the value at these nested names. Raises KeyError if there is none."""
+        """Replaces the value at these nested names. Raises KeyError if it does not exist."""
         span = self._span(names)
         if span is None:
             raise KeyError(names)
@@ -91,7 +91,7 @@ class LargeJson:
 
 
 def find_value(text: str, start: int, name: str) -> slice | None:
-    """Returns the slice of a value in the object at ``start``; None if it is not an object or lacks the name.
+    """Returns the slice of a value in the object at ``start``; None if no object is there or if it lacks the name.
 
     Raises ValueError if the part of the text that is read is not JSON.
     """

@@ -24,7 +24,7 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
     """Reads a file of torch.save. Returns its state dict, the names of all other entries, and any fairseq settings.
 
     The values stay in the file, mapped into memory, until they are used; files from before torch 1.6 are read whole.
-    Raises CheckpointError for a file that torch.save did not write, would run code, or has no state dict.
+    Raises CheckpointError for a file that torch.save did not write, that would run code, or that has no state dict.
     """
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
@@ -71,7 +71,7 @@ def load_without_running(path: Path) -> Any:
 
 
 def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:
-    """Returns the state dict, and its name if it is in another dict."""
+    """Returns the state dict, and its name if it is an entry of another dict."""
     if any(isinstance(value, Tensor) for value in loaded.values()):
         return loaded, None
     dicts = {key: value for key, value in loaded.items() if isinstance(value, dict)}

@@ -1,4 +1,4 @@
-"""Opens, copies and creates files. Errors while reading name the file."""
+"""Opens, copies and creates files. Read errors name the file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_mode(source: Path, target: Path) -> None:
-    """Gives ``target`` the permissions of ``source``. The owner can always read it, and also change it if a folder."""
+    """Gives ``target`` the permissions of ``source``. The owner can always read it, and change it if it is a folder."""
     if os.name == "posix":
         with reading(source):
             mode = source.stat().st_mode & 0o777 | (0o700 if source.is_dir() else 0o400)
@@ -104,7 +104,7 @@ def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
 
 
 def copy_in_kernel(source: Path, start: int, count: int, target: int) -> int:
-    """Returns the number of bytes that the kernel copied; 0 on any failure, which reading and writing then report."""
+    """Copies bytes in the kernel. Returns their number, or 0 on any failure; the caller then copies them itself."""
     if not hasattr(os, "copy_file_range"):
         return 0
     with open_file(source) as file:

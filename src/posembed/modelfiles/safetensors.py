@@ -132,7 +132,7 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
 def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
     """Writes a safetensors file. A StoredTensor is copied from its file byte for byte, by the kernel if possible.
 
-    An OSError of ``path`` passes through, so that the caller can name the copy.
+    An OSError from writing ``path`` is not converted, so that the caller can name the copy.
     """
     # The widest dtypes come first, as in safetensors itself, so that every tensor is aligned to its width.
     ordered = sorted(tensors.items(), key=lambda item: -BITS[dtype_name(item[1])])

@@ -13,7 +13,7 @@ from posembed.tables.health import describe_rows
 from posembed.tables.spectrum import table_spectrum
 
 KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
-# name: (title, caption)
+# The title and the caption of each figure.
 WORDS = {
     "spectrum": (
         "How much of its width the table uses",
@@ -107,7 +107,7 @@ def render(report: CheckpointReport) -> str:
 
 
 def shown_name(source: str) -> str:
-    """Returns a hub name unchanged, and the last two parts of a path."""
+    """Returns a hub name unchanged, or the last two parts of a path."""
     path = Path(source)
     return "/".join(path.resolve().parts[-2:]) if path.exists() else source
 
@@ -148,7 +148,7 @@ def section_of(report: TableReport, name: str) -> Section:
 
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
-    """Yields the figures of a table; none if it is not understood, or its rows are not finite or too few to measure."""
+    """Yields the figures of a table. Yields none if its layout is unknown, or if its rows are too few or not finite."""
     from posembed.report import checkpoint_pictures as draw  # imports matplotlib, which the terminal does not need
 
     if not isinstance(report.table, PositionTable) or report.learned is None:

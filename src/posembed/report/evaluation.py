@@ -24,7 +24,8 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def table(evaluation: Evaluation, measure: Measure) -> Table:
-    """Returns values by length, and differences from the reference at the longest length. ``legend`` explains them."""
+    """Returns a table of values by length, and of differences from the reference at the longest length. ``legend``
+    returns the text that explains it."""
     reference, longest = evaluation.reference, evaluation.lengths[-1]
 
     def at(length: int) -> Column:
@@ -103,12 +104,12 @@ def value(measure: Measure, mean: float) -> str:
 
 
 def difference(measure: Measure, mean: float) -> str:
-    """Formats a difference, "−0.064", or for a perplexity a ratio, "1.07"."""
+    """Formats a difference, such as "−0.064", or the ratio of two perplexities, such as "1.07"."""
     return number(mean) if measure.perplexity else signed(mean)
 
 
 def half_width(measure: Measure, found: Estimate) -> str:
-    """Formats "±.021"; empty if there is no interval or if all texts have the same value."""
+    """Formats half the width of an interval, such as "±.021". Empty if the interval is unknown or has no width."""
     if found.low is None or found.high is None or found.low == found.high:
         return ""
     half = (found.high - found.low) / 2
@@ -116,7 +117,7 @@ def half_width(measure: Measure, found: Estimate) -> str:
 
 
 def span(measure: Measure, found: Estimate) -> str:
-    """Formats an interval, "0.764–0.806". Shares are limited to 0 and 1, which Student's t can exceed."""
+    """Formats an interval, such as "0.764–0.806". Student's t can exceed 0 and 1, so the ends of shares are clipped."""
     most = math.inf if measure.perplexity else 1.0
     return interval(found, lambda end: value(measure, min(max(end, 0.0), most)))
 

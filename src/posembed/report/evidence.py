@@ -1,4 +1,4 @@
-"""The last sections of every page about runs: their training losses, settings, machine and values."""
+"""The last sections of every page about runs: training losses, settings, machine and all measured values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str) -> Se
 
 
 def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:
-    """Draws the smoothed training loss by step on logarithmic axes: one line per run, with a cross if it failed."""
+    """Draws the smoothed training loss by step on logarithmic axes: a line per run, with a cross if the run failed."""
     drawn = styles([result.spec.compared for result in results])
     title, below = f"training loss, nats {unit} (log scale)", "training step (log scale)"
     figure, axes = sheet(212, title=title, below=below, right=room_for(drawn))
@@ -47,7 +47,7 @@ def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per 
 
 
 def run_evidence(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
-    """Returns a section with settings, machine and every value. ``values``: tables of each run's measurements."""
+    """Returns a section with the settings, the machine and all values. ``values``: tables of the runs' measurements."""
     environments = [result.environment for result in results]
     found = {
         name: "; ".join(dict.fromkeys(each[name] for each in environments if name in each))

@@ -32,7 +32,7 @@ class Cell:
     kind: str = ""
     """The style of the cell: "words", "muted", "good", "bad", or the kind of a verdict."""
     rank: int = 0
-    """The rank of the column below a head: a narrow terminal hides the highest ranks first."""
+    """In a head, the rank of its column. A narrow terminal hides the largest rank numbers first, and rank 0 never."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Table:
 
 
 Column = tuple[str | Cell, Callable[[Any], str | Cell]]
-"""A head, and a function that returns a row's cell below it."""
+"""The head of a column, and a function that returns the column's cell for a row."""
 
 
 def table_of(
@@ -64,7 +64,7 @@ def table_of(
     first: str = "encoding",
     name: Callable[[Any], str] = lambda row: row.name,
 ) -> Table:
-    """Returns a table with one line per row, built from its columns. A text has kind "words" if its head has it."""
+    """Returns a table with one line per row. Text below a head of kind "words" becomes a cell of that kind."""
 
     def cell(written: str | Cell, head: str | Cell = "") -> Cell:
         words = isinstance(head, Cell) and head.kind == "words"
@@ -76,7 +76,7 @@ def table_of(
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with a title above it and a caption below it on how to read it."""
+    """A figure with a title above it, and a caption below it that explains how to read it."""
 
     svg: Markup
     title: str = ""
@@ -104,7 +104,7 @@ Part = Picture | Table | Pairs | Lines | Folded
 
 @dataclass(frozen=True)
 class Section:
-    """Parts under a heading, or without one to continue the previous section. ``says``: a text below the heading."""
+    """Parts under a heading. An empty heading continues the previous section. ``says``: a text below the heading."""
 
     heading: str
     parts: tuple[Part, ...]
@@ -112,7 +112,7 @@ class Section:
 
 
 def picture(figure: Figure, *, name: str, described: str, title: str = "", caption: str = "") -> Picture:
-    """Returns a figure for a page. ``name`` is unique on the page; ``described`` is for screen readers."""
+    """Returns a figure for a page. ``name`` must be unique on the page. ``described``: a text for screen readers."""
     from posembed.report.drawing import svg_for_page  # imports matplotlib, which the terminal does not need
 
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
@@ -129,8 +129,8 @@ def render_page(
     """Returns the page as text. Equal arguments give equal text.
 
     title: the question that the page answers. about: a sentence or two on the measurement. answer: the paragraphs shown
-    first. sections: empty ones are omitted. styles: the styles of the names in figures; tables show a name's colour
-    beside it.
+    first. sections: the sections; empty sections are omitted. styles: the styles of the names in figures. Tables show
+    the colour of a name next to it.
     """
     parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}
     page = _environment().get_template("page.html").render(version=__version__, title=title, about=about, **parts)
@@ -172,7 +172,7 @@ def write_page(path: Path, page: str) -> Path:
 
 
 def refuse_page(path: Path) -> None:
-    """Raises the ArgumentError of ``write_page`` early, before hours are spent on results for the page."""
+    """Raises the ArgumentError of ``write_page`` early, before time is spent on the results for the page."""
     why = why_not_replaced(path) if path.exists() else None
     if path.is_symlink():
         why = "it is a link"
@@ -187,7 +187,7 @@ def unwritten(path: Path, why: str) -> ArgumentError:
 
 
 def why_not_replaced(path: Path) -> str | None:
-    """Returns why a page may not replace this file, or None if it is an unchanged earlier page."""
+    """Returns the reason why a page may not replace this file, or None if it is an unchanged earlier page."""
     if not path.is_file():
         return "it is a folder" if path.is_dir() else "it is not a file"
     try:

@@ -57,9 +57,10 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns to show in ``width`` characters. Columns with the largest rank numbers are hidden first.
+    """Returns the indices of the columns that fit into ``width`` characters.
 
-    Names longer than half of the width, such as paths, are folded.
+    Columns with the largest rank numbers are hidden first, and columns of rank 0 never. Names longer than half of the
+    width, such as paths, are folded.
     """
     names = min(_width([Cell(table.first), *(Cell(row.name) for row in table.rows)]), width // 2)
     widths = [_width([cell, *(row.cells[i] for row in table.rows)]) for i, cell in enumerate(table.head)]

@@ -20,7 +20,8 @@ OUTCOMES = {
     "equal": ("equals", "equal", "{} on every text"),
     "unknown": ("has", "have", "no interval for the difference from {}"),
 }
-"""What is said of one name, or of several, with this outcome compared with a reference."""
+"""For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
+reference."""
 
 
 def number(value: float) -> str:
@@ -109,14 +110,15 @@ def model_size(spec: TrainingSpec) -> str:
 def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:
     """Returns the last size that an encoding has positions for, or None if it has positions at all tested sizes.
 
-    values: None at sizes without positions. trained: the training size; a table is at least as long.
+    values: the measured value by size; None at sizes without positions. trained: the training size, which always has
+    positions.
     """
     there = [size for size, value in values.items() if value is not None]
     return max([trained, *there]) if row.seeds and len(there) < len(values) else None
 
 
 def certainty(rows: Sequence[Row], of_each: str) -> str:
-    """Returns the number of runs behind each mean and the kind of its interval; empty if every run failed."""
+    """Returns sentences on the number of runs and the kind of intervals; empty if every run failed."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
     if not counts:
         return ""

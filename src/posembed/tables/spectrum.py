@@ -10,7 +10,7 @@ from torch import Tensor
 from posembed.tables.layout import float64_rows
 
 MOST = 0.975
-"""The default share of the variance that the counted directions of a table hold."""
+"""The share of the variance that ``directions_for`` uses by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """The exp of the entropy of the variance shares: K equal directions give K (Roy and Vetterli 2007, on s^2)."""
+        """The exp of the entropy of the variance shares (Roy and Vetterli 2007, on s^2). K equal directions give K."""
         shares = self.variance_shares
         return torch.special.entr(shares).sum().exp().item() if shares.any() else 0.0
 

@@ -39,12 +39,12 @@ OUTCOMES = {
 
 
 class QuestionPage(ABC, Generic[SummaryT]):
-    """The page of a question that trains models."""
+    """The base class for the pages of questions that train models."""
 
     of_each = "encoding"
-    """The unit that runs are counted by: "3 runs per encoding"."""
+    """The word after "per" in a number of runs: "3 runs per encoding"."""
     loss_unit = "per token"
-    """The unit of a training loss, for the axis of its figure."""
+    """The unit of a training loss, for the axis of the figure."""
     tables_note = ""
     """A sentence below the heading of the learned tables."""
 
@@ -54,11 +54,11 @@ class QuestionPage(ABC, Generic[SummaryT]):
 
     @abstractmethod
     def paragraphs(self, summary: SummaryT) -> list[str]:
-        """Returns the answer. It claims no more than the intervals allow. Empty paragraphs are left out."""
+        """Returns the answer, which must not claim more than the intervals allow. Empty paragraphs are left out."""
 
     @abstractmethod
     def main_table(self, summary: SummaryT) -> Table:
-        """Returns the table that the terminal also shows, best first."""
+        """Returns the table that the terminal also shows, with the best rows first."""
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -153,7 +153,7 @@ def no_reference(folder: Path, question: Question) -> ArgumentError:
 def estimate_cell(
     estimate: Estimate | None, write: Callable[[float], str] = number, *, missing: str = NO_POSITION
 ) -> Cell:
-    """Returns a cell with a mean and its interval below."""
+    """Returns a cell with a mean and its interval below, or with ``missing`` if there is no estimate."""
     if estimate is None:
         return Cell(missing, kind="muted")
     return Cell(write(estimate.value), note=interval(estimate, write))
@@ -170,10 +170,10 @@ def by_size(
     missing: str = NO_POSITION,
     failed: Cell | None = None,
 ) -> Iterator[Column]:
-    """Yields one column per size: the estimates that ``values`` returns for each row, with ``missing`` for None.
+    """Yields one column per size, with the estimates that ``values`` returns for each row, or ``missing`` for None.
 
-    trained: the training size, marked in the head. note: the text below a size in the head. failed: the cell of rows
-    without runs.
+    trained: the training size, marked in the head. note: the text below a size in the head. failed: the cell for rows
+    whose runs all failed.
     """
     for size in sizes:
         below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
@@ -208,7 +208,7 @@ def values_table(
     read: Callable[[Any], Mapping[Any, Any]],
     write: Callable[[Any], str] = "{:.5f}".format,
 ) -> Table:
-    """Returns a table of the measured values of every run; ``read`` maps measurements to values by column."""
+    """Returns a table of the measured values of every run. ``read`` returns a run's values by column."""
     measured = [(result.spec.name, read(result.measurements)) for result in results if result.measurements is not None]
 
     def column(key: Any) -> Column:

@@ -26,7 +26,7 @@ def points(share: float) -> str:
 
 
 def accuracies(documents: str, found: Sequence[tuple[str, Estimate]]) -> str:
-    """Returns a sentence on the accuracies, best first, without a capital letter; empty if none are known."""
+    """Returns a sentence on the accuracies, best first, that starts in lower case; empty if none are known."""
     best_first = sorted(found, key=lambda pair: -pair[1].value)
     shares = listed([f"{percent(share.value)}% with {called(name)}" for name, share in best_first])
     return f"the accuracy on {documents} is {shares}." if shares else ""
@@ -69,7 +69,7 @@ def wider(difference: Difference) -> Estimate:
 
 
 def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str, Style], reference: str) -> Figure:
-    """Draws one line per encoding, best first. Thick bars: intervals over seeds. Thin bars: over held-out documents."""
+    """Draws one line per encoding, best first. Thick bars are intervals over seeds, thin bars over documents."""
     best_first = sorted(differences, key=lambda name: -differences[name].over_seeds.value)
     title = f"accuracy minus that of {reference}, in percentage points"
     figure, axes = rows_sheet(best_first, title=title, below="worse ← → better", each=34, right=56)

@@ -25,9 +25,9 @@ QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
 """Published times, in milliseconds, of attention and of each encoding at batch 32, length 512, width 768."""
 
 FEW = 4
-"""The answer gives the numbers of up to this many encodings; of more, the first and the last. The tables list all."""
+"""The answer lists up to this many encodings with their numbers. Of more, it names only the first and the last."""
 LINEAR_TO = 1.0
-"""In percent. The axis is linear up to this value and logarithmic beyond, so that .1% and 100% are both readable."""
+"""The percentage up to which the axis is linear. It is logarithmic beyond, so that .1% and 100% are both readable."""
 HOW_TO_READ = (
     "Times are relative to an attention layer without position, forward and backward. Alone: the time of the encoding "
     "itself. Overhead: the change in the layer's time with the encoding; left of 0, the layer is faster. Bars are "
@@ -95,7 +95,7 @@ class CostPage:
 
 
 def _with_position(result: CostResult) -> list[CostRow]:
-    """Returns the encodings that write something, cheapest first. “none” shows the cost of measuring."""
+    """Returns the encodings that write something, cheapest first. “none” writes nothing; its time is only overhead."""
     return [row for row in cheapest_first(result) if row.writes.all]
 
 
@@ -117,7 +117,7 @@ def _time(result: CostResult) -> str:
 
 
 def _inside(result: CostResult) -> str:
-    """Lists the encodings that add time to the layer, those that save time, and overheads that are not significant."""
+    """Groups the encodings by their effect on the time of the layer: slower, faster, or not significant."""
     leads = {
         "above": "the encoding adds",
         "below": "the encoding changes the time by",

@@ -16,7 +16,7 @@ from posembed.report.words import capitalised, failures, model_size, not_drawn, 
 from posembed.statistics import INTERVAL
 
 TWINS = {"learned-1d", "learned-2d"}
-"""Both have one row per patch with the same initial values, so they are the same model until the grid changes."""
+"""Encodings with one row per patch and the same initial values: they are the same model until the grid changes."""
 
 
 class ImagesPage(QuestionPage[ImageSummary]):

@@ -30,7 +30,7 @@ PUBLISHED = {
     "sinusoidal": Published(1.44, 38),
     "zero": Published(1.48, 50),
 }
-"""A table that many guides to learned positions repeat."""
+"""The published results that many guides to learned positions repeat."""
 REFERENCE = "normal-0.02"
 BASE = PUBLISHED[REFERENCE]
 
@@ -140,7 +140,8 @@ class InitsPage(QuestionPage[InitSummary]):
         return [steps, self.what_became(summary), published_table(summary)]
 
     def figures(self, summary: InitSummary) -> Iterable[Picture]:
-        """Yields differences in loss, since all tables with one seed see the same text, and the numbers of steps."""
+        """Yields a figure of the losses and a figure of the numbers of steps. The first shows differences from the
+        reference if possible, because they vary less: all tables with the same seed see the same text."""
         rows = [(row, row.loss) for row in best_first(summary) if row.loss is not None]
         if not rows:
             return
@@ -183,8 +184,8 @@ class InitsPage(QuestionPage[InitSummary]):
 
 
 def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
-    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if above, "not significant"
-    if neither, and "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
+    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if significantly above,
+    "not significant" if neither, or "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
     side = None if difference is None else difference.side_of(same)
     return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
 
@@ -257,7 +258,7 @@ def _rows_after(summary: InitSummary) -> str:
 
 
 def comparable(summary: InitSummary) -> list[InitRow]:
-    """Returns the rows that are also in the published table; none if our reference is not REFERENCE."""
+    """Returns the rows that are also in the published table, or no rows if our reference is not REFERENCE."""
     if summary.reference != REFERENCE:
         return []
     return [row for row in summary.rows if row.name in PUBLISHED and row.loss is not None]
@@ -289,7 +290,7 @@ def disagreements(summary: InitSummary) -> str:
 
 
 def published_table(summary: InitSummary) -> Table:
-    """Compares differences from N(0, 0.02), since the losses themselves come from other data."""
+    """Returns a table of our and the published differences from N(0, 0.02). The losses come from different data."""
 
     def loss(row: InitRow) -> Cell:
         theirs = PUBLISHED[row.name]
@@ -319,7 +320,7 @@ def their_difference(theirs: Published) -> str:
 
 
 def on_the_loss(row: InitRow) -> str:
-    """Returns in words whether our difference has the same sign as theirs."""
+    """Returns, in words, whether our difference in loss has the same sign as the published difference."""
     if row.name == REFERENCE:
         return "the reference"
     ours = outcome(row.versus_reference)

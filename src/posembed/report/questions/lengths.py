@@ -32,11 +32,11 @@ HOLDS = 1.02
 """An encoding holds if its same-token perplexity past the training length is never above this many times its perplexity
 at the training length."""
 REACHES = 0.05
-"""An earlier passage was used if the loss of its repetition is lower by this many nats per token (5% of perplexity).
-Models that cannot reach the passage show gains of up to 0.02 by chance."""
+"""A model used an earlier passage if the loss of the repetition is lower by at least this many nats per token (5% of
+perplexity). Models that cannot reach the passage show gains of up to 0.02 by chance."""
 CUT = 4
-"""The figure's axis ends at this many times the lowest perplexity, so that the encodings that hold stay
-apart."""
+"""The figure's axis ends at this many times the lowest perplexity, so that the lines of encodings that hold stay
+separate."""
 
 
 class LengthsPage(QuestionPage[LengthSummary]):
@@ -172,8 +172,8 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
 
 def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
-    """Returns the result of an encoding past its training length. Its kind is "holds", "worse", "ends", "failed" or
-    "untested"."""
+    """Returns a cell with the result of an encoding past its training length. The kind of the cell is "holds", "worse",
+    "ends", "failed" or "untested"."""
     if not row.seeds:
         steps = re.findall(r"at step (\d+)", " ".join(row.failures))
         return Cell(f"failed at step {', '.join(dict.fromkeys(steps))}" if steps else "failed", kind="failed")
@@ -195,9 +195,8 @@ def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
 
 
 def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
-    """Returns the highest ratio of a perplexity past the training length to the one at ``base_length``, and its length.
-
-    NaN counts as infinite.
+    """Returns the highest ratio of a perplexity past the training length to the perplexity at ``base_length``, and the
+    length at which it occurs. Returns None if there is no such ratio. NaN counts as infinite.
     """
     ratios = [
         (math.inf if math.isnan(ratio.value) else ratio.value, length)
@@ -208,7 +207,7 @@ def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | N
 
 
 def reach(row: LengthRow, summary: LengthSummary) -> int | None:
-    """Returns the largest probed gap up to which an earlier passage was used at every gap; None if at none."""
+    """Returns the largest gap such that the model used the passage at all gaps up to it; None without one."""
     reached = None
     for gap in summary.gaps:
         gain = row.repeat_gain.get(gap)
@@ -219,7 +218,7 @@ def reach(row: LengthRow, summary: LengthSummary) -> int | None:
 
 
 def reach_in_words(row: LengthRow, summary: LengthSummary) -> str:
-    """Returns "64", "256+" or "under 32"; empty if nothing was measured."""
+    """Formats the reach, such as "64", "256+" or "under 32". Empty if nothing was measured."""
     return up_to(reach(row, summary), summary.gaps) if row.seeds and summary.gaps else ""
 
 
@@ -229,7 +228,8 @@ def reaches_back(summary: LengthSummary, rank: int = 0) -> Column:
 
 
 def best_first(summary: LengthSummary) -> list[LengthRow]:
-    """Sorts the rows by same-token perplexity at the longest length. Rows that end come next, failed rows last."""
+    """Sorts by same-token perplexity at the longest length. Encodings without positions there come next, then failed
+    rows."""
 
     def key(row: LengthRow) -> tuple[bool, bool, float]:
         known = [value.value for value in row.same_tokens.values() if value is not None]
@@ -240,7 +240,7 @@ def best_first(summary: LengthSummary) -> list[LengthRow]:
 
 
 def times(ratio: float) -> str:
-    """Formats a ratio for a sentence, large ones without decimals: 1.34, 5.9, 21, 250."""
+    """Formats a ratio for a sentence, with fewer decimals if it is larger: 1.34, 5.9, 21, 250."""
     if ratio < 1.995 or ratio >= 999.5:
         return number(ratio)
     return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
@@ -283,14 +283,15 @@ def _past_training(summary: LengthSummary) -> list[str]:
         sentences += peaks
     if ending:
         ends = listed([f"{called(row.name)} ({last_position(row, summary):,} tokens)" for row in ending])
-        sentences.append(f"Some encodings cannot be measured past their last position: {ends}.")
+        last = "its last position" if len(ending) == 1 else "their last positions"
+        sentences.append(f"{ends} cannot be measured past {last}.")
     return sentences
 
 
 def _longest(summary: LengthSummary) -> list[str]:
-    """Compares the best encoding at the longest length with the reference, or with the next best if that is the best.
+    """Compares the best encoding at the longest length with the reference, or the reference with the second best.
 
-    Then gives the reach of the encodings that hold, or of those that get worse if none holds.
+    Then gives the reach of the encodings that hold or, if none holds, of the encodings that get worse.
     """
     longest, sentences = max(summary.test_lengths), []
     known = [(row, value) for row in best_first(summary) if (value := row.same_tokens.get(longest)) is not None]
@@ -321,7 +322,7 @@ def _longest(summary: LengthSummary) -> list[str]:
 
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis: around all means up to about CUT times the lowest, and at least 1.3 times apart."""
+    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
     means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), CUT * lowest)

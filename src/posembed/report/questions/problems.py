@@ -1,4 +1,4 @@
-"""The page of ``compare tasks addition`` and the other problems: the answer, exact match by size, all numbers."""
+"""The page of ``compare tasks addition`` and the other problems: the answer, exact match by size, and all numbers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def ends_at(row: ProblemRow, summary: ProblemSummary) -> int | None:
 
 
 def percent(share: float) -> str:
-    """Formats a share in percent, within 0 and 100: 0, 0.5, 47, 99.5, 100. Only exact shares become 100 or 0."""
+    """Formats a share, clipped to 0 and 1, in percent: 0, 0.5, 47, 99.5, 100. Shares are never rounded to 0 or 100."""
     share = min(max(share, 0.0), 1.0)
     text = f"{100 * share:.0f}" if 0.1 <= share < 0.985 else f"{100 * share:.1f}".removesuffix(".0")
     if text == "100" and share < 1:

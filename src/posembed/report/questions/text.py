@@ -107,9 +107,8 @@ def best_first(summary: TextSummary) -> list[TextRow]:
 
 
 def smallest_significant(summary: TextSummary) -> float | None:
-    """Returns the difference that would be significant for the median encoding: half the width of its wider interval.
-
-    Returns None without several runs per encoding.
+    """Returns half the width of the wider interval, as the median over encodings. Smaller differences would usually not
+    be significant. Returns None without several runs per encoding.
     """
     compared = [row.difference for row in summary.rows if row.difference and row.difference.over_seeds.low is not None]
     halves = sorted(width(wider(difference)) / 2 for difference in compared)
