@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, logging
 
 from posembed.checkpoints.rebuild import build_on_meta
 from posembed.tables.modules import is_table_name
@@ -311,4 +311,5 @@ def written(page: str) -> str:
 
 
 if __name__ == "__main__":
+    logging.set_verbosity_error()
     PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
