@@ -8,6 +8,7 @@ Where the published model differs, its row names the fields that differ and the 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ SOURCES = {
     "discussions": "answer",
     "blog": "announcement",
 }
-HEADING = ("model", "year", "encoding", "table", "parameters", "limit in tokens", "figures from")
+HEADING = ("model", "year", "encoding", "table", "parameters", "limit", "made for", "figures from")
+BY = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +80,12 @@ class Model:
         return Counter(tuple(side for side in p.shape if side > 1) for p in named)
 
     @property
-    def limit(self) -> str:
+    def made_for(self) -> int | None:
+        """The number of positions of its table, or the length that it was made for if it has none."""
         if self.learned:
             *rows, _ = next(iter(self.shapes))
-            return f"{product(rows) - self.special:,}"
-        length = getattr(self.config, self.length) if isinstance(self.length, str) else self.length
-        if length is None:
-            return "none"
-        return f"{length:,}" if self.ends else f"none; made for {length:,}"
+            return math.prod(rows) - self.special
+        return getattr(self.config, self.length) if isinstance(self.length, str) else self.length
 
     @property
     def figures_from(self) -> str:
@@ -96,24 +96,18 @@ class Model:
 
     @property
     def row(self) -> tuple[str, ...]:
-        tables = ", ".join(
-            (f"{times} of " if times > 1 else "") + " x ".join(f"{side:,}" for side in shape)
-            for shape, times in self.shapes.items()
-        )
-        parameters = sum(product(shape) * times for shape, times in self.shapes.items())
-        size = (tables, f"{parameters:,}") if tables else ("", "0")
-        return (self.name, str(self.year), self.encoding, *size, self.limit, self.figures_from)
+        shapes = self.shapes.items()
+        tables = [(f"{n} of " if n > 1 else "") + BY.join(f"{side:,}" for side in shape) for shape, n in shapes]
+        parameters = sum(math.prod(shape) * n for shape, n in shapes)
+        length = "" if self.made_for is None else f"{self.made_for:,}"
+        limit = length if self.learned or self.ends else "none"
+        made_for = "" if length == limit else length
+        size = (", ".join(tables), f"{parameters:,}")
+        return (self.name, str(self.year), self.encoding, *size, limit, made_for, self.figures_from)
 
 
-def product(sides: tuple[int, ...] | list[int]) -> int:
-    result = 1
-    for side in sides:
-        result *= side
-    return result
-
-
-LEARNED, ROPE, ALIBI, SINUSOIDS = "learned table", "RoPE", "ALiBi", "sinusoids"
-BIAS = "learned bias by distance"
+LEARNED, ROPE, ALIBI, SINUSOIDS = "learned", "RoPE", "ALiBi", "sinusoids"
+BIAS = "bias by distance"
 
 MODELS: Mapping[str, tuple[Model, ...]] = {
     "Text encoders": (
@@ -123,7 +117,7 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
             fields={"hidden_size": 1024}, also={"num_attention_heads": 16}, source=f"{ARXIV}1810.04805",
         ),
         Model(
-            name="XLNet-large", year=2019, encoding="sinusoids of distances, in attention", kind="xlnet", length=None,
+            name="XLNet-large", year=2019, encoding="relative sinusoids", kind="xlnet", length=None,
         ),
         Model(
             name="RoBERTa-base", year=2019, encoding=LEARNED, kind="roberta", special=2,
@@ -138,7 +132,7 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         ),
         Model(name="BigBird-base", year=2020, encoding=LEARNED, kind="big_bird"),
         Model(
-            name="DeBERTa-v3-base", year=2021, encoding="learned rows of distances, in attention", kind="deberta-v2",
+            name="DeBERTa-v3-base", year=2021, encoding="relative rows", kind="deberta-v2",
             fields={"hidden_size": 768, "position_buckets": 256},
             also={"num_attention_heads": 12, "relative_attention": True, "position_biased_input": False},
             source=f"{HUB}microsoft/deberta-v3-base/blob/main/config.json", tables="rel_embeddings.weight",
@@ -173,7 +167,7 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
             source=f"{ARXIV}2307.09288",
         ),
         Model(
-            name="Mistral 7B", year=2023, encoding="RoPE, in a window of 4,096 tokens", kind="mistral", length=8192,
+            name="Mistral 7B", year=2023, encoding="RoPE, window 4,096", kind="mistral", length=8192,
             source=f"{ARXIV}2310.06825",
         ),
         Model(name="Phi-1.5", year=2023, encoding=ROPE, kind="phi"),
@@ -196,11 +190,11 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         ),
         Model(name="Gemma 3", year=2025, encoding=ROPE, kind="gemma3_text"),
         Model(
-            name="Llama 4 Scout", year=2025, encoding="RoPE in three layers of four, none in the fourth",
+            name="Llama 4 Scout", year=2025, encoding="RoPE in 3 of 4 layers",
             kind="llama4_text", length=10_000_000, source=f"{HUB}blog/llama4-release",
         ),
         Model(name="Qwen3", year=2025, encoding=ROPE, kind="qwen3"),
-        Model(name="SmolLM3", year=2025, encoding="RoPE in three layers of four, none in the fourth", kind="smollm3"),
+        Model(name="SmolLM3", year=2025, encoding="RoPE in 3 of 4 layers", kind="smollm3"),
         Model(name="gpt-oss", year=2025, encoding="RoPE, scaled (YaRN)", kind="gpt_oss"),
     ),
     "Encoder-decoders for text": (
@@ -235,7 +229,7 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
             tables="relative_position_bias_table", length=196, ends=True,
         ),
         Model(name="MAE ViT-B/16", year=2021, encoding=SINUSOIDS, kind="vit_mae", length=196, ends=True),
-        Model(name="SAM ViT-B/16", year=2023, encoding="learned table, and learned rows of distances",
+        Model(name="SAM ViT-B/16", year=2023, encoding="learned, and relative rows",
               kind="sam_vision_model", tables="pos_embed"),
         Model(
             name="DINOv2 ViT-B/14", year=2023, encoding=LEARNED, kind="dinov2", special=1, fields={"image_size": 518},
@@ -249,11 +243,11 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
             name="SigLIP-B/16, texts", year=2023, encoding=LEARNED, kind="siglip",
             tables="text_model.embeddings.position_embedding.weight",
         ),
-        Model(name="DINOv3 ViT-S/16", year=2025, encoding="RoPE on two axes", kind="dinov3_vit", length=None),
+        Model(name="DINOv3 ViT-S/16", year=2025, encoding="RoPE, two axes", kind="dinov3_vit", length=None),
     ),
     "Sound": (
         Model(
-            name="wav2vec 2.0 base", year=2020, encoding="learned convolution", kind="wav2vec2", length=None,
+            name="wav2vec 2.0 base", year=2020, encoding="convolution", kind="wav2vec2", length=None,
             tables="pos_conv_embed.conv.parametrizations.weight.original1",
         ),
         Model(name="AST", year=2021, encoding=LEARNED, kind="audio-spectrogram-transformer", special=2),
@@ -276,7 +270,7 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
 
 def kind_of(model: Model) -> str:
     """The column of the count by year: the first word of the encoding that has a column."""
-    words = {"learned table": "a learned table", "RoPE": "RoPE", "ALiBi": "ALiBi", "sinusoids": "sinusoids"}
+    words = {"learned": "a learned table", "RoPE": "RoPE", "ALiBi": "ALiBi", "sinusoids": "sinusoids"}
     return next((column for word, column in words.items() if model.encoding.startswith(word)), "something else")
 
 

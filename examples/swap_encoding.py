@@ -8,6 +8,7 @@ perplexity is always that of the same last 32 letters, with more and more text b
 
 import os
 from pathlib import Path
+from textwrap import fill
 
 import torch
 from torch import Tensor, nn
@@ -60,5 +61,5 @@ for encoding in ("learned", "rope", "alibi"):
         try:
             print(f"{encoding:8} perplexity with {length:3} letters: {perplexity(model, length):.2f}")
         except PositionError as error:
-            print(f"{encoding:8} with {length} letters: {error}")
+            print(fill(f"{encoding:8} with {length} letters: {error}", 100))
             break
