@@ -53,7 +53,7 @@ def test_who_solves_what() -> None:
     assert not any(name in beyond for name in rows if name != "coupled")
     for part in ("30+ with coupled (exact match 98.5%, 92", "5 with rope", "5 with alibi", "under 5 with “none”"):
         assert part in others
-    assert "The largest size with positions is 10 with learned." in others
+    assert "learned has no positions past 10." in others
     assert "2 of 2 with sinusoidal (seed 0: the loss was nan)" in others
     assert "95%" in rule
     assert "2 runs per encoding" in certainty

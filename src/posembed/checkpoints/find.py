@@ -148,8 +148,8 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
 
 
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
-    """Returns the table with its kind. Adds a doubt if its formula is unknown, or if its model takes no text or
-    also has relative positions."""
+    """Returns the table with its kind. It becomes doubtful if it follows an unknown formula, or if the model takes
+    no text or also has relative positions."""
     if not isinstance(table, PositionTable):
         return table
     rows, layout = table.values(tensors), table.layout

@@ -33,9 +33,9 @@ class Learned:
     """Measures of what the position rows learned. A measure is None if it is not meaningful (for grids, or few rows).
 
     rows: the number of measured rows, starting with the first. directions_90: the smallest number of directions that
-    hold 90% of their variance. toeplitz: 0 if similarity depends only on distance. position_error: the mean error, in
-    positions, of a linear probe that predicts a row's position. order_error: the error rate of a linear probe that
-    predicts which of two rows comes first.
+    hold 90% of the rows' variance. toeplitz: the share of the rows' similarity that their distance does not explain,
+    from 0 to 1. position_error: the mean error, in positions, of a linear probe that predicts a row's position.
+    order_error: the error rate of a linear probe that predicts which of two rows comes first.
     """
 
     rows: int

@@ -128,7 +128,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 
 def at(config: Config, path: FieldPath) -> Any:
-    """Returns the value of a field. [channels, height, width] becomes [height, width], or one number if both agree."""
+    """Returns the value of a field. [channels, height, width] becomes [height, width], or one number if equal."""
     value = section(config, path[:-1]).get(path[-1])
     if isinstance(value, list) and len(value) == 3:
         value = value[1] if value[1] == value[2] else value[1:]

@@ -36,7 +36,7 @@ IMAGE_TOKENS = ("image_seq_length", "num_image_tokens")
 
 @dataclass(frozen=True)
 class Setting:
-    """A change of one value in a JSON file. path: the names that lead to the value."""
+    """A change to one value in a JSON file. path: the names that lead to the value."""
 
     file: str
     path: FieldPath

@@ -135,7 +135,8 @@ def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
 
 
 def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
-    """Returns a ``by_text`` function for ranks. A value is the mean score of the ranks of one text's passages."""
+    """Returns a ``by_text`` function for ranks. For each text, it gives the mean score of the
+    ranks of the text's passages."""
 
     def by_text(ranks: Counts) -> ByText:
         scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]

@@ -1,4 +1,4 @@
-"""The input layers of text models: each has a declaration and a constructor for its parts."""
+"""The input layers of text models. A class declares its keys in checkpoints; its constructor builds its parts."""
 
 from __future__ import annotations
 

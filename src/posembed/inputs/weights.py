@@ -90,7 +90,7 @@ def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, 
 
 
 def fairseq_settings(path: str | Path) -> Mapping[str, Any]:
-    """Reads the settings of a model that fairseq saved: one file, with the settings next to the tensors."""
+    """Reads a model's settings from a fairseq checkpoint, a file that holds them next to the tensors."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; found none")

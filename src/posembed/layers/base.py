@@ -2,12 +2,12 @@
 
 Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
 
-A model calls an encoding's methods one by one. Called on its own, an encoding follows one of four contracts:
+A model calls an encoding's methods one by one. Called on its own, an encoding follows one of three contracts, or none:
 
     input       x (B, L, D), position_ids=None, *, offset=0     -> (B, L, D)          InputEncoding
     rotation    q, k (B, H, L, d), position_ids=None, *, offset=0, text_length=None -> q, k    RotationEncoding
     bias        q_length, k_length=None                         -> (H, Lq, Lk)        ScoreBias (score_bias.py)
-    both        cannot be called on its own, because it acts in several places, or differently in each layer. The
+    none        cannot be called on its own, because it acts in several places, or differently in each layer. The
                 ArgumentError names the methods to use instead
 """
 

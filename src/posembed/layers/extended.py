@@ -65,7 +65,8 @@ def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubi
 
 
 def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the weights of the four rows around a point that lies ``rest`` after the second row."""
+    """Returns the weights of the four rows around a point that lies the share ``rest`` of the way from the
+    second row to the third."""
     before, after = (((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest))
     first, last = (((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (rest + 1, 2 - rest))
     return first, before, after, last

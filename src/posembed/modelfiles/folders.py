@@ -55,7 +55,7 @@ def is_export(name: str) -> bool:
 
 
 def is_weights(name: str) -> bool:
-    """Returns whether a file holds weights, for PyTorch or for another program."""
+    """Returns whether a file holds weights, for PyTorch or another framework."""
     return Path(name).suffix in (".safetensors", *PICKLES) or is_export(name)
 
 

@@ -209,7 +209,7 @@ _check_bounds = _checked(
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
-    """Returns cu_seqlens (S + 1,), any integer dtype, as int64, after checking that it rises from 0 to length."""
+    """Checks that cu_seqlens (S + 1,), of any integer dtype, rises from 0 to length, and returns it as int64."""
     require_integers(cu_seqlens, "cu_seqlens")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] == 0:
         raise ArgumentError(f"cu_seqlens must be (number of sequences + 1,); got shape {tuple(cu_seqlens.shape)}")

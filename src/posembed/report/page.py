@@ -129,7 +129,7 @@ def render_page(
     """Returns the page as text. Equal arguments give equal text.
 
     title: the question that the page answers. about: a sentence or two on the measurement. answer: the paragraphs shown
-    first. sections: the sections; empty sections are omitted. styles: the styles of the names in figures. Tables show
+    first. sections: the sections; empty sections are omitted. styles: how the figures draw each name. Tables show
     the colour of a name next to it.
     """
     parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}

@@ -74,7 +74,8 @@ def fourier_power(vectors: Tensor) -> Tensor:
 def wave_share(vectors: Tensor, *, bins: int = 3) -> Tensor:
     """Returns each column's share of power in its ``bins`` strongest bins, (N, K) -> (K,); near 1 for a wave.
 
-    Three bins hold at least 85% of a sinusoid of any frequency; noise leaves about 3 ln(N/2) / (N/2) in them.
+    Three bins hold at least 85% of the power of a sinusoid of any frequency, and about 3 ln(N/2) / (N/2) of the
+    power of noise.
     """
     power = fourier_power(vectors)
     return power.topk(min(bins, len(power)), dim=0).values.sum(dim=0)

@@ -83,8 +83,9 @@ def _read(text: str, kind: type[Any]) -> Any:
 class TrainingSpec:
     """The settings of one run, for any task. Runs with equal specs give the same numbers.
 
-    A field with ``compare=False`` is only a label, such as a path; a hash of the content is compared instead.
-    Each question adds its own fields, names the field it compares, and sets the class of its measurements.
+    A field with ``compare=False`` is only a label, such as a path; a hash of the file's content is compared instead.
+    A question's subclass adds fields. It sets ``COMPARED``, the field in which its runs differ, and ``Measured``, the
+    class of its measurements.
     """
 
     COMPARED: ClassVar[str] = "encoding"

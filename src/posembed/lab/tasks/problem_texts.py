@@ -76,7 +76,7 @@ PROBLEMS: dict[str, Problem] = {
         "digits",
         ids=("coupled",),
     ),
-    "addition": Problem(addition, "add two numbers of the same number of digits", "digits", ids=("abacus", "coupled")),
+    "addition": Problem(addition, "add two numbers with equally many digits", "digits", ids=("abacus", "coupled")),
     "sorting": Problem(of_symbols(LETTERS, lambda letters: "".join(sorted(letters))), "sort letters", "letters"),
     "parity": Problem(
         of_symbols("01", lambda ones: str(ones.count("1") % 2)), "decide whether the number of ones is even", "bits"

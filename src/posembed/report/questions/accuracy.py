@@ -42,7 +42,10 @@ def outcome(difference: Difference) -> str:
 
 
 def compared(differences: Mapping[str, Difference], reference: str, documents: str) -> list[str]:
-    """Returns one sentence per outcome, with both intervals. ``documents``: the name of the held-out items."""
+    """Returns one sentence per outcome, with the intervals over seeds and over held-out items.
+
+    ``documents``: the name of the held-out items.
+    """
 
     def text(name: str, difference: Difference) -> str:
         over_seeds, over_documents = (
@@ -51,7 +54,8 @@ def compared(differences: Mapping[str, Difference], reference: str, documents: s
         by = points(difference.over_seeds.value)
         return f"{called(name)} ({by} points; {over_seeds} over seeds, {over_documents} over {documents})"
 
-    return by_outcome(called(reference), [(outcome(found), text(name, found)) for name, found in differences.items()])
+    found = by_outcome(called(reference), [(outcome(each), text(name, each)) for name, each in differences.items()])
+    return [*found, "A difference is significant if both intervals exclude 0."] if found else []
 
 
 def difference_cell(difference: Difference) -> Cell:

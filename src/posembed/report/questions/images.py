@@ -26,10 +26,10 @@ class ImagesPage(QuestionPage[ImageSummary]):
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
         return (
             f"Each run trains a small ViT ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, with "
-            f"{spec.batch} images per batch. The images have {spec.train_size} x {spec.train_size} pixels, in "
-            f"{grid_of(summary, spec.train_size)} patches. Only the position encoding differs. Each model is tested on "
-            f"{summary.examples:,} held-out images, at that size and resized bilinearly to other sizes. Patches keep "
-            "their size in pixels, so their number changes."
+            f"{spec.batch} images per batch. Each image has {spec.train_size} x {spec.train_size} pixels and is "
+            f"divided into a grid of {grid_of(summary, spec.train_size)} patches. Only the position encoding differs. "
+            f"Each model is tested on {summary.examples:,} held-out images, at that size and resized bilinearly to "
+            "other sizes. Patches keep their size in pixels, so their number changes."
         )
 
     def paragraphs(self, summary: ImageSummary) -> list[str]:
@@ -83,7 +83,7 @@ class ImagesPage(QuestionPage[ImageSummary]):
         return [
             table_of(
                 [row for row in rows if row.difference],
-                f"Minus {summary.reference}, in percentage points",
+                f"Difference from {summary.reference}, in percentage points",
                 f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
                 "over images. A difference is green or red if it is significant: neither interval contains 0.",
                 *map(minus_reference, summary.test_sizes),

@@ -129,8 +129,8 @@ class InitsPage(QuestionPage[InitSummary]):
         steps = table_of(
             [] if summary.loss is None else trained(summary),
             f"Steps to a training loss of {loss_number(summary.loss or 0.0)}",
-            "The first step at which the mean of the most recent losses is at or below this loss (each run keeps its "
-            "losses at about a hundred steps). Without --loss, the target of each seed is the highest final loss "
+            "The first step at which the mean of the most recent losses is at or below this loss (each run "
+            "records about a hundred losses). Without --loss, the target of each seed is the highest final loss "
             "among its runs, and the title gives the mean.",
             ("steps", steps_cell),
             (f"times {summary.reference}", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
@@ -156,7 +156,7 @@ class InitsPage(QuestionPage[InitSummary]):
             ),
             name="losses",
             described=" ".join(self.answer(summary)),
-            caption=f"{how} The losses themselves are at the right.",
+            caption=f"{how} The losses themselves are on the right.",
         )
         counted = [(row.name, row.steps, steps_cell(row).text) for row, _ in rows]
         if summary.loss is not None and any(steps is not None for _, steps, _ in counted):
@@ -251,7 +251,7 @@ def _rows_after(summary: InitSummary) -> str:
     ranks = sorted(row.effective_rank_after.value for row in summary.rows if row.effective_rank_after is not None)
     return (
         f"Training changed {least} most: its rows moved {number(moved_most)} times their initial scale, and the "
-        f"cosine between the table before and after is {low:.2f}. It changed {most} least: its rows moved "
+        f"cosine between the table before and after is {low:.2f}. Training changed {most} least: its rows moved "
         f"{number(moved_least)} times their initial scale, and the cosine is {high:.2f}. The effective rank of the "
         f"trained tables is {from_to([f'{rank:.1f}' for rank in ranks])}."
     )
@@ -286,7 +286,9 @@ def disagreements(summary: InitSummary) -> str:
             )
     contradicted = "; ".join(against) or "none"
     sentence = f"Contradictions with a table that many guides repeat: {contradicted}."
-    return sentence + (f" These runs cannot confirm its differences for {listed(unconfirmed)}." if unconfirmed else "")
+    return sentence + (
+        f" These runs cannot confirm that table's differences for {listed(unconfirmed)}." if unconfirmed else ""
+    )
 
 
 def published_table(summary: InitSummary) -> Table:
@@ -304,8 +306,8 @@ def published_table(summary: InitSummary) -> Table:
         comparable(summary),
         "Compared with a table that many guides repeat",
         "That table gives the final loss and the epoch at which training had converged, but no data, model, seeds or "
-        "intervals. Only differences from N(0, 0.02) can be compared. Its ratios are of epochs, ours of steps to a "
-        f"training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
+        "intervals. Only differences from N(0, 0.02) can be compared. It gives ratios of epochs; this page gives "
+        f"ratios of steps to a training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
         ("their loss", loss),
         ("our difference", lambda row: estimate_cell(row.versus_reference, signed, missing="")),
         ("their epoch", epoch),

@@ -118,14 +118,14 @@ def _past_training(summary: ProblemSummary) -> list[str]:
     if not rows:
         return []
     beyond = names_of(row for row in rows if (row.solves or 0) > trained) or "none of the encodings"
-    ends = [f"{ends_at(row, summary):,} with {called(row.name)}" for row in rows if ends_at(row, summary)]
+    ends = [f"{called(row.name)} has no positions past {end:,}." for row in rows if (end := ends_at(row, summary))]
     lead = (
-        f"After training on {summary.problem} with up to {trained:,} {summary.unit}, the model solves larger problems "
+        f"After training on {summary.problem} with up to {trained:,} {summary.unit}, larger problems are solved "
         f"with {beyond}. The largest size solved is {listed([_largest(row, summary) for row in rows])}."
         if max(summary.test_sizes) > trained
         else f"No size past the {trained:,} {summary.unit} of training was tested."
     )
-    return [lead, *([f"The largest size with positions is {listed(ends)}."] if ends else [])]
+    return [lead, *ends]
 
 
 def _largest(row: ProblemRow, summary: ProblemSummary) -> str:

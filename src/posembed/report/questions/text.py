@@ -31,7 +31,7 @@ class TextPage(QuestionPage[TextSummary]):
         shares = capitalised(accuracies(f"{summary.examples:,} held-out examples", found))
         guess = (
             f"Always predicting the most frequent of the {len(summary.classes)} classes would be correct for "
-            f"{percent(summary.most_frequent)}% of them."
+            f"{percent(summary.most_frequent)}% of these examples."
         )
         differences = {row.name: row.difference for row in best_first(summary) if row.difference is not None}
         sentences = compared(differences, summary.reference or "", "documents")
@@ -67,7 +67,7 @@ class TextPage(QuestionPage[TextSummary]):
         classes = table_of(
             sorted(summary.classes.items(), key=lambda item: -item[1]),
             "The classes",
-            f"The largest has more than {UNEVEN:g} times the examples of the smallest." if summary.uneven else "",
+            f"The largest class has over {UNEVEN:g} times as many examples as the smallest." if summary.uneven else "",
             ("held-out examples", lambda item: f"{item[1]:,}"),
             ("share, %", lambda item: percent(item[1] / summary.examples)),
             first="class",
@@ -83,9 +83,9 @@ class TextPage(QuestionPage[TextSummary]):
                 difference_figure(differences, drawn, summary.reference or ""),
                 name="differences",
                 described=" ".join(self.answer(summary)),
-                caption=f"The line at 0 is {summary.reference}. Thin bars are {INTERVAL}s over the held-out documents. "
-                f"With several runs per encoding, thick bars are {INTERVAL}s of differences paired by seed. A "
-                "difference is significant if both intervals are known and neither crosses the line.",
+                caption=f"The line at 0 is the reference, {summary.reference}. Thin bars are {INTERVAL}s over the "
+                f"held-out documents. With several runs per encoding, thick bars are {INTERVAL}s of differences paired "
+                "by seed. A difference is significant if both intervals are known and neither crosses the line.",
             )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
