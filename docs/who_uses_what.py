@@ -3,7 +3,7 @@
     python docs/who_uses_what.py
 
 The figures are those of the model that transformers builds, without memory, from the default config of its class.
-Where the published model differs, its row names the fields that differ and the source.
+Where the published model differs, its row gives the fields that differ, and a link to the source.
 """
 
 from __future__ import annotations
@@ -24,14 +24,8 @@ from posembed.tables.modules import is_table_name
 PAGE = Path(__file__).with_name("who-uses-what.md")
 START, END = "<!-- start of what docs/who_uses_what.py writes -->\n", "<!-- end -->"
 HUB, ARXIV, GITHUB = "https://huggingface.co/", "https://arxiv.org/abs/", "https://github.com/"
-SOURCES = {
-    "arxiv": "paper",
-    "config.json": "config",
-    "issues": "issue",
-    "discussions": "answer",
-    "blog": "announcement",
-}
-HEADING = ("model", "year", "encoding", "table", "parameters", "limit", "made for", "figures from")
+SOURCES = {"arxiv": "paper", "config.json": "config", "issues": "issue", "discussions": "answer", "blog": "blog"}
+HEADING = ("model", "year", "encoding", "table", "parameters", "limit", "figures from")
 BY = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
 
 
@@ -43,7 +37,7 @@ class Model:
     fields: the fields that the published model sets differently from the defaults of this config, as far as they
         matter here. also: those without which the class would refuse them.
     source: the page that says so.
-    tables: the end of the names of its tables. None means those named like a table, if the encoding is learned.
+    tables: the ends of the names of its tables. None means those named like a table, if the encoding is learned.
     special: the rows of its tables that are no positions: reserved, or of special tokens.
     length: the length it was made for, or the config field of it; None if it has none.
     ends: whether positions end there although nothing is learned: a table of sinusoids is fixed.
@@ -56,7 +50,7 @@ class Model:
     fields: Mapping[str, Any] = field(default_factory=dict)
     also: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
-    tables: str | None = None
+    tables: str | tuple[str, ...] | None = None
     shape: tuple[int, ...] = ()
     special: int = 0
     length: int | str | None = "max_position_embeddings"
@@ -90,9 +84,8 @@ class Model:
     @property
     def figures_from(self) -> str:
         config = [f"`{CONFIG_MAPPING[self.kind].__name__}`"] if self.kind else []
-        changed = [f"`{name}={value}`" for name, value in self.fields.items()]
         word = next((word for part, word in SOURCES.items() if part in self.source), "")
-        return ", ".join([*config, *changed, *([f"[{word}]({self.source})"] if self.source else [])])
+        return ", ".join([*config, *([f"[{word}]({self.source})"] if self.source else [])])
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -100,10 +93,10 @@ class Model:
         tables = [(f"{n} of " if n > 1 else "") + BY.join(f"{side:,}" for side in shape) for shape, n in shapes]
         parameters = sum(math.prod(shape) * n for shape, n in shapes)
         length = "" if self.made_for is None else f"{self.made_for:,}"
-        limit = length if self.learned or self.ends else "none"
-        made_for = "" if length == limit else length
+        ends = self.learned or self.ends
+        limit = length if ends else f"none ({length})" if length else "none"
         size = (", ".join(tables), f"{parameters:,}")
-        return (self.name, str(self.year), self.encoding, *size, limit, made_for, self.figures_from)
+        return (self.name, str(self.year), self.encoding, *size, limit, self.figures_from)
 
 
 LEARNED, ROPE, ALIBI, SINUSOIDS = "learned", "RoPE", "ALiBi", "sinusoids"
@@ -230,7 +223,7 @@ MODELS: Mapping[str, tuple[Model, ...]] = {
         ),
         Model(name="MAE ViT-B/16", year=2021, encoding=SINUSOIDS, kind="vit_mae", length=196, ends=True),
         Model(name="SAM ViT-B/16", year=2023, encoding="learned, and relative rows",
-              kind="sam_vision_model", tables="pos_embed"),
+              kind="sam_vision_model", tables=("pos_embed", "rel_pos_h", "rel_pos_w")),
         Model(
             name="DINOv2 ViT-B/14", year=2023, encoding=LEARNED, kind="dinov2", special=1, fields={"image_size": 518},
             source=f"{HUB}facebook/dinov2-base/blob/main/config.json",
