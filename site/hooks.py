@@ -142,6 +142,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return markdown
 
 
+ALONE = "show_root_heading: true, show_root_toc_entry: true, show_root_full_path: false"
+
+
 def may_link(before: str, after: str) -> bool:
     """Returns whether code between two pieces of a page may become a link: not in a heading, not in a link."""
     line = before.rpartition("\n")[2]
@@ -149,7 +152,9 @@ def may_link(before: str, after: str) -> bool:
 
 
 def with_members(match: re.Match[str]) -> str:
-    """Limits the entry of a module to its public names, in their order."""
+    """Shows a public name alone, or of a module its public names, in their order."""
+    if match[1] in EXPORTS:
+        return f"::: {EXPORTS[match[1]]}\n    options: {{{ALONE}}}"
     names = [entry.rpartition(".")[2] for entry in EXPORTS.values() if entry.rpartition(".")[0] == match[1]]
     if not names:
         return match[0]
