@@ -44,7 +44,9 @@ def attention_by_distance(
     Raises:
         ArgumentError: the weights have other shapes, or ``ax`` is of another kind.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> weights = torch.rand(2, 4, 16, 16).tril()  # one layer: B = 2, H = 4, L = 16
         >>> ax = posembed.plots.attention_by_distance([weights / weights.sum(dim=-1, keepdim=True)])
     """

@@ -37,7 +37,8 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     Raises:
         ArgumentError: ``comparison`` or ``ax`` is of another kind, or there is no perplexity.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.lengths({"rope": {64: 3.7, 128: 4.4}, "learned": {64: 4.1, 128: None}}, trained=64)
     """
     summary = getattr(comparison, "summary", comparison)

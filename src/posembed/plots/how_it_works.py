@@ -45,7 +45,8 @@ def idea(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.idea(posembed.LearnedPositionalEmbedding(max_len=512, dim=64))
     """
     rows = Rows(sinusoidal_table(len(WORDS), CELLS).double()) if table is None else rows_of(table, key)

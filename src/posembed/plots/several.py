@@ -45,7 +45,9 @@ def compare(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> tables = {"random": torch.randn(64, 32), "sinusoidal": posembed.sinusoidal_table(64, 32)}
         >>> ax = posembed.plots.compare(tables)
     """
@@ -120,7 +122,9 @@ def before_after(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> table = torch.randn(64, 32)
         >>> ax = posembed.plots.before_after(table, posembed.resize_table(table, length=96, method="linear"))
     """
@@ -174,7 +178,9 @@ def during_training(tables: Mapping[int, Source], *, ax: Axes | None = None, tit
     Raises:
         ArgumentError: there is no table, or a table or ``ax`` is of another kind.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> noise, waves = torch.randn(64, 32), posembed.sinusoidal_table(64, 32)
         >>> ax = posembed.plots.during_training({step: noise + step / 100 * waves for step in (0, 50, 100, 200)})
     """

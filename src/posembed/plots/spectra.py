@@ -54,7 +54,9 @@ def spectrum(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> tables = {"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
         >>> ax = posembed.plots.spectrum(tables)
     """
@@ -123,7 +125,8 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.fourier(posembed.sinusoidal_table(128, 64))
     """
     rows = rows_of(table, key)
@@ -165,7 +168,8 @@ def directions(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.directions(posembed.sinusoidal_table(128, 64), number=3)
     """
     rows = rows_of(table, key, grid)

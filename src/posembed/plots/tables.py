@@ -46,7 +46,8 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
         ArgumentError: ``table`` or ``ax`` is of another kind.
         CheckpointError: the checkpoint cannot be read, or the key is unknown; the error lists the known keys.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.heatmap(posembed.LearnedPositionalEmbedding(max_len=64, dim=32))
         >>> ax.figure.savefig("table.png")  # doctest: +SKIP
     """
@@ -89,7 +90,8 @@ def similarity(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.similarity(posembed.sinusoidal_table(128, 64), title="sinusoids")
     """
     rows = rows_of(table, key, grid)
@@ -124,7 +126,9 @@ def similarity_by_distance(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> tables = {"sinusoidal": posembed.sinusoidal_table(128, 64), "random": torch.randn(128, 64)}
         >>> ax = posembed.plots.similarity_by_distance(tables)
     """
@@ -173,7 +177,8 @@ def norms(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> layer = posembed.LearnedPositionalEmbedding(max_len=64, dim=32)
         >>> ax = posembed.plots.norms(layer, marked=[0, 63])
     """
@@ -200,7 +205,8 @@ def neighbours(
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> ax = posembed.plots.neighbours(posembed.sinusoidal_table(128, 64))
     """
     tables = named_rows(table, key)

@@ -66,7 +66,9 @@ def compare_tables(a: Tensor, b: Tensor) -> TableComparison:
     Raises:
         ArgumentError: tables of different lengths, of fewer than 3 rows, not finite, or whose rows do not vary.
 
-    Example:
+    Examples:
+        >>> import torch
+        >>> import posembed
         >>> table = posembed.sinusoidal_table(64, 32)
         >>> rotation = torch.linalg.qr(torch.randn(32, 32))[0]
         >>> round(posembed.compare_tables(table, table @ rotation).cka, 6)
@@ -134,7 +136,8 @@ def linear_shift(table: Tensor, k: int) -> float:
     Raises:
         ArgumentError: fewer than 3 pairs of rows, rows that are not finite, or a k that is no whole number.
 
-    Example:
+    Examples:
+        >>> import posembed
         >>> round(posembed.linear_shift(posembed.sinusoidal_table(64, 16), k=3), 6)
         1.0
     """
