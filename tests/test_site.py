@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -20,6 +22,7 @@ LOADED = re.compile(
     r"<(?:script|img|iframe|source|video)\b[^>]*\ssrc=[\"']?([^\"' >]+)|<link\b[^>]*\shref=[\"']?([^\"' >]+)"
     r"|url\([\"']?([^\"')]+)|@import\s+[\"']([^\"']+)"
 )
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the site was not looked at")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,20 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
             assert "//" not in address or address.startswith("data:"), f"{file.relative_to(site)} loads {address}"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: the site was not searched")
+@needs_chromium
+@pytest.mark.parametrize("width", [400, 1200])
+def test_every_page_fits_its_window(site: Path, width: int, tmp_path: Path) -> None:
+    pages = [page.as_uri() for page in sorted(site.rglob("*.html")) if page.name != "404.html"]
+    assert len(pages) > 30
+    harness = Path(__file__).with_name("site.html").as_uri()
+    asked = urlencode([("width", width), *(("page", page) for page in pages)])
+    shown, console = opened(f"{harness}?{asked}", tmp_path)
+    [found] = re.findall(r"<pre>(.*?)</pre>", shown)
+    assert json.loads(unescape(found)) == {page: {"overflow": 0, "lost": []} for page in pages}
+    assert console == []
+
+
+@needs_chromium
 @pytest.mark.parametrize(
     ("words", "page"),
     [
