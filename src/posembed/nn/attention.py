@@ -13,7 +13,7 @@ from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
-from posembed.nn.positions import Positions, add_rows
+from posembed.nn.positions import Positions, add_rows, require_encoding
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.torch_internals import linear_of_one_row
 
@@ -91,11 +91,8 @@ class Positioned(ChecksCalls, nn.Module):
         """
         if extra or unknown:
             raise self.wrong_forward(x, position_ids, *extra, **unknown)
-        if cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2:
-            return self(
-                x.unsqueeze(0), position_ids, offset=offset, mask=mask, segment_ids=segment_ids,
-                cu_seqlens=cu_seqlens, text_length=text_length, cache=cache, positions=positions,
-            ).squeeze(0)  # fmt: skip
+        flat = cu_seqlens is not None and x.dim() == 2
+        x = x.unsqueeze(0) if flat else x
         if x.dim() != 3 or x.size(-1) != self.dim:
             raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
         if positions is not None:
@@ -110,6 +107,7 @@ class Positioned(ChecksCalls, nn.Module):
                     f"this {type(self).__name__} has causal={self.causal} and the positions causal={positions.causal}; "
                     "build one of them with the other's"
                 )
+            self._require_fitting(positions, x)
             return self.read(x, positions)
         if self.encoding is None:
             raise ArgumentError(
@@ -120,9 +118,22 @@ class Positioned(ChecksCalls, nn.Module):
             self.encoding, x, position_ids, offset=offset, causal=self.causal, mask=mask, segment_ids=segment_ids,
             cu_seqlens=cu_seqlens, text_length=text_length, cache=cache,
         )  # fmt: skip
+        self._require_fitting(positions, x)
         y = self.read(positions.at_input(x), positions)
         positions.commit()
-        return y
+        return y.squeeze(0) if flat else y
+
+    def _require_fitting(self, positions: Positions, x: Tensor) -> None:
+        """Raises ArgumentError for Positions of other tokens or of an encoding that does not fit."""
+        if positions.shape != x.shape[:2]:
+            raise ArgumentError(
+                f"these Positions are for x (B, L)={tuple(positions.shape)}; got {tuple(x.shape[:2])}. Make new ones "
+                "in each forward pass"
+            )
+        sizes = (self.dim, self.heads, self.kv_heads)
+        if positions.fit != sizes:  # the encoding may have been exchanged since the module was built
+            require_fitting(positions.encoding, self.dim, self.heads, kv_heads=self.kv_heads, causal=self.causal)
+            positions.fit = sizes
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied: (B, L, D)."""
@@ -141,9 +152,9 @@ class Positioned(ChecksCalls, nn.Module):
                 "on the whole text"
             )
         require_at_least_one(batch=batch, max_len=max_len)
-        weight = next(self.parameters())
-        layers = sum(isinstance(module, Attention) for module in self.modules())
-        shape = (layers, batch, self.kv_heads, max_len, self.dim // self.heads)
+        layers = [m for _, m in self.named_modules(remove_duplicate=False) if isinstance(m, Attention)]
+        weight = next(layers[0].queries_keys_values.parameters())  # its dtype is the keys'
+        shape = (len(layers), batch, self.kv_heads, max_len, self.dim // self.heads)
         return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
 
 
@@ -203,7 +214,8 @@ class Attention(Positioned):
 
     def project(self, rows: Tensor) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Key heads are repeated for query heads."""
-        both = F.linear(rows, self.queries_keys_values.weight[: sum(self.widths[:2])])
+        # The call of the module includes its adapters, hooks and offloading.
+        both = self.queries_keys_values(rows)[..., : sum(self.widths[:2])]
         if self.kv_heads == self.heads:
             return both
         q, k = both.split(self.widths[:2], dim=-1)
@@ -237,7 +249,8 @@ class Attention(Positioned):
 def require_fitting(
     encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
 ) -> None:
-    """Raises ArgumentError for an encoding of other sizes, or with a causal window in an encoder."""
+    """Raises ArgumentError for an encoding of other sizes, or for causal models alone in an encoder."""
+    require_encoding(encoding)
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
@@ -258,6 +271,11 @@ def require_fitting(
         raise ArgumentError(
             f"{kind} needs a causal window of {encoding.window} tokens, but an encoder attends in both directions; "
             "choose an encoding without a window"
+        )
+    if not causal and encoding.causal_only:
+        raise ArgumentError(
+            f"{encoding} is for causal models, but an encoder attends in both directions; choose another encoding or "
+            "use a decoder"
         )
 
 
