@@ -229,6 +229,27 @@ def test_an_offloaded_projection(name: str) -> None:
     torch.testing.assert_close(model(x), y, **EXACT)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_an_offloaded_model(name: str) -> None:
+    """It is loaded as a whole, since no call of the encoding's module precedes the use of its weights."""
+    model, x = model_of(name), tokens(2, 8)
+    y = model(x)
+    offloaded = copy.deepcopy(model)
+    cpu_offload(offloaded, torch.device("cpu"), preload_module_classes=[type(model).__name__])
+    torch.testing.assert_close(offloaded(x), y, **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["t5", "kerple-log", "fire"])
+def test_a_bias_without_values_is_never_taken(name: str) -> None:
+    model, x = model_of(name), tokens(2, 8)
+    assert model.encoding is not None
+    model.encoding.to("meta")
+    with pytest.raises((ArgumentError, RuntimeError), match=r"on meta and the tokens are on cpu|device"):
+        model(x)
+
+
 def test_hooks_run_once_for_packed_tokens_without_a_batch() -> None:
     model, x, cu_seqlens = model_of("rope"), tokens(7), torch.tensor([0, 3, 7])
     model.register_forward_hook(lambda module, arguments, y: 2 * y)

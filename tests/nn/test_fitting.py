@@ -60,6 +60,31 @@ def test_what_is_no_encoding(wrong: Any) -> None:
         Positions(wrong, X)
 
 
+WRONG_CALLS: list[tuple[dict[str, Any], str]] = [
+    ({"positions": torch.arange(6)}, "positions must be posembed.nn.Positions.*; got a Tensor. Pass numbers as pos"),
+    ({"positions": 0}, "got a int. Pass numbers as position_ids"),
+    ({"cache": True}, r"cache must come from new_cache\(batch, max_len\); got a bool"),
+    ({"cache": (X, X)}, "cache must come from new_cache.*; got a tuple"),
+    ({"x": None}, r"x must be \(B, L, D=16\); got NoneType"),
+    ({"x": X.numpy()}, r"x must be \(B, L, D=16\); got ndarray"),
+    ({"x": X.tolist(), "cu_seqlens": torch.tensor([0, 6])}, r"x must be \(B, L, D=16\); got list"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_CALLS, ids=[message for _, message in WRONG_CALLS])
+def test_arguments_of_other_kinds(wrong: dict[str, Any], message: str) -> None:
+    model = Decoder(dim=DIM, heads=HEADS, layers=1, encoding="rope")
+    with pytest.raises(ArgumentError, match=message):
+        model(**{"x": X, **wrong})
+
+
+@pytest.mark.parametrize("dropout", [None, "0.1", 2, -0.1, float("nan")])
+def test_a_dropout_that_is_no_probability(dropout: Any) -> None:
+    for build in (Decoder, lambda **sizes: Sizes(dim=DIM, dropout=sizes["dropout"])):
+        with pytest.raises(ArgumentError, match=r"dropout is a probability, in \[0, 1\]; got"):
+            build(dim=DIM, heads=HEADS, layers=1, dropout=dropout)
+
+
 def test_positions_of_other_tokens() -> None:
     """A mask of one row would broadcast to the batch."""
     model = Decoder(dim=DIM, heads=HEADS, layers=1)

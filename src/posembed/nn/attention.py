@@ -91,11 +91,17 @@ class Positioned(ChecksCalls, nn.Module):
         """
         if extra or unknown:
             raise self.wrong_forward(x, position_ids, *extra, **unknown)
-        flat = cu_seqlens is not None and x.dim() == 2
+        flat = cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2
         x = x.unsqueeze(0) if flat else x
-        if x.dim() != 3 or x.size(-1) != self.dim:
-            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.dim:
+            given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {given}")
         if positions is not None:
+            if not isinstance(positions, Positions):
+                raise ArgumentError(
+                    "positions must be posembed.nn.Positions(encoding, x), which the layers of a model share; got a "
+                    f"{type(positions).__name__}. Pass numbers as position_ids"
+                )
             layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache)
             if any(given is not None for given in layout) or not _is_zero(offset):
                 raise ArgumentError(

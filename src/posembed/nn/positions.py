@@ -61,6 +61,8 @@ class Positions(ChecksCalls):
         batch, length = x.shape[:2]
         earlier, shifted = 0, isinstance(offset, Tensor) or bool(offset)
         if cache is not None:
+            if not isinstance(cache, KeyValueCache):
+                raise ArgumentError(f"cache must come from new_cache(batch, max_len); got a {type(cache).__name__}")
             if not causal or shifted:
                 raise ArgumentError("a cache needs a causal model and counts earlier tokens itself; omit offset")
             cache.require_room(batch, length)
@@ -210,6 +212,12 @@ class Positions(ChecksCalls):
         visible = self._visible if self._alone is None else self._seen(self.q_positions.size(-1))
         if scores is None:
             return visible
+        if scores.device != self.q_positions.device:  # attention would take a bias without values from "meta"
+            raise ArgumentError(
+                f"the bias of {type(self.encoding).__name__} is on {scores.device} and the tokens are on "
+                f"{self.q_positions.device}: move the encoding to their device, or let offloading load the model as a "
+                'whole (accelerate: preload_module_classes=["Decoder"])'
+            )
         if self.is_causal:
             visible = causal_mask(scores.size(-1), self.encoding.window, scores.device)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
