@@ -75,7 +75,7 @@ class Positioned(ChecksCalls, nn.Module):
                 tokens, skipping padding, and from 0 in each packed sequence.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
             mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K) with the
-                tokens of the cache. Outputs at padding are finite but meaningless.
+                unchanged mask of the cache's tokens. Outputs at padding are finite but meaningless.
             segment_ids: (L,) or (B, L), any integer dtype, for sequences packed into one row: adjacent tokens with
                 the same number form a sequence. They see only each other and count from position 0.
             cu_seqlens: instead of segment_ids, (S + 1,), the start of each sequence and the end of the last; x is
