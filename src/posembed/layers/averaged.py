@@ -111,6 +111,8 @@ class AveragedPositionalEmbedding(PositionEncoding):
         torch.Size([2, 100, 64])
     """
 
+    causal_only = True
+
     def __init__(
         self, *, max_len: int, dim: int, heads: int, heads_without: int | None = None, std: float = 1.0
     ) -> None:

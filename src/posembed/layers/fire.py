@@ -44,6 +44,8 @@ class Fire(ScoreBias):
         torch.Size([4, 10, 10])
     """
 
+    causal_only = True
+
     def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
         super().__init__(heads)
         if width < 1 or c <= 0 or threshold <= 0:

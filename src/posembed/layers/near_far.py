@@ -51,6 +51,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         (-inf, 0.0)
     """
 
+    causal_only = True
     of_distance_alone = True
 
     def __init__(
