@@ -110,7 +110,6 @@ def test_it_makes_a_figure_that_a_notebook_shows(name: str) -> None:
     assert axes.figure.get_facecolor() == (1, 1, 1, 1)
 
 
-@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -121,9 +120,11 @@ def test_it_makes_a_figure_that_a_notebook_shows(name: str) -> None:
         (lambda: "table.png", "got a str"),
     ],
 )
-def test_other_kinds_of_axes_are_refused(name: str, make: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        EVERY[name](table(), ax=make())
+def test_other_kinds_of_axes_are_refused(make: Any, said: str) -> None:
+    ax, rows = make(), table()
+    for draw in EVERY.values():
+        with pytest.raises(ArgumentError, match=said):
+            draw(rows, ax=ax)
 
 
 def test_a_title_is_not_a_formula() -> None:
