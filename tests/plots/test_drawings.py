@@ -17,6 +17,7 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from PIL import Image
 from torch import Tensor
 
 import posembed
@@ -110,7 +111,6 @@ def test_it_makes_a_figure_that_a_notebook_shows(name: str) -> None:
     assert axes.figure.get_facecolor() == (1, 1, 1, 1)
 
 
-@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -121,9 +121,11 @@ def test_it_makes_a_figure_that_a_notebook_shows(name: str) -> None:
         (lambda: "table.png", "got a str"),
     ],
 )
-def test_other_kinds_of_axes_are_refused(name: str, make: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        EVERY[name](table(), ax=make())
+def test_other_kinds_of_axes_are_refused(make: Any, said: str) -> None:
+    ax, rows = make(), table()
+    for draw in EVERY.values():
+        with pytest.raises(ArgumentError, match=said):
+            draw(rows, ax=ax)
 
 
 def test_a_title_is_not_a_formula() -> None:
@@ -254,3 +256,14 @@ def test_the_example_of_each_function_runs(name: str) -> None:
     results = [doctest.DocTestRunner().run(example) for example in examples]
     assert sum(result.attempted for result in results) > 0
     assert sum(result.failed for result in results) == 0
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_function_stands_beside_its_picture_in_the_docs(name: str) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "plots.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+    assert f"plots.{name}(" in section
+    assert f"](images/plots/{name}.png)" in section
+    with Image.open(docs / "images" / "plots" / f"{name}.png") as picture:
+        assert picture.width >= 600

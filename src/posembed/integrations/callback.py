@@ -68,13 +68,14 @@ class TableCallback(TrainerCallback):
         from matplotlib.figure import Figure
 
         from posembed import plots  # imports matplotlib, which training does not need
+        from posembed.plots.canvas import dress
 
         figure = Figure(figsize=(12, 3.5), layout="constrained")
-        norms, likeness, rank = figure.subplots(1, 3)
+        norms, cosines, rank = figure.subplots(1, 3)
         plots.norms({"at the start": self.monitor.initial, "now": self.monitor.rows()}, ax=norms)
-        plots.similarity_by_distance(self.monitor.rows(), ax=likeness)
+        plots.similarity_by_distance(self.monitor.rows(), ax=cosines)
         rank.plot([now["step"] for now in self.history], [now["effective_rank"] for now in self.history], marker=".")
-        rank.set(title="effective rank", xlabel="step", ylim=(0, None))
+        dress(rank, title="effective rank", x="step", grid="y").set_ylim(bottom=0)
         figure.savefig(path, dpi=120)
 
 

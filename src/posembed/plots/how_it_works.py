@@ -49,7 +49,7 @@ def idea(
         >>> import posembed
         >>> ax = posembed.plots.idea(posembed.LearnedPositionalEmbedding(max_len=512, dim=64))
     """
-    rows = Rows(sinusoidal_table(len(WORDS), CELLS).double()) if table is None else rows_of(table, key)
+    rows = Rows(sinusoidal_table(len(WORDS), CELLS, base=10).double()) if table is None else rows_of(table, key)
     n, width = rows.values.shape
     shown: list[int | None] = list(range(n)) if n <= len(WORDS) else [*range(len(WORDS) - 1), None, n - 1]
     height = TOP + PITCH * (len(shown) + 1) + 40
