@@ -75,6 +75,7 @@ class T5Bias(ScoreBias):
                 f"max_distance must be above the {exact} distances that have a bucket of their own, got {max_distance}"
             )
         self.buckets, self.max_distance, self.bidirectional, self.std = buckets, max_distance, bidirectional, std
+        self.causal_only = not bidirectional
         self.bucket_weight = nn.Parameter(torch.empty(buckets, heads))
         self.reset_parameters()
 
