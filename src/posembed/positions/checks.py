@@ -9,7 +9,7 @@ cannot call Python and keeps an assertion instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -53,8 +53,8 @@ def require_at_least_one(**sizes: int) -> None:
 
 def require_probability(dropout: float) -> None:
     """Raises ArgumentError unless dropout is in [0, 1]."""
-    if not 0 <= dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
+    if not isinstance(dropout, Real) or not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout!r}")
 
 
 def no_row(position: int, max_len: int, *, length: int = 1) -> PositionError:
