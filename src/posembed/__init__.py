@@ -1,7 +1,7 @@
 """posembed: learned position embeddings for PyTorch.
 
-The public names and the files they live in are listed in ``__init__.pyi``; each is imported when first used,
-so that ``posembed --help`` answers without loading torch.
+``__init__.pyi`` lists the public names and their files. Each name is imported on first use, so that
+``posembed --help`` runs without loading torch.
 """
 
 import lazy_loader

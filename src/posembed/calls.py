@@ -60,7 +60,7 @@ OTHER_NAMES: dict[str, str] = {
     "window": "window_size sliding_window attention_window",
     "x": "input inputs inputs_embeds hidden_states src",
 }
-"""An argument's name in posembed -> its names in other libraries."""
+"""Maps an argument's name in posembed to its names in other libraries."""
 
 NOTES = {
     "head_dim": "the width of one head",
@@ -171,7 +171,7 @@ def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwarg
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: str = "") -> ArgumentError:
-    """Returns the error for an unknown name. It suggests known names that resemble the part before the "+"."""
+    """Returns the error for an unknown name, with similar known names as suggestions. Its "+" suffixes are ignored."""
     known, base = tuple(known), name.partition("+")[0]
     near = [] if base in known else closest(base, known)
     meant = f" (did you mean {_listed(near, 'or')}?)" if near else ""
@@ -179,9 +179,9 @@ def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: s
 
 
 def closest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Returns the known names that resemble a misspelled one, the most similar first: "ALiBi" -> ["alibi"].
+    """Returns the known names that resemble a misspelled name, the most similar first: "ALiBi" -> ["alibi"].
 
-    Case and punctuation are ignored, and a part of a name matches it: "yarn" -> ["rope-yarn"].
+    Case and punctuation are ignored. A part of a known name also matches: "yarn" -> ["rope-yarn"].
     """
     forms = {_folded(one): one for one in known}
     form = _folded(name)
@@ -196,7 +196,7 @@ def _folded(name: str) -> str:
 
 
 def _meant(given: str, taken: Iterable[str]) -> str:
-    """Returns a parenthesized hint: the argument in ``taken`` that ``given`` probably means. Empty if none is close."""
+    """Returns a parenthesized hint at the argument in ``taken`` that ``given`` probably means; "" if none is close."""
     ours = [name for name in taken if given in OTHER_NAMES.get(name, "").split()]
     if ours:
         return f" (here it is {_listed([f'{n}, {NOTES[n]}' if n in NOTES else n for n in ours], 'or')})"

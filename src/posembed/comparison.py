@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def compare(question: str, **chosen: Any) -> Comparison:
-    """Answers a question by experiment, as ``posembed compare`` does: trains its models, or measures cost.
+    """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
         question: "lengths", "inits", "text", "images", "cost", or one of the problems: "copy", "reverse",
@@ -42,7 +42,7 @@ def compare(question: str, **chosen: Any) -> Comparison:
             ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 
     Raises:
-        ArgumentError, DataError, RunFolderError: before anything trains.
+        ArgumentError, DataError, RunFolderError: options, data or a run folder cannot be used. Raised before training.
 
     Example:
         >>> answer = compare("lengths", encodings=["rope", "alibi"], preset="quick", out="runs/mine")  # doctest: +SKIP
@@ -101,7 +101,7 @@ class Prepared:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """The answer to a question. ``summary`` has one row per encoding, ``results`` every run. ``path`` holds both."""
+    """The answer to a question: ``summary`` has one row per encoding, ``results`` every run of the folder ``path``."""
 
     question: Question
     path: Path
@@ -127,7 +127,7 @@ class Comparison:
         return write_report(self.path, out)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the summary as plain values that JSON can hold. NaN and infinity become None."""
+        """Returns the summary as plain values that JSON can represent. NaN and infinity become None."""
         values = json.dumps(dataclasses.asdict(self.summary))
         return json.loads(values, parse_constant=lambda name: None)
 
@@ -149,7 +149,7 @@ class Comparison:
 
 
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
-    """Checks every setting of a question and loads its data, with the arguments and errors of ``compare``."""
+    """Checks a question's settings and loads its data. Takes the arguments of ``compare`` and raises its errors."""
     if not isinstance(name, str) or name not in QUESTIONS:
         raise unknown("question", str(name), QUESTIONS)
     question, given = QUESTIONS[name], dict(chosen)
@@ -187,13 +187,13 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, 
 
 
 def take_one(name: str, given: dict[str, Any], kind: Any) -> Any:
-    """Removes one option from ``given`` and returns it, or None."""
+    """Removes an option from ``given`` and returns its value, or None if it is not given."""
     value = given.pop(name, None)
     return None if value is None else as_type(name, value, kind)
 
 
 def refuse_unknown(question: Question, left: Mapping[str, Any], own: Sequence[str], *settings: type[Any]) -> None:
-    """Raises ArgumentError if any options are left, since the question does not have them."""
+    """Raises ArgumentError if ``left`` holds any options, because the question does not have them."""
     if left:
         known = [*own, *(name for kind in settings for name in options(kind))]
         raise unknown("option", min(left), known, of=f" of {question.name}")

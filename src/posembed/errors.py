@@ -1,4 +1,4 @@
-"""The errors that posembed raises for a user's mistake.
+"""The errors that posembed raises for user mistakes.
 
 Each message says what was expected, what was given, and what to do. The command line prints it as one line.
 """

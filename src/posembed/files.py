@@ -31,7 +31,7 @@ Refusal = Callable[[Path], str | None]
 """Inspects an existing target. Returns the reason why it must stay, or None if posembed may replace it."""
 
 PARTIAL = r"\.[0-9a-f]{8}\.(partial|old)"
-"""Matches the end of the name of unfinished content, after a dot and the target's name."""
+"""Matches the suffix of an unfinished file's name, which follows a dot and the target's name."""
 SECONDS_UNTIL_STALE = 3600.0
 NOT_POSSIBLE_HERE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 AT_FDCWD = -100
@@ -39,7 +39,7 @@ AT_FDCWD = -100
 
 @contextmanager
 def whole_or_absent(out: Path, *, refusal: Refusal | None = None) -> Iterator[Path]:
-    """Yields a path to write to, and renames it to ``out`` at the end of the block. An error removes it.
+    """Yields a path to write to. Renames it to ``out`` at the end of the block, or removes it after an error.
 
     A link at ``out`` is never followed. ``refusal`` inspects an existing target before the block, and again when it is
     replaced; None means that nothing may be replaced. Raises FileExistsError, whose ``strerror`` is the reason, if the
@@ -69,7 +69,7 @@ def write_whole(path: Path, content: bytes, *, refusal: Refusal | None) -> None:
 
 @contextmanager
 def written_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yields a path to write to, and renames it to ``path`` in a run folder at the end of the block.
+    """Yields a path to write to. At the end of the block, renames it to ``path``, a file in a run folder.
 
     With ``replace=False`` an existing file stays, even one that another process writes in the meantime. Raises
     RunFolderError if the file cannot be written, whichever library writes it.
@@ -151,7 +151,7 @@ def replace(staging: Path, out: Path, refusal: Refusal | None) -> None:
     except OSError:
         remove(staging)
         raise
-    # If the process is killed from here on, old and new content remain; ``leftovers`` finds the old.
+    # If the process is killed from here on, old and new content remain; ``leftovers`` finds the old content.
     try:
         refuse(old, out, refusal)
     except BaseException:
@@ -172,7 +172,7 @@ def refuse(place: Path, out: Path, refusal: Refusal | None) -> None:
 
 
 def set_aside(staging: Path, out: Path) -> Path:
-    """Renames twice, for systems that cannot exchange names. Returns the new path of the old content."""
+    """Replaces by two renames, for systems that cannot exchange names. Returns the new path of the old content."""
     old = staging.with_suffix(".old")
     os.rename(out, old)
     try:
@@ -189,7 +189,7 @@ def must_be_renamed(source: Path, target: Path) -> None:
 
 
 def renamed(source: Path, target: Path) -> bool:
-    """Renames to a free name. Returns False if the name is taken, whatever the system's own rename would replace."""
+    """Renames to a free name. Returns False if the name is taken, even where the system would replace it."""
     try:
         if system_rename(source, target, exchange=False):
             return True
@@ -214,7 +214,7 @@ def renamed(source: Path, target: Path) -> bool:
 
 
 def system_rename(source: Path, target: Path, *, exchange: bool) -> bool:
-    """Exchanges two names, or renames to a free one, by a system call. Returns False if this is not supported."""
+    """Exchanges two names, or renames to a free name, by a system call. Returns False if the call is not supported."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -226,7 +226,7 @@ def system_rename(source: Path, target: Path, *, exchange: bool) -> bool:
     else:
         return False
     number = ctypes.get_errno()
-    if failed and number not in (*NOT_POSSIBLE_HERE, errno.EPERM):  # EPERM: a container may forbid it
+    if failed and number not in (*NOT_POSSIBLE_HERE, errno.EPERM):  # EPERM: a container may forbid the call
         raise OSError(number, os.strerror(number), str(target))
     return not failed
 
@@ -235,7 +235,7 @@ def system_rename(source: Path, target: Path, *, exchange: bool) -> bool:
 
 
 def flush(path: Path) -> None:
-    """Flushes a file, or every file and folder of a folder, to the disk."""
+    """Flushes a file, or a folder with everything in it, to the disk."""
     for inside in path.rglob("*") if path.is_dir() else ():
         flush_one(inside)
     flush_one(path)

@@ -19,7 +19,7 @@ Side = Literal["below", "above", "both"]
 class Estimate:
     """A mean, a median or a difference, with its two-sided 95% interval.
 
-    low, high: the ends of the interval; None if there are too few values for one.
+    low, high: the ends of the interval; None if there are too few values for an interval.
     values: the observations behind it; empty if only the interval is known.
     """
 
@@ -70,8 +70,8 @@ def estimate(values: Sequence[float]) -> Estimate:
 def estimate_median(values: Sequence[float]) -> Estimate:
     """Estimates the median, with an interval from order statistics (the sign test) that holds for any distribution.
 
-    The interval ends at the k-th value from either end, for the largest k at which it misses the median with a
-    probability of at most 5%. Five values or fewer have no interval.
+    The interval runs from the k-th smallest to the k-th largest value, for the largest k with which it misses the
+    median with a probability of at most 5%. Five values or fewer have no interval.
     """
     ordered, n = sorted(values), len(values)
     cut, tail = -1, 0.0
@@ -83,9 +83,9 @@ def estimate_median(values: Sequence[float]) -> Estimate:
 
 
 def shares(totals: Sequence[float], counts: Sequence[float]) -> tuple[float, ...]:
-    """Returns one value per text. Their mean is sum(totals) / sum(counts), and their spread gives its interval.
+    """Returns one value per text. Their mean is sum(totals) / sum(counts), and their spread gives the mean's interval.
 
-    With equal counts, these are the texts' own ratios. Otherwise they come from a linear approximation of the ratio
+    With equal counts, each value is total / count. Otherwise the values come from a linear approximation of the ratio
     (Cochran 1977, 6.4). ``estimate`` and paired differences work in both cases.
     """
     ratio = math.fsum(totals) / math.fsum(counts)

@@ -1,6 +1,6 @@
-"""PyTorch's private names that posembed needs, each behind one function.
+"""Wraps each private name of PyTorch that posembed needs in one function.
 
-tests/test_torch_internals.py checks that each works in the installed PyTorch.
+tests/test_torch_internals.py checks that every function works in the installed PyTorch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def forward_mode_is_active() -> bool:
 
 
 def a_function_mode_watches() -> bool:
-    """Returns whether a TorchFunctionMode other than a default device is active."""
+    """Returns whether any TorchFunctionMode is active, except the one that sets the default device."""
     return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
@@ -36,7 +36,7 @@ def is_being_recorded() -> bool:
 
 
 def linear_of_one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Computes F.linear of a single row x (..., D) with oneDNN. Returns None where only F.linear itself works.
+    """Computes F.linear of a single row x (..., D) with oneDNN. Returns None if only F.linear itself is right.
 
     With more rows, F.linear is as fast. With one row, as in each step of decoding one sequence, MKL takes 1.2 to 1.6
     times as long as oneDNN (AMD EPYC, widths 768 to 3,072).

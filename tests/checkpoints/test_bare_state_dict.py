@@ -115,7 +115,7 @@ def test_rows_that_may_be_reserved_are_told(key: str, length: int, tmp_path: Pat
     resized = posembed.resize_checkpoint(
         tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=length, table=key
     )
-    assert f"{key}: nothing says how its rows are read; it is assumed that no row is" in resized.edit.target.note
+    assert f"{key}: the layout of its rows is unknown; it is assumed that no row is" in resized.edit.target.note
     assert resized.edit.tables[0].after is not None
     assert len(resized.edit.tables[0].after) == length
 

@@ -457,7 +457,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "an image": (lambda: Bert(LENGTH), {"length": None, "grid": (2, 3)}, "grid"),
     "no such method": (lambda: Bert(LENGTH), {"method": "nope"}, "nope"),
     "sinusoids with a method": (lambda: Tutorial(LENGTH), {"method": "linear"}, "fixed sinusoid"),
-    "sinusoids of another formula": (scaled_sinusoids, {}, "not a fixed sinusoid whose formula is known"),
+    "sinusoids of another formula": (scaled_sinusoids, {}, "not a fixed sinusoid with a known formula"),
     "a ring": (
         lambda: holding(RollingPositionalEmbedding(window=4, dim=D)), {"table": "0"}, "not positions in a line",
     ),

@@ -128,7 +128,7 @@ def test_an_image_processor_follows(tmp_path: Path) -> None:
 def test_pixels_that_make_no_whole_patch_are_told(tmp_path: Path) -> None:
     source = saved(tiny_model("vit", IMAGE), tmp_path / "source")
     resized = posembed.resize_checkpoint(source, tmp_path / "out", image_size=70)
-    assert "70 x 70 pixels are no whole patches" in resized.edit.target.note
+    assert "70 x 70 pixels are not whole patches" in resized.edit.target.note
     assert resized.edit.tables[0].after is not None
     assert resized.edit.tables[0].after.shape == (1, 65, 32)
 
@@ -309,7 +309,7 @@ def test_grids_that_cannot_be_used(arguments: dict[str, Any], tmp_path: Path) ->
 
 def test_a_config_that_disagrees_with_the_table(bert: Path, tmp_path: Path) -> None:
     write(bert / "config.json", **{**read(bert / "config.json"), "max_position_embeddings": 80})
-    with pytest.raises(CheckpointError, match=r"=80 means .* \(80, 32\), but it has \(40, 32\)"):
+    with pytest.raises(CheckpointError, match=r"=80, .* must have the shape \(80, 32\), but it has \(40, 32\)"):
         posembed.resize_checkpoint(bert, tmp_path / "out", length=64)
 
 
@@ -487,7 +487,7 @@ def test_a_length_that_no_table_can_have_is_refused(length: Any, bert: Path, tmp
 
 @pytest.mark.parametrize("method", [3, ["tile"], posembed.resize_table])
 def test_a_method_is_named(method: Any, bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="takes the name"):
+    with pytest.raises(ArgumentError, match="expected the name of a method"):
         posembed.resize_checkpoint(bert, tmp_path / "out", length=64, method=method)
 
 

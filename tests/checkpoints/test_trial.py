@@ -235,8 +235,8 @@ def test_a_model_whose_old_answers_would_change_is_refused(buckets: int, new: in
     """DeBERTa's buckets of distances follow the length, where nothing else says how far they reach."""
     settings = {**TEXT, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": buckets}
     source = saved(tiny_model("deberta-v2", settings), tmp_path / "source")
-    refused(source, tmp_path / "out", "another answer at the new length", length=new)
+    refused(source, tmp_path / "out", "another output at the new length", length=new)
     told = saved(tiny_model("deberta-v2", {**settings, "max_relative_positions": 40}), tmp_path / "told")
     posembed.resize_checkpoint(told, tmp_path / "out", length=new)
-    with pytest.raises(CheckpointError, match="another answer"):
+    with pytest.raises(CheckpointError, match="another output"):
         posembed.resize_model_(tiny_model("deberta-v2", settings), length=new)

@@ -61,7 +61,7 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
         ("--grid 14", "--grid: expected HEIGHTxWIDTH, such as 24x32; got '14'"),
         ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 patches, and the training length is 193"),
         ("--length 8 --table 8 --checkpoint x", "give --checkpoint or --table, not both"),
-        ("--length 8 --table 0", "--table counts positions"),
+        ("--length 8 --table 0", "--table: expected a number of positions"),
         ("--length 8 --runs nowhere", "nowhere is not a run folder"),
     ],
 )

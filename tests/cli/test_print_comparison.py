@@ -36,9 +36,9 @@ def test_table_answer_and_notes_in_this_order(printed) -> None:
     assert lines[7].replace("\N{EN DASH}", "~").split()[3] == "3.49~3.60"
     text = "\n".join(lines)
     order = [
-        "Past their last positions",
+        "cannot be measured past its last",
         "The lowest perplexity at 512",
-        "below each mean",
+        "Unless stated otherwise, intervals",
         "holds: past 64",
         "reaches back: ",
     ]
@@ -60,7 +60,7 @@ def test_what_failed_is_the_last_row_and_the_answer_gives_the_reason(printed) ->
     assert f"(seed 0: {FAILURE})" in " ".join(lines)
     failed = init_run("normal-0.5", 0, failure="the loss was nan at step 3 of 600")
     text = " ".join(printed([*init_runs_of({"zero": 1.4}), failed]))
-    assert "normal-0.5 1 of 1 (seed 0: the loss was nan" in text
+    assert "1 of 1 with normal-0.5 (seed 0: the loss was nan" in text
 
 
 def test_a_name_is_printed_as_it_is(printed) -> None:

@@ -147,7 +147,7 @@ def test_every_cut_of_a_pickle_is_refused(tmp_path: Path) -> None:
         ({"a": ".."}, "in the same folder as the index"),
         ({"a": "config.json"}, "in the same folder as the index"),
         ({"a": "model-7.safetensors"}, "not there"),
-        ({"b": "model-0.safetensors"}, "it does not"),
+        ({"b": "model-0.safetensors"}, "does not hold it"),
         ({"a": 3}, "weight_map"),
         ([], "weight_map"),
     ],
@@ -189,7 +189,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no weights"):
         open_checkpoint(tmp_path)
     (tmp_path / "modules.json").write_text('[{"path": "../elsewhere"}]')
-    with pytest.raises(CheckpointError, match="inside its own"):
+    with pytest.raises(CheckpointError, match="expected only subfolders"):
         open_checkpoint(tmp_path)
 
 

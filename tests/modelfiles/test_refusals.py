@@ -90,7 +90,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "an index that lies": (
         lambda folder: shards(folder, **{"wpe.weight": "model-0.safetensors"}),
-        "it does not",
+        "does not hold it",
     ),
     "an index of nothing": (
         lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "modules outside": (
         lambda folder: (folder / "modules.json").write_text('[{"path": "../elsewhere"}]'),
-        "inside its own",
+        "expected only subfolders",
     ),
 }
 

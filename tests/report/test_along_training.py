@@ -103,7 +103,7 @@ def test_the_sharpest_head() -> None:
     weights[:, :, 0] = 0.9
     weights[1, 2, 1] = 0.62
     said = learned.sharpest(weights)
-    assert said == "The sharpest is head 3 of layer 2: 62% of its attention is on the token 1 back."
+    assert said == "Head 3 of layer 2 is the sharpest: 62% of its attention is at distance 1."
     weights[0, 1, 4] = 0.7
     assert "head 2 of layer 1: 70% of its attention is on the token 4 back" in learned.sharpest(weights)
     assert learned.sharpest(torch.ones(1, 1, 1)) == ""

@@ -94,7 +94,7 @@ def test_a_page_is_whole_whatever_became_of_the_runs(name: str, state: str, tmp_
     assert all(text and text[-1] == "." and "None" not in text and "nan," not in text for text in answer)
     assert (FAILURE in page) == ("failed" in state)
     if state in ("one seed", "one alone"):
-        assert "interval over seeds" not in page
+        assert "intervals are 95% intervals over seeds" not in page
         assert "There is one run per" in page
 
 

@@ -147,7 +147,7 @@ def test_norms_against_float64() -> None:
     rows = torch.randn(7, 5)
     rows[3] = 0
     expected = [math.sqrt(sum(x * x for x in row)) for row in rows.double().tolist()]
-    mean = MEASURES["norm of a row, mean"]({0: rows}, 0)
+    mean = MEASURES["mean norm of the rows"]({0: rows}, 0)
     assert mean == pytest.approx(math.fsum(expected) / 7, abs=1e-12)
 
 

@@ -56,18 +56,18 @@ def test_the_answer_groups_the_tables_by_outcome() -> None:
     assert losses.startswith("After 600 steps, sinusoidal-0.02 has the lowest held-out loss, 1.262 nats")
     assert re.search(r"0\.91 times .* with sinusoidal-0.02 and 1\.79 times .* with sinusoidal", steps)
     assert rows.endswith("12.0.")
-    assert certainty.startswith("3 runs per table.")
+    assert certainty.startswith("There are 3 runs per table.")
 
 
 def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
     results = [*init_runs_of({"normal-0.02": 1.4, "zero": 1.5}), init_run("normal-0.5", 0, failure=FAILURE)]
     losses, *_, certainty = PAGE.answer(summary_of(results))
-    assert "With an unknown interval, compared with normal-0.02: zero +" in losses
+    assert "With an unknown interval, compared with normal-0.02: zero (+" in losses
     assert "one run per table, so there are no intervals" in certainty
-    assert f"normal-0.5 1 of 1 (seed 0: {FAILURE})" in losses
+    assert f"1 of 1 with normal-0.5 (seed 0: {FAILURE})" in losses
     assert "95%" not in " ".join(PAGE.answer(summary_of(results)))
     assert PAGE.answer(summary_of([init_run("zero", 0, failure=FAILURE)])) == [
-        f"Failed runs, which are left out: zero 1 of 1 (seed 0: {FAILURE})."
+        f"Failed runs are left out: 1 of 1 with zero (seed 0: {FAILURE})."
     ]
     (only, _) = PAGE.answer(summary_of([init_run("zero", 1.4)]))
     assert "zero has the lowest held-out loss, 1.398 nats." in only
@@ -81,8 +81,8 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
     runs += [init_run("normal-0.5", 1.7), init_run("normal-0.5", 0, seed=1, failure=failure)]
     runs += [init_run("sinusoidal", 0, seed=seed, failure=failure) for seed in range(2)]
     text = " ".join(PAGE.answer(summary_of(runs)))
-    assert "normal-0.5 1 of 2" in text
-    assert "sinusoidal 2 of 2" in text
+    assert "1 of 2 with normal-0.5" in text
+    assert "2 of 2 with sinusoidal" in text
     assert re.search(r"With an unknown interval, compared with normal-0.02: xavier .* and normal-0.5 ", text)
     only = [run for run in runs if run.spec.init != "zero"]
     text = " ".join(PAGE.answer(summary_of(only)))
@@ -92,10 +92,10 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
 
 def test_where_the_published_table_disagrees() -> None:
     text = disagreements(summary_of(typical(3)))
-    assert re.search(r"the loss of sinusoidal minus that of normal-0.02 is \+0\.080, in that table .0\.01", text)
+    assert re.search(r"the loss of sinusoidal minus that of normal-0.02 is \+0\.080 in these runs and .0\.01 in", text)
     assert "loss of xavier" not in text  # both are higher
-    assert "sinusoidal takes 1.79 times the steps, in that table 0.95 times the epochs" in text
-    assert "cannot confirm its differences for normal-0.01 and zero" in text
+    assert "sinusoidal takes 1.79 times the steps in these runs and 0.95 times the epochs in that table" in text
+    assert "cannot confirm that table's differences for normal-0.01 and zero" in text
     alike = {init: published.loss for init, published in PUBLISHED.items()}
     text = disagreements(summary_of(init_runs_of(alike, seeds=3)))
     assert "the loss of" not in text
@@ -131,7 +131,7 @@ def test_the_page_answers_first_and_is_the_same_for_the_same_runs(tmp_path: Path
         "steps to a training loss of",
         "Held-out loss",
         "How the rows changed",
-        "Compared with the table that guides copy from each other",
+        "Compared with a table that many guides repeat",
         "How similar the rows are",
         "The tables in numbers, during training",
         "training loss, nats per token",
@@ -174,7 +174,7 @@ def test_where_the_heads_look_is_shown_by_table(tmp_path: Path) -> None:
 
 def test_a_page_of_runs_that_all_failed_or_have_no_tables(tmp_path: Path) -> None:
     folder = save_inits(tmp_path / "failed", [init_run("zero", 0, failure=FAILURE)])
-    assert "left out: zero 1 of 1" in text_of(write_report(folder.path))
+    assert "left out: 1 of 1 with zero" in text_of(write_report(folder.path))
     folder = save_inits(tmp_path / "bare", init_runs_of({"zero": 1.4}))
     for file in (folder.path / "tables").iterdir():
         file.unlink()

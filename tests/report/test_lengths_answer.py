@@ -136,7 +136,7 @@ def test_an_interval_that_contains_1_is_not_significant() -> None:
 
 def test_nothing_holds() -> None:
     text = said(runs(1, ("learned", "sinusoidal", "rope")))
-    assert "holds with no encoding" in text
+    assert "holds with none of the encodings" in text
     assert "5.9 with rope and 7.8 with sinusoidal" in text
 
 
@@ -151,9 +151,9 @@ def test_the_worst_length_is_named_where_it_is_not_the_longest() -> None:
 
 
 def test_failed_runs_are_reported_with_their_reason() -> None:
-    assert f"“none” 1 of 1 (seed 0: {FAILURE})." in said([*runs(1), run("none", failure=FAILURE)])
+    assert f"1 of 1 with “none” (seed 0: {FAILURE})." in said([*runs(1), run("none", failure=FAILURE)])
     text = said([*runs(3), run("rope", failure=FAILURE, seed=3)])
-    assert f"rope 1 of 4 (seed 3: {FAILURE})." in text
+    assert f"1 of 4 with rope (seed 3: {FAILURE})." in text
     assert "5.9 with rope" in text
 
 
@@ -173,7 +173,7 @@ def test_only_a_table_that_ends() -> None:
 
 def test_lengths_from_which_nothing_follows() -> None:
     for lengths in ((32, 64), (128, 256)):
-        assert "no ratio shows" in said([run("rope", (4.2, 4.0), test_lengths=lengths)])
+        assert "No ratio shows" in said([run("rope", (4.2, 4.0), test_lengths=lengths)])
     text = said(
         [run("rope", (4.2, 4.0), test_lengths=(128, 256)), run("learned", (None, None), test_lengths=(128, 256))]
     )

@@ -53,8 +53,8 @@ def test_who_solves_what() -> None:
     assert not any(name in beyond for name in rows if name != "coupled")
     for part in ("30+ with coupled (exact match 98.5%, 92", "5 with rope", "5 with alibi", "under 5 with “none”"):
         assert part in others
-    assert "Positions end at 10 with learned." in others
-    assert "sinusoidal 2 of 2 (seed 0: the loss was nan)" in others
+    assert "learned has no positions past 10." in others
+    assert "2 of 2 with sinusoidal (seed 0: the loss was nan)" in others
     assert "95%" in rule
     assert "2 runs per encoding" in certainty
 
@@ -66,9 +66,10 @@ def test_runs_that_differ_are_listed_by_seed() -> None:
 
 
 def test_nobody_solves_more_and_nothing_finished() -> None:
-    assert "solves larger problems with no encoding" in PAGE.answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))[0]
+    answer = PAGE.answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))
+    assert "solves larger problems with none of the encodings" in answer[0]
     failed = " ".join(PAGE.answer(summary_of([result("rope", None, failure="the loss was nan")])))
-    assert "rope 1 of 1 (seed 0: the loss was nan)" in failed
+    assert "1 of 1 with rope (seed 0: the loss was nan)" in failed
     assert "one run per encoding" not in failed
 
 

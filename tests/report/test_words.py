@@ -56,16 +56,16 @@ def test_runs_are_counted_as_they_are() -> None:
         return certainty(QUESTIONS["lengths"].summarise(list(results)).rows, "encoding")
 
     assert counted(*runs(1)).startswith("There is one run per encoding, so there are no intervals")
-    assert counted(*runs(3)).startswith("3 runs per encoding.")
-    assert counted(*runs(2), run("none", (4.0,) * 4)).startswith("1 to 2 runs per encoding.")
+    assert counted(*runs(3)).startswith("There are 3 runs per encoding.")
+    assert counted(*runs(2), run("none", (4.0,) * 4)).startswith("There are 1 to 2 runs per encoding.")
 
 
 def test_sentences_by_outcome() -> None:
     found = [("unknown", "a"), ("better", "b"), ("worse", "c"), ("", "without a value"), ("better", "d")]
     assert by_outcome("x", found) == [
-        "Significantly better than x: b and d.",
-        "Significantly worse than x: c.",
-        "With an unknown interval, compared with x: a.",
+        "b and d are significantly better than x.",
+        "c is significantly worse than x.",
+        "a has no interval for the difference from x.",
     ]
     assert by_outcome("x", []) == []
 

@@ -1,4 +1,4 @@
-"""Chooses the tables that a new length or image size is for, and what each of them becomes."""
+"""Chooses the tables that a new length or image size applies to, and computes their new sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from posembed.checkpoints.found import ConfigField, Found, FoundTable, PositionT
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
-# The field of a text's own length, where a model also has tables for other lengths (2-D boxes, episodes).
+# The fields of the text length, for models that also have tables for other lengths (2-D boxes, episodes).
 TEXT_LENGTH = ("max_position_embeddings", "n_positions")
 NOT_TEXT = re.compile(r"source|audio|speech|vision|image|frames|time|acoustics|ep_len|2d|box|grid")
 MOST_POSITIONS = 10_000_000
@@ -21,12 +21,12 @@ MOST_POSITIONS = 10_000_000
 
 @dataclass(frozen=True)
 class Target:
-    """What the tables of one config field become.
+    """The new sizes of the tables of one config field.
 
-    changes: the new size of each table; the named table, or else the first, comes first.
-    length: the usable length, before and after.
-    value: the field's new value, as JSON; None if there is no field, or its value says nothing about the rows.
-    image_size: in pixels before and after, for grids. note: what the user must know.
+    changes: the new size of each table. The table that the user named, if any, comes first.
+    length: the usable length before and after.
+    value: the field's new value, as JSON; None if there is no field, or if its value does not determine the rows.
+    image_size: for grids, the image size in pixels before and after. note: a remark for the user.
     """
 
     changes: tuple[TableSize, ...]
@@ -45,7 +45,8 @@ class Target:
 
     @property
     def is_text(self) -> bool:
-        """Whether the positions belong to text, judged by the config field's name. Whisper's encoder reads sound."""
+        """Whether the positions belong to text, judged by the name of the config field. In Whisper's encoder, they
+        belong to audio."""
         return not any(NOT_TEXT.search(name) for name in (self.field.path if self.field else ()))
 
 
@@ -64,21 +65,22 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     note = ""
     if first.found_by == "name" and first.layout == TableLayout():
         note = (
-            f"{first.key}: nothing says how its rows are read; it is assumed that no row is reserved "
-            "(RoBERTa and BART reserve two). If that is wrong, give the model's folder, with its config"
+            f"{first.key}: the layout of its rows is unknown; it is assumed that no row is reserved "
+            "(RoBERTa and BART reserve two). If that is wrong, give the model's folder with its config"
         )
     return Target(changes, (old, length), value, note=note)
 
 
 def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key: str | None) -> Target:
-    """Returns the target for a new grid of image patches, given as (height, width) in patches or in pixels."""
+    """Returns the target for a new grid of image patches. ``image_size`` is (height, width) in pixels, ``grid`` in
+    patches."""
     grid, image_size = two_sides("--grid (grid=...)", grid), two_sides("--image-size (image_size=...)", image_size)
     tables = choose(found, key, grid=True)
     first, patch = tables[0], tables[0].patch
     old_grid = first.layout.grid or (0, 0)
     if grid is None:
         if patch is None or image_size is None:
-            raise ArgumentError(f"nothing says how many pixels a patch of {first.key} has; pass --grid (grid=...)")
+            raise ArgumentError(f"the patch size of {first.key} in pixels is unknown; pass --grid (grid=...)")
         grid = image_size[0] // patch[0], image_size[1] // patch[1]
     if not 1 <= math.prod(grid) <= MOST_POSITIONS:
         raise ArgumentError(f"expected a grid of 1 to {MOST_POSITIONS:,} patches; got {grid[0]} x {grid[1]}")
@@ -92,13 +94,13 @@ def grid_target(found: Found, *, image_size: Size | None, grid: Size | None, key
         sizes = old_size, (height, width)
         value = height if height == width and isinstance(field_value, int) else [height, width]
         unseen = max(height % patch[0], width % patch[1])
-        note = f"{height} x {width} pixels are no whole patches: the last {unseen} are not seen" if unseen else ""
+        note = f"{height} x {width} pixels are not whole patches: the last {unseen} are not seen" if unseen else ""
     changes = tuple(TableSize(table, table.layout.on_grid(*grid), math.prod(grid)) for table in tables)
     return Target(changes, (math.prod(old_grid), math.prod(grid)), value, sizes, note)
 
 
 def two_sides(option: str, value: Any) -> Size | None:
-    """Returns (height, width) as whole numbers from any pair of them; None stays."""
+    """Converts any pair of whole numbers to (height, width). Returns None if ``value`` is None."""
     if value is None:
         return None
     try:
@@ -111,7 +113,7 @@ def two_sides(option: str, value: Any) -> Size | None:
 
 
 def choose(found: Found, key: str | None, *, grid: bool) -> list[PositionTable]:
-    """Returns the named table, or the only candidate, and the others of its config field."""
+    """Returns the named table, or by default the only candidate, and the other tables of the same config field."""
     kind = "a grid of patches" if grid else "positions in a line"
     named = [table for table in found.tables if table.key == key]
     if key is not None and not named:
@@ -138,10 +140,10 @@ def only_candidates(found: Found, kind: str, *, grid: bool) -> list[FoundTable]:
     if len(fields) > 1 and len(texts) == 1:
         fields = [texts[0]]
     if not fields:
-        raise CheckpointError(f"no table of {kind} can be resized here without doubt; {listing(found)}")
+        raise CheckpointError(f"no table of {kind} is understood well enough to be resized; {listing(found)}")
     if len(fields) > 1:
         keys = ", ".join(table.key for table in candidates)
-        raise CheckpointError(f"several tables could be meant; name one with --table (table=...): {keys}")
+        raise CheckpointError(f"several tables could be meant; choose one with --table (table=...): {keys}")
     return [table for table in candidates if table.field == fields[0]]
 
 
@@ -161,4 +163,4 @@ def why_none(found: Found) -> str:
         return "; ".join(dict.fromkeys(found.blocked.values()))
     if found.model is None:
         return "no tensor has the name and shape of a position table"
-    return "no length or image size in config.json changes the shape of a tensor, and none has the name of a table"
+    return "no length or image size in config.json changes the shape of a tensor, and no tensor has the name of a table"

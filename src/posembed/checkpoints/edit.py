@@ -1,7 +1,7 @@
-"""Plans what a new length changes in a model: (config, tensors) -> the edits, with nothing written.
+"""Plans how a model's config and tensors change for a new length. Nothing is written.
 
-The tables, the tensors that depend on the same config field and the config change together or not at all. Where
-transformers knows the model, it is rebuilt from the new config, and edits whose shapes disagree with it are refused.
+The tables, the tensors that depend on the same config field and the config change together or not at all. If
+transformers supports the model, it is rebuilt from the new config, and the plan is refused if its shapes differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECOMPUTED = "removed, because the model recomputes it"
 
 @dataclass(frozen=True, eq=False)
 class TensorChange:
-    """A tensor before and after; ``after`` is None if it is removed. how: the method, in words."""
+    """A tensor before and after a resize. after: None if it is removed. how: the method in words."""
 
     key: str
     before: Tensor
@@ -42,7 +42,7 @@ class TensorChange:
 
 @dataclass(frozen=True, eq=False)
 class TableChange(TensorChange):
-    """A table before and after. kept: how many leading rows stay as they were, bit for bit."""
+    """A table before and after a resize. kept: the number of leading rows that stay the same, bit for bit."""
 
     after: Tensor
     kept: int
@@ -50,11 +50,12 @@ class TableChange(TensorChange):
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """All that a new length changes in a model.
+    """All changes in a model for a new length.
 
-    target: which tables, and their sizes. tables: their rows. others: what depends on them (ids, masks).
-    config: the new config, whole; None if there was none.
-    sides: which side of a model the tables belong to, "encoder", "decoder" or both, if both are fed text.
+    target: the tables and their sizes. tables: the changes of their rows. others: the changes of tensors that depend on
+    their length (ids, masks). config: the complete new config; None without a config.
+    sides: "encoder", "decoder" or both: the sides of the model that the tables belong to. It is always both if only one
+        side takes text.
     """
 
     target: Target
@@ -79,14 +80,15 @@ def plan_edit(
     table: str | None = None,
     found: Found | None = None,
 ) -> Edit:
-    """Plans what a new usable length, image size or grid changes. Arguments and errors as for ``resize_checkpoint``.
+    """Plans the changes for a new usable length, image size or grid.
 
-    found: the tables, if the caller has found them.
+    The sizes, the method, the table and the errors are the same as for ``resize_checkpoint``. found: the tables, if the
+    caller has already found them.
     """
     if sum(size is not None for size in (length, image_size, grid)) != 1:
         raise ArgumentError("expected one of --length, --image-size and --grid (length=, image_size=, grid=)")
     if not isinstance(method, str | None):
-        raise ArgumentError(f"--method (method=...) takes the name of a method; got {method!r}")
+        raise ArgumentError(f"--method (method=...): expected the name of a method; got {method!r}")
     found = found or find_tables(config, tensors)
     if length is not None:
         target = line_target(found, length, table)
@@ -104,7 +106,7 @@ def plan_edit(
         if not isinstance(target.value, list):
             raise
         pixels = "x".join(map(str, target.value))
-        unbuilt = f"its model cannot be built for {pixels} pixels, perhaps only for square images"
+        unbuilt = f"its model cannot be built for {pixels} pixels; it may take only square images"
         raise CheckpointError(f"{target.table.key}: {unbuilt} ({error})") from error
     buffers = tuple(changed_buffers(tensors, found, target, new_model, tables))
     refuse_misread(found.model, new_model, target)
@@ -119,7 +121,7 @@ def plan_edit(
 
 
 def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
-    """Refuses a table that the files hold under a second key, which would stay as it is."""
+    """Refuses a table that the files also store under another key, where it would stay unchanged."""
     changed = {change.table.key for change in target.changes}
     for key in changed:
         address = address_of(tensors[key])
@@ -150,10 +152,10 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
     except ArgumentError as error:
         raise ArgumentError(f"{table.key}: {error}") from error
     before, after = (int((~rows.float().isfinite()).any(-1).sum()) for rows in (old, new))
-    if after > before:  # old ones may stay; ``posembed inspect`` reports them
+    if after > before:  # rows that already were may stay; ``posembed inspect`` reports them
         damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
         raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
-    # The default method truncates a line that becomes shorter.
+    # By default, a shorter line is truncated.
     default = DEFAULT_GRID_METHOD if grid else "truncate" if length < table.length else DEFAULT_TEXT_METHOD
     return TableChange(table.key, old, new, method or default, kept=leading_rows_kept(old, new))
 
@@ -168,7 +170,8 @@ def changed_config(config: Config, found: Found, target: Target) -> dict[str, An
 def changed_buffers(
     tensors: Tensors, found: Found, target: Target, new_model: nn.Module, tables: tuple[TableChange, ...]
 ) -> Iterator[TensorChange]:
-    """Yields the buffers of the same field, in the shapes of the rebuilt model, which must agree with the tables."""
+    """Yields the buffers that depend on the tables' config field, in the shapes that they have in the rebuilt model.
+    Raises CheckpointError if the tables have other shapes in that model than planned."""
     assert found.model is not None
     old_shapes = shapes_of(found.model)
     changed = {
@@ -186,12 +189,12 @@ def changed_buffers(
         old = values_of(tensors[key])
         new = resized_buffer(old, shape) if key in known else None
         if new is None:
-            raise CheckpointError(f"{key}: depends on {target.field} too, and is neither ids nor a mask; not resized")
+            raise CheckpointError(f"{key}: not resized: it depends on {target.field}, but is neither ids nor a mask")
         yield TensorChange(key, old, new, SAME_PATTERN)
 
 
 def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Iterator[TensorChange]:
-    """Yields the ids and masks of the tables' length, by their patterns, if no model says what else changes."""
+    """Yields the ids and masks of the tables' length, recognised by their patterns, without a rebuilt model."""
     lengths: dict[int, int] = {}  # rows and usable lengths -> their new values
     for change in target.changes:
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}

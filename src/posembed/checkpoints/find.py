@@ -1,8 +1,8 @@
-"""Finds the position tables of a checkpoint, the config field that gives their length, and what else depends on it.
+"""Finds the position tables of a checkpoint, the config field that gives their length, and tensors that depend on it.
 
-The surest way comes first: where transformers knows the config, the model is rebuilt with a longer length to see what
-changes (``rebuild.py``). Then come the families that ``tables/families.py`` describes, and last a guess by names and
-shapes (``guess.py``).
+The most reliable method comes first. If transformers supports the config, the model is rebuilt with a longer length to
+find the tensors that change (``rebuild.py``). Otherwise, the tables are those that ``tables/families.py`` lists for the
+model's family. If it lists none, they are guessed from names and shapes (``layouts.py``).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from posembed.errors import CheckpointError
 from posembed.tables.modules import is_table_name
 
 UNCHANGED = "no length or image size in config.json changes its shape"
-UNKNOWN_FORMULA = "its rows are a fixed sinusoid whose formula is not known here"
+UNKNOWN_FORMULA = "its rows are a fixed sinusoid with an unknown formula"
 
 
 def find_tables(config: Config | None, tensors: Tensors) -> Found:
-    """Returns the position tables among a model's tensors, in their order. Reads no values but the tables'."""
+    """Returns the position tables among a model's tensors, in the order of the tensors. Reads only the values of
+    the tables."""
     config = config or {}
     known = config_object(config)
     if known is None:
@@ -34,7 +35,7 @@ def find_tables(config: Config | None, tensors: Tensors) -> Found:
         try:
             model = build_on_meta(known)
         except CheckpointError as error:
-            # transformers knows the model but cannot build it here: a package is missing, or a value is wrong.
+            # transformers supports the model but cannot build it: a package is missing, or a value is wrong.
             guesses = guessed_tables(config, tensors)
             found = Found(tuple(replace(table, doubt=f"{table.doubt} ({error})") for table in guesses))
             if not found.tables:
@@ -59,20 +60,20 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
             key = key_in_files(name, tensors, loaded)
             if key is None:
                 if name in parameters:
-                    blocked[field] = f"{name} depends on it too, and these files do not hold it"
+                    blocked[field] = f"{name} also depends on it, but these files do not contain it"
                 continue
             shape = tuple(tensors[key].shape)
             if shape != shapes[0]:
-                given = f"{field}={field.value} means that {key} has the shape {shapes[0]}, but it has {shape}"
-                raise CheckpointError(f"config.json: {given}; give the weights with the config that they belong to")
+                given = f"with {field}={field.value}, {key} must have the shape {shapes[0]}, but it has {shape}"
+                raise CheckpointError(f"config.json: {given}; give the weights with their own config")
             if name not in parameters:
                 buffers[field] = (*buffers.get(field, ()), key)
                 continue
             table = read_by_model(found_tensor(tensors, key), model, name, field, shapes, known)
             if not isinstance(table, PositionTable):
-                blocked.setdefault(field, f"{key} depends on it too, and is not understood: {table.doubt}")
+                blocked.setdefault(field, f"{key} also depends on it, and is not understood: {table.doubt}")
             elif key in tables and (other := tables[key].field) is not None:
-                both = f"{key} depends on {other} and on {field}, so neither says its length"
+                both = f"{key} depends on {other} and on {field}, so neither gives its length"
                 blocked |= dict.fromkeys((other, field), both)
             if isinstance(table, PositionTable) or is_table_name(key):
                 tables.setdefault(key, table)
@@ -83,7 +84,7 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
     changing = set(tables).union(*buffers.values())
     guesses = (guess for guess in guessed_tables(config, tensors) if guess.key not in changing)
     listed += [replace(guess, field=None).doubted(UNCHANGED) for guess in guesses]
-    # Ids and causal masks of a table's length that old files hold and the model no longer does.
+    # Ids and causal masks of a table's length that old files hold but the model no longer has.
     held = set(model.state_dict())
     sizes = {size for table in listed if isinstance(table, PositionTable) for size in (table.rows, table.length)}
     stale = tuple(
@@ -95,14 +96,14 @@ def find_by_rebuilding(config: Config, tensors: Tensors, known: Any, model: nn.M
 
 
 def is_ids_or_mask(key: str, shape: Shape) -> bool:
-    """Recognises ids by name, and masks by name and shape: a ``bias`` is a mask if it is (1, 1, N, N)."""
+    """Recognises ids by name, and masks by name and shape: a ``bias`` of shape (1, 1, N, N) is a mask."""
     if key.endswith(("position_ids", "token_type_ids")):
         return len(shape) in (1, 2)
     return key.endswith(("bias", "mask")) and len(shape) == 4 and shape[-1] == shape[-2]
 
 
 def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
-    """Returns names in the built model -> the keys that transformers renames to them when it loads the files."""
+    """Maps names of the built model's tensors to their keys in the files, as transformers renames them on loading."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -121,16 +122,16 @@ def loaded_names(model: nn.Module, keys: Iterable[str]) -> dict[str, str]:
 
 
 def aliases(key: str, model: nn.Module | None) -> set[str]:
-    """Returns a key with and without the base model's name, which a model with a head puts in front of every key."""
+    """Returns the key with and without the prefix that models with a head add for the base model."""
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     return {key, prefix + key, key.removeprefix(prefix)}
 
 
 def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> str | None:
-    """Returns the key of a model's tensor in the files; None if none or several fit.
+    """Returns the key of a model's tensor in the files, or None if no key or several keys fit.
 
-    Beyond what transformers renames (``loaded``), heads and composites put other names in front over the years. So it
-    is the only key that shares the longest end with the name.
+    loaded: maps the names that transformers renames to their keys. Models with a head and composite models have also
+    used various prefixes. For any other name, the key is therefore the only one that shares the longest suffix with it.
     """
     if name in keys or name in loaded:
         return name if name in keys else loaded[name]
@@ -147,7 +148,8 @@ def key_in_files(name: str, keys: Iterable[str], loaded: Mapping[str, str]) -> s
 
 
 def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) -> FoundTable:
-    """Returns the table with its kind, or in doubt if something else depends on its length or no text reads it."""
+    """Returns the table with its kind. It becomes doubtful if it follows an unknown formula, or if the model takes
+    no text or also has relative positions."""
     if not isinstance(table, PositionTable):
         return table
     rows, layout = table.values(tensors), table.layout
@@ -161,7 +163,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if table.kind == "learned" and found.model is not None:
         path = next(models_around(found.model, table.parameter))
         if not takes_text(found.model.get_submodule(path)):
-            return table.doubted("the model around it takes no text, so the meaning of its rows is not known")
+            return table.doubted("the model around it takes no text, so the meaning of its rows is unknown")
     distances = (key for key in tensors if "distance_embedding" in key)
     same_length = (key for key in distances if tuple(tensors[key].shape[:1]) == (2 * table.rows - 1,))
     if relative := relative or next(same_length, ""):
@@ -170,7 +172,7 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
 
 
 def relative_type(config: Config) -> str:
-    """Returns the setting that gives a BERT relative positions too, "" without one; transformers 5 ignores it."""
+    """Returns the setting that adds relative positions to a BERT, or "" if there is none. transformers 5 ignores it."""
     kind = config.get("position_embedding_type")
     if isinstance(kind, str) and kind.startswith("relative"):
         return f"position_embedding_type={kind}"

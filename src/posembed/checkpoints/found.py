@@ -1,4 +1,4 @@
-"""What is found in a checkpoint: its position tables, and what else depends on their length."""
+"""The position tables found in a checkpoint, and the tensors that depend on their length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Size = tuple[int, int]  # (height, width), in pixels or patches
 
 
 def pair(value: Any) -> Size | None:
-    """16 -> (16, 16), [16, 8] -> (16, 8), None for anything else."""
+    """Returns (16, 16) for 16, (16, 8) for [16, 8], and None for anything else."""
     if type(value) is int:
         return value, value
     if isinstance(value, list | tuple) and len(value) == 2 and all(type(side) is int for side in value):
@@ -46,14 +46,14 @@ class ConfigField:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTable:
-    """A tensor that may be a position table. It is understood if it is a PositionTable.
+    """A tensor that may be a position table. If its rows are understood, it is a PositionTable.
 
     key: its name in the files. parameter: its name in the model that transformers builds.
-    shape: as stored, (N, D) or (1, N, D). dtype: safetensors' name for it.
-    found_by: "config" (the model was rebuilt from it), "family" (a row of tables/families.py), "module" (of a model in
-        memory) or "name" (a guess).
-    field: the config field that gives its length; None if there is none.
-    doubt: why it is not resized, or why it must be named; empty for none.
+    shape: the stored shape, (N, D) or (1, N, D). dtype: the dtype's name in safetensors.
+    found_by: "config" (by rebuilding the model), "family" (listed in tables/families.py), "module" (in a model in
+        memory) or "name" (guessed).
+    field: the config field that gives its length; None if unknown.
+    doubt: the reason why it cannot be resized, or why the user must name it; empty without a doubt.
     """
 
     key: str
@@ -85,7 +85,7 @@ class FoundTable:
 class PositionTable(FoundTable):
     """A table whose rows are understood.
 
-    kind: "learned", or "sinusoidal" for fixed sines and cosines. patch: the pixels of one cell of a grid, if known.
+    kind: "learned", or "sinusoidal" for fixed sines and cosines. patch: the size in pixels of a grid cell, if known.
     """
 
     layout: TableLayout
@@ -103,7 +103,7 @@ class PositionTable(FoundTable):
 
 @dataclass(frozen=True)
 class TableSize:
-    """A size of a table: how its rows are then read, and the number of positions that it holds."""
+    """A size of a table: the layout of its rows, and the number of positions."""
 
     table: PositionTable
     layout: TableLayout
@@ -114,11 +114,11 @@ class TableSize:
 class Found:
     """The position tables of a checkpoint, in the order of its files, and the model that transformers builds for it.
 
-    blocked: config field -> why no table of that field can be resized.
-    model: on the meta device; None if transformers does not know it. config: its config object.
-    keys: names of the model's tensors -> keys of the files, where transformers renames them.
-    buffers: config field -> keys of tensors that are not parameters and change shape with it.
-    stale: tensors that the model no longer keeps, although old files hold them: position ids, causal masks.
+    blocked: maps config fields to the reason why no table of the field can be resized.
+    model: the model on the meta device; None if transformers does not support it. config: its config object.
+    keys: maps names of the model's tensors to their keys in the files, if transformers renames them.
+    buffers: maps config fields to the keys of tensors that change shape with the field but are not parameters.
+    stale: keys of position ids and causal masks that old files contain but the model no longer has.
     """
 
     tables: tuple[FoundTable, ...]

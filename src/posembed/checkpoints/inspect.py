@@ -1,4 +1,4 @@
-"""Reports what the position tables of a checkpoint are, what they learned and what is wrong with them."""
+"""Reports on the position tables of a checkpoint: what they are, what they learned, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from posembed.tables.probes import FEWEST_ROWS, order_error, position_error
 from posembed.tables.similarity import cosine_by_distance, neighbour_cosine, toeplitz_residual
 from posembed.tables.spectrum import table_spectrum
 
-# A singular value decomposition of more rows takes minutes, and these are enough to show what was learned.
+# A singular value decomposition of more rows takes minutes, and this many show what was learned.
 MOST_ROWS = 4096
 TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|tokens_embed|shared)\.weight$")
 EMBEDDING = re.compile(r"emb|wte|wpe")
@@ -30,12 +30,12 @@ DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class Learned:
-    """What the position rows learned, in numbers. None marks a number without a meaning (grids, few rows).
+    """Measures of what the position rows learned. A measure is None if it is not meaningful (for grids, or few rows).
 
-    rows: how many rows were measured, from the first on. directions_90: the fewest directions that hold 90% of
-    their variance. toeplitz: 0 if similarity depends on distance alone. position_error: the mean error, in
-    positions, of a linear probe for a row's position. order_error: the error rate of a linear probe for which of
-    two rows comes first.
+    rows: the number of measured rows, starting with the first. directions_90: the smallest number of directions that
+    hold 90% of the rows' variance. toeplitz: the share of the rows' similarity that their distance does not explain,
+    from 0 to 1. position_error: the mean error, in positions, of a linear probe that predicts a row's position.
+    order_error: the error rate of a linear probe that predicts which of two rows comes first.
     """
 
     rows: int
@@ -50,10 +50,10 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class TableReport:
-    """One table: what it is, its share of the model, what depends on its length, what it learned, what is wrong.
+    """A report on one table: what it is, its share of the model, what it learned, and what is wrong with it.
 
-    values: its rows (N, D), in their own dtype; for a table that is not understood, the stored tensor.
-    dependents: keys of other tensors that change with the same config field.
+    values: its rows (N, D) in their own dtype, or the stored tensor if the table is not understood.
+    dependents: the keys of other tensors that change with the table.
     """
 
     table: FoundTable
@@ -85,7 +85,7 @@ class TableReport:
 class CheckpointReport:
     """The position tables of a checkpoint.
 
-    model_type: the config's name for it, or None. why_none: the reason if there are no tables.
+    model_type: the model type in the config, or None. why_none: the reason why no table was found; empty otherwise.
     """
 
     source: str
@@ -95,7 +95,7 @@ class CheckpointReport:
     why_none: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
+        """Returns plain values for JSON."""
         return {**vars(self), "tables": [table.to_dict() for table in self.tables]}
 
 
@@ -108,7 +108,7 @@ def inspect_checkpoint(source: str | Path) -> CheckpointReport:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
 
     Raises:
-        CheckpointError: files that cannot be read, or a config that disagrees with them.
+        CheckpointError: the files cannot be read, or the config disagrees with them.
     """
     checkpoint = open_checkpoint(source)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
@@ -146,7 +146,7 @@ def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
     spectrum = table_spectrum(rows)
     learned = Learned(len(rows), spectrum.effective_rank, spectrum.directions_for(0.9))
     if table.layout.grid is not None:
-        return learned  # neighbours in the table need not be neighbours in the image
+        return learned  # neighbours in the table may not be neighbours in the image
     by_distance = cosine_by_distance(rows)
     return replace(
         learned,
@@ -159,7 +159,7 @@ def what_it_learned(values: Tensor, table: PositionTable) -> Learned | None:
 
 
 def token_norm(tensors: Tensors, table: FoundTable) -> float | None:
-    """Returns the mean norm of a sample of the token rows that a table's rows are added to; None without any."""
+    """Returns the mean norm of a sample of the token table's rows, or None without a token table of the same width."""
     for key, tensor in tensors.items():
         if TOKEN_TABLE.search(key) and len(tensor.shape) == 2 and tensor.shape[1] == table.width:
             norms = first_rows(tensor, SAMPLED_TOKENS).float().norm(dim=1)

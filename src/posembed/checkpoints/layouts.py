@@ -1,7 +1,7 @@
-"""How the rows of a table are read.
+"""Determines the layouts of tables: which row belongs to which position.
 
-The model that transformers builds shows it: its config, and the modules around the table. For other models a row of
-``tables/families.py`` says it, or the table is guessed by its name and shape.
+If transformers can build the model, its config and the modules around the table show the layout. For other models the
+layout comes from ``tables/families.py``, or is guessed from the table's name and shape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from posembed.tables.families import FieldPath, family_of
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name, parent, shown_layout
 
-# Not the largest image, nor the image of an earlier training, whose table a model may tile or interpolate.
+# Excludes the sizes of the largest image and of earlier training images, whose tables a model may tile or interpolate.
 IMAGE_SIZE = re.compile(r"^(image_size|img_size|input_size)$")
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
@@ -32,16 +32,17 @@ A_GUESS = "found by its name and shape alone; to resize it, name it with --table
 def read_by_model(
     tensor: FoundTable, model: nn.Module, name: str, field: ConfigField, shapes: tuple[Shape, Shape], known: Any
 ) -> FoundTable:
-    """Returns a tensor of the files as a table if the built model explains its rows, or else with a doubt.
+    """Returns a tensor of the files as a PositionTable if the built model explains its rows, or else with a doubt.
 
-    model: on meta. name: the model's parameter. shapes: before and after the field was doubled. known: the config.
+    model: a model on the meta device. name: the name of the tensor in it. shapes: the tensor's shapes before and after
+    the field was doubled. known: the config object.
     """
     around = section(known.to_dict(), field.path[:-1])
     table = replace(tensor, parameter=name, found_by="config", field=field)
     before, after = shapes
     is_table = len(before) == 2 or (len(before) == 3 and before[0] == after[0] == 1)
     if not is_table or len(after) != len(before) or before[-1] != after[-1]:
-        return table.doubted(f"its shape goes from {before} to {after}; a table is (rows, width) and changes its rows")
+        return table.doubted(f"its shape changes from {before} to {after}; in a table (rows, width), only rows change")
     rows = before[-2], after[-2]
     patch = pair(around.get("patch_size")) if IMAGE_SIZE.search(field.path[-1]) else None
     about = model, name, rows, field, around
@@ -52,18 +53,19 @@ def read_by_model(
 def line_layout(
     model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, around: Config
 ) -> TableLayout | str:
-    """Returns the layout of positions in a line, or why nothing explains the rows.
+    """Returns the layout of positions in a line, or the reason why the rows cannot be explained.
 
-    rows: before and after the field was doubled. around: the part of the config, with all defaults, that has the field.
+    rows: the numbers of rows before and after the field was doubled. around: the section of the config that contains
+    the field, with all defaults.
     """
     before, after = rows
     if not isinstance(field.value, int):
         return f"{field} gives two sizes without a patch_size"
     if after - before != field.value:
-        grown = f"{after - before} more rows for {field.value} more in {field}"
-        return f"it gets {grown}, so its rows are not one position each"
+        grown = f"{after - before} rows if {field} grows by {field.value}"
+        return f"it gains {grown}, so its rows are not single positions"
     if pair(around.get("patch_size")) is not None and not LINE_LENGTH.search(field.path[-1]):
-        return f"its length is {field}, in a config with a patch_size: a grid whose sides are not known"
+        return f"its length is {field}, in a config with a patch_size, so it is a grid with unknown sides"
     path = parent(name)
     shown = shown_layout(model.get_submodule(path), model.get_submodule(parent(path)))
     beyond = before - field.value
@@ -72,13 +74,16 @@ def line_layout(
     known = family_of(around).line
     if beyond == known.reserved and known.pad_row is None:
         return known
-    return f"it has {beyond} rows beyond {field}={field.value}; in front or at the end?"
+    return f"it has {beyond} more rows than {field}={field.value}, and it is unknown whether they are first or last"
 
 
 def grid_layout(
     model: nn.Module, name: str, rows: tuple[int, int], field: ConfigField, around: Config, patch: Size
 ) -> TableLayout | str:
-    """Returns the layout of positions on a grid of patches. Arguments and reasons as for ``line_layout``."""
+    """Returns the layout of positions on a grid of patches, or the reason why the rows cannot be explained.
+
+    The arguments are the same as for ``line_layout``. patch: the (height, width) of a patch in pixels.
+    """
     sides = pair(field.value) or (0, 0)
     height, width = sides[0] // patch[0], sides[1] // patch[1]
     doubled = (2 * sides[0] // patch[0]) * (2 * sides[1] // patch[1])
@@ -104,7 +109,7 @@ def class_tokens(model: nn.Module, name: str) -> int:
 
 
 def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
-    """Yields the tables that this model's family lists, if its config gives their length."""
+    """Yields the tables that ``tables/families.py`` lists for the model's family, if their length is known."""
     for known in family_of(config).tables:
         if known.key not in tensors:
             continue
@@ -123,7 +128,7 @@ def known_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
 
 
 def at(config: Config, path: FieldPath) -> Any:
-    """Returns the value of a field. An input size (channels, height, width) becomes its sides, or one if they agree."""
+    """Returns the value of a field. [channels, height, width] becomes [height, width], or one number if equal."""
     value = section(config, path[:-1]).get(path[-1])
     if isinstance(value, list) and len(value) == 3:
         value = value[1] if value[1] == value[2] else value[1:]
@@ -133,7 +138,8 @@ def at(config: Config, path: FieldPath) -> Any:
 def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | None = None) -> FoundTable:
     """Returns the table with its family's layout, or with a doubt if its shape does not fit.
 
-    The config may be right even then: not every model of timm has a row for each patch of its first convolution.
+    A mismatch does not mean that the config is wrong: in some timm models, the number of rows differs from the number
+    of patches that the first convolution produces.
     """
     rows = layout.front + length + layout.tail
     if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
@@ -144,7 +150,7 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
 
 
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
-    """Yields tables by shape and name alone. Each says in its doubt that it is a guess."""
+    """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     for key, tensor in tensors.items():
         lead, shape = tuple(tensor.shape[:-2]), tensor.shape[-2:]
         is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
@@ -165,7 +171,7 @@ def guessed_grid(table: FoundTable) -> FoundTable:
         side = math.isqrt(max(table.rows - prefix, 0))
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
-    return table.doubted("nothing says how its rows lie as a grid, and they are not a square")
+    return table.doubted("the grid of its rows is unknown, and their number is not a square")
 
 
 def found_tensor(tensors: Tensors, key: str) -> FoundTable:

@@ -1,4 +1,4 @@
-"""Resizes a model in memory: ``posembed.resize_model_`` changes any module with a position table in place."""
+"""``posembed.resize_model_``: resizes the position tables of any module in memory, in place."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def resize_model_(
     table: str | Sequence[str] | None = None,
     layout: TableLayout | None = None,
 ) -> Edit:
-    """Gives a module position tables of another length, in place: a model of transformers, or any nn.Module.
+    """Resizes the position tables of a module in place. The module is a transformers model or any nn.Module.
 
-    The table, the buffers of its length (position ids, masks, also those that no checkpoint holds) and the numbers
-    that say it change together, or nothing does. Dtype, device and ``requires_grad`` stay.
+    The table, the buffers of its length (position ids and masks, saved in checkpoints or not) and the attributes that
+    hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
     In a module that transformers does not define, the table is found by its name, such as
     ``position_embeddings.weight``, ``pos_embedding`` or ``wpe.weight``, or by its type, if it is a posembed layer. A
-    fixed sinusoid in a buffer is continued by its formula. Numbers named like a length (``max_len``, ``block_size``)
-    that equal the old one get the new one, in modules and in their ``config``; a module that keeps the length under
-    another name, or in its code, has to be changed by hand.
+    fixed sinusoid in a buffer is recomputed by its formula. Numbers named like a length (``max_len``, ``block_size``)
+    that equal the old length get the new length, in modules and in their ``config``. If a module keeps the length under
+    another name, or in its code, change it yourself.
 
-    The Parameter objects stay, with new values and without gradients, so an optimizer still holds them. Its running
-    averages for the table have the old shape: create the optimizer after this call, or delete
-    ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded for distributed training.
+    The Parameter objects stay the same, with new values and without gradients, so an optimizer still holds them. Its
+    running averages for the table have the old shape: create the optimizer after this call, or delete
+    ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
         length, image_size, grid, method: as for ``posembed.resize_checkpoint``.
-        table: the key of the table, or the path of its module, if there are several; in a module that transformers
-            does not define, also the names of several tables of one length.
-        layout: how the rows are read, if the module does not show that some are reserved.
+        table: the key of the table, or the path of its module; required if there are several tables. In a module that
+            transformers does not define, this can also be a list of tables of the same length.
+        layout: the layout of the rows; required if some rows are reserved and the module does not show which.
 
     Raises:
-        ArgumentError: a size or method that cannot be used; a distributed model, or a parametrized table; in a module
-            of your own, no table, or several, could be meant.
-        CheckpointError: something that depends on the length is not understood; in a model of transformers, no table,
-            or several, could be meant.
+        ArgumentError: a size or method cannot be used; the model is distributed; the table is parametrized; or, in a
+            module that transformers does not define, no table or several tables could be meant.
+        CheckpointError: something that depends on the length is not understood; or, in a transformers model, no table
+            or several tables could be meant.
     """
     size = {"length": length, "image_size": image_size, "grid": grid, "method": method}
     if not isinstance(model, nn.Module):
@@ -64,7 +64,7 @@ def resize_model_(
     if is_of_transformers(model):
         if layout is not None or not isinstance(table, str | None):
             raise ArgumentError(
-                f"{type(model).__name__} is a model of transformers, which shows how its rows are read: leave layout "
+                f"{type(model).__name__} is a model of transformers, which shows the layout itself: leave layout "
                 f"out, and name one table; got layout={layout}, table={table!r}"
             )
         return resize_transformers_(model, table=table, **size)
@@ -88,7 +88,7 @@ def refuse_distributed(model: nn.Module) -> None:
 
 
 def assign_(model: nn.Module, key: str, values: Tensor) -> None:
-    """Gives a parameter or a buffer new values of any shape, wherever it is held."""
+    """Gives a parameter or a buffer new values of any shape, in every module that holds it."""
     path, _, name = key.rpartition(".")
     old = getattr(model.get_submodule(path), name)
     values = values.to(old.device, old.dtype)
@@ -107,20 +107,20 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
     config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     tensors = {key: tensor.detach() for key, tensor in model.state_dict().items()}
     edit = plan_edit(config, tensors, **arguments)
-    with torch.random.fork_rng(devices=[]):  # random buffers come out the same
+    with torch.random.fork_rng(devices=[]):  # both builds draw the same random buffers
         torch.default_generator.manual_seed(0)
         old = build_on_meta(config_object(config), buffers=True)
         torch.default_generator.manual_seed(0)
         new = build_on_meta(config_object(edit.config or config), buffers=True)
     buffers = dict(changed_buffers(model, old, new))
-    # All refusals are above; from here on, only assignments.
+    # All errors are raised above; only assignments follow.
     for key, values in ({change.key: change.after for change in edit.tables} | buffers).items():
         assign_(model, key, values)
     for path, module in old.named_modules():
         copy_numbers(module, new.get_submodule(path), model.get_submodule(path))
         if hasattr(module, "config"):
             copy_numbers(module.config, new.get_submodule(path).config, model.get_submodule(path).config)
-    section, field = model.config, edit.target.field  # no module may hold this section
+    section, field = model.config, edit.target.field  # this section may not belong to any module
     for name in field.path[:-1] if field else ():
         section = getattr(section, name)
     if field:
@@ -133,9 +133,9 @@ def resize_transformers_(model: Any, **arguments: Any) -> Edit:
 
 
 def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yields the live model's buffers that differ between two builds of it, with their new values.
+    """Yields the live model's buffers that differ between the old and the new build, with their new values.
 
-    A mask's pattern alone does not show how it continues: GPT-Neo's is a window once the length exceeds it.
+    The pattern of a mask does not show how it continues: in GPT-Neo, it becomes a window at lengths above the window.
     """
     before = dict(old.named_buffers())
     for name, buffer in new.named_buffers():
@@ -143,12 +143,13 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
             continue
         live = model.get_buffer(name)
         if name not in before or not torch.equal(live.cpu(), before[name].to(live.dtype)):
-            raise CheckpointError(f"{name}: not resized: depends on the length too, and differs from a new model's")
+            raise CheckpointError(f"{name}: not resized: it also depends on the length, but differs from a new model's")
         yield name, buffer.to(live.device, live.dtype)
 
 
 def copy_numbers(old: Any, new: Any, live: Any) -> None:
-    """Sets plain attributes (num_embeddings, max_positions, image_size) that differ between two builds."""
+    """Copies the numeric attributes that differ between the builds ``old`` and ``new`` (such as num_embeddings and
+    image_size) from ``new`` to ``live``."""
     for name, value in vars(new).items():
         is_number = isinstance(value, int | float | tuple | list) and not name.startswith("_")
         if is_number and vars(old).get(name) != value:

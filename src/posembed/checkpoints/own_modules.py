@@ -1,7 +1,8 @@
-"""Plans a resize of a module in memory that transformers does not define: a table, and what depends on its length.
+"""Plans the resize of a module in memory that transformers does not define.
 
-The table is found by the names of ``tables/modules.py``. Buffers of its length (ids, masks) and numbers that say it
-(``max_len``, ``config.block_size``) follow, as far up as no other table could be meant.
+The table is found by the names in ``tables/modules.py``. Buffers of its length (ids, masks) and attributes that hold
+the length (``max_len``, ``config.block_size``) change too. They are searched for in the largest module around the
+table that contains no other table of the same length.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from posembed.tables.modules import (
     with_layouts,
 )
 
-NOT_SINUSOIDAL = "it is a buffer, and its rows are not a fixed sinusoid whose formula is known here"
-CONFIGS = ("config", "cfg", "args")  # where modules keep the settings that they were built from
+NOT_SINUSOIDAL = "it is a buffer, and its rows are not a fixed sinusoid with a known formula"
+CONFIGS = ("config", "cfg", "args")  # attributes that hold the settings of a module
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A number that a module or its config keeps, and its new value. holder: the attributes, or a dict."""
+    """An attribute of a module or its config, and its new value. holder: the dictionary that contains it."""
 
     holder: dict[str, Any]
     name: str
@@ -46,8 +47,8 @@ class Attribute:
 
 
 def is_of_transformers(module: nn.Module) -> bool:
-    """Whether this is a model class of transformers itself, not one derived from it."""
-    transformers = sys.modules.get("transformers")  # a model of its classes has imported it
+    """Returns whether the module's class is a model class of transformers itself, not a subclass of one."""
+    transformers = sys.modules.get("transformers")  # already imported if the module is one of its models
     return (
         transformers is not None
         and isinstance(module, transformers.PreTrainedModel)
@@ -58,7 +59,7 @@ def is_of_transformers(module: nn.Module) -> bool:
 def plan_own(
     model: nn.Module, *, table: str | Sequence[str] | None, layout: TableLayout | None, **size: Any
 ) -> tuple[Edit, list[Attribute]]:
-    """Plans what a new size changes in a module: its tensors, and the attributes that say the old size."""
+    """Plans the resize of a module: the changes of its tensors, and of the attributes that hold the old size."""
     tensors = module_tensors(model)
     keys = chosen_tables(model, tensors, table)
     scope = scope_of(model, keys, tensors)
@@ -89,7 +90,7 @@ def plan_own(
 
 
 def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | Sequence[str] | None) -> list[str]:
-    """Returns the keys of the named tables, or of the only one that has a table's name, each once."""
+    """Returns the keys of the named tables, without duplicates. None stands for the only tensor with a table's name."""
     known = with_layouts(model, tensors)
     names = [table] if isinstance(table, str | None) else table
     if not isinstance(names, Sequence) or not all(isinstance(name, str | None) for name in names):
@@ -106,16 +107,16 @@ def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | 
         for path in paths_around(key)[1:]:
             if is_of_transformers(inner := model.get_submodule(path[:-1])):
                 raise ArgumentError(
-                    f"{key} is in a {type(inner).__name__} of transformers, which knows what else its length changes: "
+                    f"{key} is in a {type(inner).__name__} of transformers, where its length changes other things too: "
                     f"pass model.{path[:-1]} instead of the {type(model).__name__} around it"
                 )
     if len({len(table_rows(tensors[key])) for key in keys}) != 1:
-        raise ArgumentError(f"expected tables of one length; got {', '.join(keys) or 'none'}. Resize one after another")
+        raise ArgumentError(f"expected tables of one length; got {', '.join(keys) or 'none'}; resize one at a time")
     return keys
 
 
 def scope_of(model: nn.Module, keys: Sequence[str], tensors: Mapping[str, Tensor]) -> str:
-    """Returns the path of the largest module around the tables in which no other table of their length is found."""
+    """Returns the path of the largest module around the tables that contains no other table of their length."""
     chosen, names = {id(tensors[key]) for key in keys}, {own_name(key) for key in keys}
     rows, known = len(table_rows(tensors[keys[0]])), with_layouts(model, tensors)
     others = [
@@ -132,7 +133,7 @@ def scope_of(model: nn.Module, keys: Sequence[str], tensors: Mapping[str, Tensor
 
 
 def paths_around(key: str) -> list[str]:
-    """Returns the paths of the modules around a tensor, each with a dot behind: "", "encoder.", "encoder.pos."."""
+    """Returns the paths of the modules around a tensor, each with a final dot: "", "encoder.", "encoder.pos."."""
     steps = key.split(".")[:-1]
     return ["".join(f"{step}." for step in steps[:count]) for count in range(len(steps) + 1)]
 
@@ -144,14 +145,14 @@ def own_name(key: str) -> str:
 def read_table(
     model: nn.Module, key: str, tensor: Tensor, layout: TableLayout | None, held: Mapping[str, Tensor]
 ) -> FoundTable:
-    """Returns a table of the module with its layout, or with a doubt."""
+    """Returns a table of the module with its layout, or with a doubt if it cannot be resized."""
     owner, table = model.get_submodule(parent(key)), replace(found_tensor(held, key), found_by="module")
     if hasattr(owner, "before_queries_keys") and not has_layout(owner):  # another encoding of posembed
         return table.doubted(f"the rows of a {type(owner).__name__} are not positions in a line")
     if layout is None and not has_layout(owner) and class_tokens(model, key):
-        return table.doubted("the model has class tokens, so how its rows are read is not known; pass layout=...")
+        return table.doubted("the model has class tokens, so the layout of its rows is unknown; pass layout=...")
     if layout is not None and layout.grid is not None and not has_layout(owner):
-        return table.doubted("what else depends on a grid of patches is not known; see posembed.resize_table")
+        return table.doubted("other things that depend on a grid of patches are unknown; see posembed.resize_table")
     read = checked(table.read_by(layout or layout_in(model, key)), Found(()), "", held)
     if isinstance(tensor, nn.Parameter) or not isinstance(read, PositionTable) or read.kind == "sinusoidal":
         return read
@@ -159,7 +160,7 @@ def read_table(
 
 
 def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize) -> Iterator[Attribute]:
-    """Yields what the table's own module says of its size, and the numbers around it that say its old length."""
+    """Yields the attributes to change in the table's own module, and those in ``around`` that hold its old length."""
     table, rows = change.table, change.layout.rows(change.length)
     if has_layout(owner) and change.layout.grid:
         yield Attribute(vars(owner), "layout", change.layout)

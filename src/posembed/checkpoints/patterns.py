@@ -1,6 +1,6 @@
 """Tensors that follow a pattern and are not learned: position ids, causal masks, fixed sines and cosines.
 
-They are recognised by their values, and continued at another length by the same pattern.
+They are recognised by their values. A resize generates them from the same pattern at the new length.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from posembed.tables.fill import sinusoidal_table
 from posembed.tables.layout import TableLayout
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
-# Values in bfloat16 are off by up to 2^-9; learned rows are off by far more than this.
+# bfloat16 values deviate by up to 2^-9; learned rows deviate from a pattern by far more than this.
 TOLERANCE = 0.01
 
 
 def buffers_by_length(
     tensors: Tensors, lengths: Mapping[int, int], others: set[str]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yields the ids and masks of a model that cannot be rebuilt, by length and pattern: (key, before, after).
+    """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt. They are found by their
+    length and pattern.
 
-    lengths: a length of the table -> its new length. others: keys of tensors that are known to be something else.
+    lengths: maps old lengths of the tables to new lengths. others: keys of tensors that are known to be something else.
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
@@ -46,13 +47,13 @@ def buffers_by_length(
         if new is not None:
             yield key, old, new
         elif named:
-            raise CheckpointError(f"{key}: not resized: has the table's length, and is neither ids nor a mask")
+            raise CheckpointError(f"{key}: not resized: it has the table's length, but is neither ids nor a mask")
 
 
 def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """Returns the pattern of ``old`` in another shape with as many axes; None for an unknown pattern.
+    """Returns the pattern of ``old`` in another shape with the same number of axes; None for an unknown pattern.
 
-    The patterns: one value everywhere, counting up along the last axis, a causal triangle over the last two.
+    Known patterns: one value everywhere, counting up along the last axis, a causal triangle over the last two axes.
     """
     if old.numel() == 0 or old.dim() != len(shape):
         return None
@@ -76,7 +77,7 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def halves(length: int, dim: int) -> Tensor:
-    """Returns the paper's frequencies with all sines before all cosines: (length, D)."""
+    """Returns a sinusoidal table (length, D) with all sines before all cosines."""
     table = sinusoidal_table(length, dim)
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
@@ -91,7 +92,7 @@ FORMULAS: Mapping[str, Callable[[int, int], Tensor]] = {
 
 
 def looks_sinusoidal(table: Tensor) -> bool:
-    """Whether every nonzero row (N, D) has norm sqrt(D/2), as sines and cosines do and learned rows do not."""
+    """Returns whether every nonzero row (N, D) has norm sqrt(D/2), as rows of sines and cosines do."""
     norms = table.double().norm(dim=-1)
     norms = norms[norms > 0]
     expected = (table.shape[-1] / 2) ** 0.5
@@ -99,31 +100,33 @@ def looks_sinusoidal(table: Tensor) -> bool:
 
 
 def recomputed(old: Tensor, layout: TableLayout, new_layout: TableLayout, length: int) -> tuple[Tensor, str] | None:
-    """Recomputes a fixed sinusoid (N, D) at another size: (M, D) and the formula's name; None if that is unknown."""
+    """Recomputes a fixed sinusoid (N, D) at another size. Returns the new table (M, D) and the name of its formula, or
+    None if the formula is unknown."""
     device, old = old.device, old.cpu()
     if layout.grid is not None and new_layout.grid is not None:
         front, cells, tail = layout.split(old)
         if cells.shape[1] % 4 or not is_close(grid_sinusoid(layout.grid, cells.shape[1]), cells):
             return None
         new = torch.cat([front, grid_sinusoid(new_layout.grid, cells.shape[1]).to(old.dtype), tail])
-        return new.to(device), "sines and cosines of column and line (MAE)"
+        return new.to(device), "sines and cosines of column and row (MAE)"
     rows, dim = new_layout.rows(length), old.shape[1]
     if dim < 2 or dim % 2:
         return None
-    zero_rows = (old == 0).all(dim=1).nonzero().flatten()  # of padding
+    zero_rows = (old == 0).all(dim=1).nonzero().flatten()  # rows for padding
     for name, formula in FORMULAS.items():
         for first in (0, 1, 2):  # the position of row 0
             table = formula(first + max(rows, len(old)), dim)[first:]
             table[zero_rows] = 0
             if is_close(table[: len(old)], old):
                 new, shared = table[:rows].to(old.dtype), min(rows, len(old))
-                new[:shared] = old[:shared]  # keeps the rounding of the library that made them
+                new[:shared] = old[:shared]  # keeps the rounding of the original rows
                 return new.to(device), name
     return None
 
 
 def grid_sinusoid(grid: Size, dim: int) -> Tensor:
-    """Returns (height * width, D): half of each row encodes the column, half the line (MAE, He et al. 2021)."""
+    """Returns the sinusoidal table (height * width, D) of a grid, as in MAE: the first half of each vector encodes the
+    cell's column, the second half its row."""
     height, width = grid
     columns, lines = halves(width, dim // 2), halves(height, dim // 2)
     return torch.cat([columns.repeat(height, 1), lines.repeat_interleave(width, dim=0)], dim=1)

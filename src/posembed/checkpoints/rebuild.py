@@ -1,7 +1,7 @@
-"""Finds which tensors depend on a model's length, from the model itself instead of from a list of families.
+"""Finds the tensors that depend on a model's length, from the model itself instead of from a list of families.
 
-If transformers knows a config, the model is built from it without memory (PyTorch's ``meta`` device), and again with
-one length-like field doubled. What changes shape depends on that field, and nothing else does.
+If transformers supports a config, the model is built from it twice on PyTorch's ``meta`` device, which needs no memory.
+The second time, one length-like field is doubled. The tensors whose shapes differ depend on that field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OTHER_SIZES = re.compile(
     r"token|vocab|hidden|intermediate|bottleneck|kernel|conv|stride|dim|layers|units|bins|buckets|rope"
 )
 LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
-# The maximum that a config may ask for. The deepest published models have 1,000 layers of about 20 modules.
+# The limits for a config. The deepest published models have 1,000 layers of about 20 modules.
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 Shape = tuple[int, ...]
@@ -36,9 +36,10 @@ Changes = Mapping[str, tuple[Shape, Shape]]  # state-dict keys -> shapes before 
 
 
 def config_object(config: Mapping[str, Any]) -> Any:
-    """Returns transformers' config for a config.json; None if transformers is missing or does not know it.
+    """Returns the transformers config object for a config.json, or None if transformers cannot be used for it.
 
-    Code that comes with a model is never run. Raises CheckpointError for values that transformers refuses.
+    It cannot be used if it is not installed or does not support the model type. Code that comes with a model is never
+    run. Raises CheckpointError for values that transformers rejects.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
@@ -53,12 +54,12 @@ def config_object(config: Mapping[str, Any]) -> Any:
     try:
         with quiet():
             return CONFIG_MAPPING[model_type].from_dict(with_floats(config))
-    except Exception as error:  # each family has its own errors
-        raise CheckpointError(f"config.json: transformers' {model_type} refuses it ({last_line(error)})") from error
+    except Exception as error:  # each family raises its own errors
+        raise CheckpointError(f"config.json: transformers rejects it for {model_type} ({last_line(error)})") from error
 
 
 def refuse_depth(config: Mapping[str, Any]) -> None:
-    """Refuses too many layers before a config object is built: some list what is in each layer."""
+    """Refuses too many layers. Called before a config object is built, because some build a list of all layers."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             refuse_depth(value)
@@ -69,7 +70,7 @@ def refuse_depth(config: Mapping[str, Any]) -> None:
 
 
 def with_floats(value: Any) -> Any:
-    """Copies a config.json in which ``{"__float__": "Infinity"}``, as transformers 5 writes it, becomes a number."""
+    """Copies a config.json. Converts ``{"__float__": "Infinity"}``, which transformers 5 writes, to a number."""
     if isinstance(value, Mapping):
         if set(value) == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
             return float(value["__float__"])
@@ -78,7 +79,7 @@ def with_floats(value: Any) -> Any:
 
 
 def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
-    """Builds the model of a config object with every tensor on the meta device; with ``buffers``, these on the CPU."""
+    """Builds the model of a config object on the meta device. With ``buffers``, its buffers are on the CPU."""
     import transformers
 
     name = (getattr(config, "architectures", None) or [None])[0]
@@ -98,12 +99,12 @@ def build_on_meta(config: Any, *, buffers: bool = False) -> nn.Module:
 
 @contextmanager
 def sketched() -> Iterator[None]:
-    """Moves every new parameter to the meta device, and stops a model that gets too many modules."""
+    """Moves every new parameter to the meta device, and stops the construction of a model with too many modules."""
     registered = count(1)
 
     def stop(*_: object) -> None:
         if next(registered) > MOST_MODULES:
-            raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for a rebuild")
+            raise CheckpointError(f"the model has more than {MOST_MODULES:,} modules, the limit for rebuilding a model")
 
     def move(module: nn.Module, name: str, parameter: Any) -> Any:
         if parameter is None or parameter.is_meta:
@@ -124,9 +125,9 @@ def shapes_of(model: nn.Module) -> dict[str, Shape]:
 
 
 def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[tuple[ConfigField, Changes]]:
-    """Doubles each length-like field of a config in turn. Returns the fields that change shapes, and these changes.
+    """Doubles each length-like field of a config in turn. Returns the fields that change shapes, with their changes.
 
-    known: the config as an object of transformers.
+    known: the config object of transformers.
     """
     before = shapes_of(model)
     found: list[tuple[ConfigField, Changes]] = []
@@ -135,7 +136,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
         try:
             after = shapes_of(build_on_meta(config_object(with_field(config, known, field.path, double))))
         except CheckpointError:
-            continue  # this family does not take that value: the field cannot be raised
+            continue  # this family does not accept the value, so the field cannot grow
         changes = {key: (shape, after[key]) for key, shape in before.items() if after.get(key, shape) != shape}
         if changes:
             found.append((field, changes))
@@ -143,7 +144,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
 
 
 def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iterator[ConfigField]:
-    """Yields fields whose names suggest a length or an image size, in a config and in the configs inside it."""
+    """Yields the fields whose names suggest a length or an image size, in a config and its nested configs."""
     for name, value in config.items():
         if not isinstance(name, str):
             continue
@@ -159,9 +160,9 @@ def length_like_fields(config: Mapping[str, Any], above: FieldPath = ()) -> Iter
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:
     """Copies a config.json with one field set under its canonical name, without the field's aliases.
 
-    An alias can win over the canonical field: GPT-2 with ``n_positions`` and ``max_position_embeddings``
-    reads the second. OpenAI's CLIP has its sections twice, and ``text_config_dict`` wins over ``text_config``; both
-    are changed.
+    An alias can override the canonical field: with both ``n_positions`` and ``max_position_embeddings``, GPT-2 uses
+    the second. The config of OpenAI's CLIP contains each section twice, and ``text_config_dict`` overrides
+    ``text_config``, so both are changed.
     """
     changed = copy.deepcopy(dict(config))
     sections, part = [changed], known
@@ -187,7 +188,7 @@ def last_line(error: BaseException) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences Python's and transformers' warnings, which are about models that are only tried here."""
+    """Silences the warnings of Python and transformers, since models are only built to be examined."""
     from transformers.utils import logging
 
     verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -204,7 +205,7 @@ def quiet() -> Iterator[None]:
 
 
 def models_around(model: nn.Module, name: str) -> Iterator[str]:
-    """Yields the paths of transformers' models inside ``model`` that hold the parameter ``name``, smallest first."""
+    """Yields the paths of the transformers models inside ``model`` that hold the parameter ``name``, smallest first."""
     from transformers import PreTrainedModel
 
     parts = name.split(".")

@@ -1,4 +1,4 @@
-"""Writes a checkpoint with longer, shorter or re-gridded position tables: ``posembed.resize_checkpoint``."""
+"""``posembed.resize_checkpoint``: writes a checkpoint with longer, shorter or re-gridded position tables."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ MODEL_CARD = "README.md"
 
 @dataclass(frozen=True, eq=False)
 class Resize:
-    """What a resize changes, or changed.
+    """The changes of a resize, written or planned.
 
-    edit: tensors and config. settings: values in JSON files. left_out: files. record: its entry in posembed.json.
+    edit: the changes of tensors and config. settings: the changes in JSON files. left_out: the files and objects that
+    are not copied. record: the entry in posembed.json.
     """
 
     edit: Edit
@@ -49,26 +50,26 @@ def resize_checkpoint(
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Resize:
-    """Copies a checkpoint with position tables of another length, and with everything that must change with them.
+    """Copies a checkpoint, giving its position tables another length and changing everything that depends on it.
 
-    The table, the tensors that depend on it, the config and the settings files change together, or nothing does.
-    Every other tensor and file is copied byte for byte; ``source`` is never written to, and ``out`` is whole or
+    The table, the tensors that depend on it, the config and the settings files change together, or nothing changes.
+    All other tensors and files are copied byte for byte. ``source`` is never changed, and ``out`` is complete or
     absent. Pickled weights are written as safetensors.
 
     Args:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
         out: a new folder, or a new ``.safetensors`` file if ``source`` is one file.
-        length: the number of positions that a person may feed, without the rows that the table reserves.
-        image_size: for image tables, the new side, or (height, width), in pixels.
+        length: for tables of sequences, the new number of positions, not counting reserved rows.
+        image_size: for image tables, the new side or (height, width) in pixels.
         grid: for image tables, the new (height, width) in patches.
-        method: a name of ``posembed.resize_table``; by default its default.
-        table: the key of the table, if there are several, or if it was only guessed.
-        overwrite: replace ``out`` if it holds nothing but an earlier resize, unchanged.
-        dry_run: write nothing, only report what would change.
+        method: a method of ``posembed.resize_table``. Default: the default of that function.
+        table: the key of the table, required if there are several or posembed had to guess.
+        overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
+        dry_run: whether to only report the changes, without writing.
 
     Raises:
-        ArgumentError: a size or a method that cannot be used.
-        CheckpointError: files that cannot be read, understood or written. The disk is then as it was.
+        ArgumentError: a size or a method cannot be used.
+        CheckpointError: files cannot be read, understood or written. The disk is then unchanged.
     """
     checkpoint = open_checkpoint(source)
     name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
@@ -86,7 +87,7 @@ def resize_checkpoint(
 
 
 def plan_resize(checkpoint: Checkpoint, name: str, **arguments: Any) -> Resize:
-    _, others = other_files(checkpoint)  # first: it refuses links before anything behind them is read
+    _, others = other_files(checkpoint)  # first, because it refuses links before their targets are read
     edit = plan_edit(checkpoint.config, checkpoint.tensors, **arguments)
     settings = changed_settings(checkpoint, edit)
     pickled = (f"{file.path.name}: {other}" for file in checkpoint.weights for other in file.others)
@@ -114,17 +115,17 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
     documents[Path(RECORD)] = json_text(with_record(checkpoint, resize))
     card = checkpoint.root / MODEL_CARD
     if card.is_file():
-        with open_file(card) as file:  # bytes that are not UTF-8 come out as they went in
+        with open_file(card) as file:  # bytes that are not UTF-8 stay unchanged
             text = file.read().decode("utf-8", "surrogateescape")
         documents[Path(MODEL_CARD)] = text.rstrip("\n") + "\n\n" + card_paragraph(resize)
     return documents
 
 
 def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
-    """Returns the checkpoint's record of earlier resizes with this one: of posembed.json, or of a file's metadata."""
+    """Returns the record of earlier resizes, from posembed.json or a file's metadata, with this resize added."""
     record: Any = {}
     if checkpoint.folder is None:
-        with suppress(ValueError):  # metadata of another program
+        with suppress(ValueError):  # metadata from another program
             record = json.loads(checkpoint.weights[0].metadata.get("posembed", "{}"))
     elif (path := checkpoint.root / RECORD).exists():
         record = read_json(path)
@@ -134,7 +135,7 @@ def with_record(checkpoint: Checkpoint, resize: Resize) -> dict[str, Any]:
 
 
 def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[str, Any]:
-    """Returns the entry for posembed.json: time, lengths, methods, versions, hashes of changed tensors."""
+    """Returns the entry for posembed.json: time, lengths, methods, versions and hashes of changed tensors."""
     before, after = edit.target.length
     versions = {"posembed": __version__}
     for package in ("torch", "transformers"):
@@ -169,7 +170,9 @@ def card_paragraph(resize: Resize) -> str:
     lines = [f"## Position table resized from {before} to {after} positions", ""]
     for change in resize.edit.tables:
         rows = f"{change.before.shape[-2]} to {change.after.shape[-2]} rows"
-        lines.append(f"`{change.key}` went from {rows} by {change.how}. Unchanged rows at the start: {change.kept}.")
+        lines.append(
+            f"`{change.key}`: resized from {rows} by {change.how}. Unchanged rows at the start: {change.kept}."
+        )
     lines.append("New rows are computed, not trained: evaluate the model at the new length before you rely on it.")
-    lines.append(f"Made with posembed {__version__} from {resize.record['source']}; `{RECORD}` has the details.")
+    lines.append(f"Written by posembed {__version__} from {resize.record['source']}; see `{RECORD}` for details.")
     return "\n".join(lines) + "\n"

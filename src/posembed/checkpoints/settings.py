@@ -1,4 +1,4 @@
-"""Settings of the config, tokenizer, generation and image processor that repeat a length or an image size."""
+"""Settings of the config, tokenizer, generation config and processors that repeat a length or an image size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENIZER = "tokenizer.json"
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size")
-# The names of the numbers in a size, and how each follows from an image's (height, width).
+# The names of the numbers in a size setting, and functions that compute them from an image's (height, width).
 SIDES: Mapping[str, Callable[[Size], int]] = {
     "height": itemgetter(0), "max_height": itemgetter(0), "width": itemgetter(1), "max_width": itemgetter(1),
     "shortest_edge": min, "longest_edge": max,
@@ -36,7 +36,7 @@ IMAGE_TOKENS = ("image_seq_length", "num_image_tokens")
 
 @dataclass(frozen=True)
 class Setting:
-    """One value in one JSON file that changes. path: its place in the file."""
+    """A change to one value in a JSON file. path: the names that lead to the value."""
 
     file: str
     path: FieldPath
@@ -60,7 +60,7 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
 
 
 def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
-    """Yields the config's own field, and what repeats it: GPT-2's n_ctx, timm's input_size, tokens per image."""
+    """Yields the config field of the tables, and fields that repeat it, such as GPT-2's n_ctx and timm's input_size."""
     config, field = checkpoint.config, target.field
     if config is None or field is None:
         return
@@ -81,7 +81,7 @@ def config_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]
 
 
 def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the limits on input tokens. old, new: usable lengths."""
+    """Yields the limits on the number of input tokens. old, new: the usable lengths before and after."""
     if tokenizer := checkpoint.settings("tokenizer_config.json"):
         limit = tokenizer.get("model_max_length")
         yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
@@ -98,12 +98,13 @@ def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Sett
 
 
 def within(limit: Any, old: int, new: int) -> Any:
-    """Returns a limit on texts for another length: it follows a longer table, and a shorter one only if it must."""
+    """Returns a limit on text length after the table changes from ``old`` to ``new`` positions: ``new`` if the table
+    grows, or the smaller of ``limit`` and ``new`` if it shrinks."""
     return min(limit, new) if new < old and isinstance(limit, int | float) else new
 
 
 def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the length of audio chunks in whole seconds, for a model that takes exactly that length (Whisper)."""
+    """Yields the sizes of audio chunks, for a model whose chunks all have the same length (Whisper)."""
     for name, above, part in processor_sections(checkpoint, "feature_extractor"):
         sizes: dict[str, Any] = {field: part.get(field) for field in SOUND_SIZES}
         frames = sizes["nb_max_frames"]
@@ -111,13 +112,13 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
             continue
         for field, size in sizes.items():
             if size * new % old:
-                given = f"{field}={size} is for {old} positions, and is no whole number for {new}"
+                given = f"{field}={size} is for {old} positions, and would not be a whole number for {new}"
                 raise CheckpointError(f"{name}: {given}; pass a multiple of {old // math.gcd(old, *sizes.values())}")
             yield Setting(name, (*above, field), size, size * new // old)
 
 
 def image_settings(checkpoint: Checkpoint, old: Size, new: Size, cells: tuple[int, int]) -> Iterator[Setting]:
-    """Yields the sizes to which images are scaled. cells: the number of patches before and after."""
+    """Yields the sizes that images are scaled to. cells: the numbers of patches before and after."""
     for name, above, part in processor_sections(checkpoint, "image_processor"):
         sizes = {field: part[field] for field in IMAGE_SIZES if sides_of(part.get(field))}
         if any(sides_of(size) == sides_of(size, of=old) for size in sizes.values()):
@@ -141,7 +142,8 @@ def image_tokens(name: str, above: FieldPath, part: Config, cells: tuple[int, in
 
 
 def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
-    """Returns the numbers in an image processor's size by name, or computed from an image ``of`` (height, width)."""
+    """Returns the numbers in an image processor's size by name. With ``of``, returns instead the numbers that fit an
+    image of this (height, width)."""
     if not isinstance(size, dict):
         both = pair(size)
         size = {} if both is None else dict(zip(("height", "width"), both, strict=True))
@@ -150,9 +152,10 @@ def sides_of(size: Any, of: Size | None = None) -> dict[str, int]:
 
 
 def scaled(size: Any, old: Size, new: Size, *, covers: bool = False) -> Any:
-    """Returns a size in its own form, scaled like the image.
+    """Returns a processor's size, scaled like the image, in its original JSON form.
 
-    covers: whether the image is then cropped, so that an edge that may be either side must suffice for both.
+    covers: whether the image is cropped afterwards. The shortest or longest edge is then scaled by the larger of both
+    factors, so that the crop fits into the image in either orientation.
     """
     before, after = sides_of(size, of=old), sides_of(size, of=new)
     either = max(new[0] / old[0], new[1] / old[1])

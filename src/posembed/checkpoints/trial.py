@@ -1,8 +1,8 @@
-"""Runs small copies of a model before and after a resize, to check that it reads its table as the layout says.
+"""Runs small copies of a model before and after a resize, to check which rows of its table the model reads.
 
-Shapes that agree do not show that a model works at a new size: some models read a table by coordinates or
-interpolate it, some take square images only. The gradients of one run show which rows are read: token i of a text
-must read the row of position i, and each patch of an image the row of its own cell.
+Matching shapes do not show that a model works at a new size: some models read a table by coordinates or interpolate
+it, and some take only square images. The gradients of one run show which rows are read. Token i of a text must read the
+row of position i, and each patch of an image must read the row of its own cell.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from posembed.checkpoints.found import Size, TableSize
 from posembed.checkpoints.rebuild import LAYERS, last_line, models_around, quiet, takes_text
 from posembed.errors import CheckpointError
 
-LONGEST_TEXT = 1024  # tokens; a longer table is tried with texts of this length
-SHORT_TEXTS = (16, 64, 512)  # some models need a multiple of something
-MOST_CELLS = 1024  # cells of a grid that are compared with all others
+LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
+SHORT_TEXTS = (16, 64, 512)  # in tokens; some models accept only lengths that are a multiple of some number
+MOST_CELLS = 1024  # the maximum number of grid cells to compare with all patches
 TOLERANCE = 1e-4
 HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
 SHORT_TEXT = 8
-MOST_NUMBERS = 64_000_000  # in a copy or an image: 256 MB
-LOUDER = 10  # times the usual initial weights
+MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
+LOUDER = 10  # the factor by which initial weights are multiplied
 
 
 class NotTried(Exception):  # noqa: N818 - never leaves this file
-    """Raised if no small copy of a model could be run; the message says why."""
+    """Raised if no small copy of a model could be run. The message gives the reason."""
 
 
 class TooLarge(NotTried):
@@ -49,7 +49,8 @@ class TooLarge(NotTried):
 
 @dataclass(frozen=True)
 class Reading:
-    """A claim: ``model``, on meta, reads a table as ``size`` says. image: (height, width) in pixels; None for text."""
+    """A claim to be checked: ``model``, on the meta device, reads its table with the layout and the length of ``size``.
+    image: for grids, the (height, width) of an image in pixels."""
 
     model: nn.Module
     size: TableSize
@@ -57,10 +58,10 @@ class Reading:
 
 
 def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -> None:
-    """Refuses tables that the model reads otherwise than planned, and those where a run cannot show it.
+    """Refuses a table if the model reads other rows than planned, or if no run can show which rows it reads.
 
-    Two kinds of tables need no run: fixed sinusoids in a line, which a formula gives for any position, and text
-    whose model could not be run at its own size, where the names of field and inputs must suffice.
+    Two kinds of tables are accepted without a run. The rows of fixed sinusoids in a line follow from a formula at any
+    position. If a text model cannot be run even at its own size, the names of its field and inputs must suffice.
     """
     old_image, new_image = target.image_size or (None, None)
     for change in target.changes:
@@ -75,13 +76,14 @@ def refuse_misread(old_model: nn.Module, new_model: nn.Module, target: Target) -
             models = map(old_model.get_submodule, models_around(old_model, table.parameter))
             if in_line and target.is_text and any(map(takes_text, models)):
                 continue
-            problem = f"no small copy of its model could be run to see how its rows are read ({reason})"
+            problem = f"no small copy of its model could be run to check which rows it reads ({reason})"
         if problem:
             raise CheckpointError(f"{table.key}: not resized: {problem}")
 
 
 def contradiction(before: Reading, after: Reading) -> str:
-    """Runs small copies and returns the objection to a resize, "" for none. Raises NotTried if none ran."""
+    """Runs small copies of both models. Returns the reason to refuse the resize, or "". Raises NotTried if no copy
+    could be run."""
     reasons = []
     for path, narrow in product(models_around(before.model, before.size.table.parameter), (True, False)):
         try:
@@ -101,39 +103,41 @@ def contradiction(before: Reading, after: Reading) -> str:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Runs models on the CPU with gradients, from a fixed seed, and leaves the caller's modes and generators alone."""
+    """Runs models on the CPU with gradients and a fixed seed, without changing the caller's modes and generators."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.device("cpu"), quiet():
-        torch.default_generator.manual_seed(0)  # and no generator of another device
+        torch.default_generator.manual_seed(0)  # leaves the generators of other devices alone
         yield
 
 
 def misreading(reading: Reading, path: str, *, narrow: bool) -> str:
-    """Returns the objection to a reading in the model under ``path``, or "". Raises NotTried if that cannot be run."""
+    """Runs a small copy of the model at ``path``. Returns an objection if it contradicts ``reading``, or "". Raises
+    NotTried if it cannot be run."""
     model = reading.model.get_submodule(path)
     with undisturbed():
         try:
             small = small_copy(model, narrow=narrow)
             table = small.get_parameter(reading.size.table.parameter.removeprefix(f"{path}."))
-            table.requires_grad = True  # fixed sinusoids have none
+            table.requires_grad = True  # fixed sinusoids do not require gradients
             if reading.image is None:
                 return wrong_line(small, table, reading.size)
             return wrong_grid(small, table, reading.size, reading.image)
         except TooLarge:
             raise
-        except Exception as error:  # each model has its own errors
+        except Exception as error:  # each model raises its own errors
             raise NotTried(f"{type(model).__name__}: {last_line(error)}") from error
 
 
 def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) -> str:
-    """Reports a text that reads the same rows and gives another output, as with DeBERTa's distance buckets."""
+    """Returns an objection if the output for a text changes although it reads the same rows, or "". This happens in
+    DeBERTa, because of its distance buckets."""
     if before.image is not None:
-        return ""  # an image of another size is another input
+        return ""  # an image of another size is a different input
     with undisturbed():
         old, new = (small_copy(reading.model.get_submodule(path), narrow=narrow) for reading in (before, after))
         with torch.no_grad():
             for parameter in old.parameters():
                 if parameter.dim() > 1:
-                    parameter.mul_(LOUDER)  # so that attention is not uniform, whatever the scores are
+                    parameter.mul_(LOUDER)  # otherwise attention is nearly uniform, whatever the scores are
             held = dict(new.named_parameters())
             for name, parameter in old.named_parameters():
                 shared = tuple(map(slice, map(min, parameter.shape, held[name].shape)))
@@ -143,27 +147,28 @@ def other_answer(before: Reading, after: Reading, path: str, *, narrow: bool) ->
             try:
                 inputs, answers = text_inputs(old, tokens), []
                 for model in (old, new):
-                    torch.default_generator.manual_seed(0)  # some attention is random
+                    torch.default_generator.manual_seed(0)  # some models have random attention
                     answers.append([output.detach() for output in floats_in(model(**inputs))])
-            except Exception:  # not a multiple of what the model needs
+            except Exception:  # not a multiple that the model accepts
                 continue
             same = all(
                 one.shape == other.shape and torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
                 for one, other in zip(*answers, strict=False)
             )
-            return "" if same else f"a text of {tokens} tokens gets another answer at the new length with the same rows"
+            return "" if same else f"a text of {tokens} tokens gets another output at the new length with the same rows"
     return ""
 
 
 def wrong_line(model: nn.Module, table: nn.Parameter, size: TableSize) -> str:
-    """Checks that token i reads the row of position i, in a text of full length and in a short one."""
+    """Checks that token i reads the row of position i, in a text of full length and in a short text. Returns an
+    objection, or ""."""
     full = min(size.length, LONGEST_TEXT)
     failure = None
     for tokens in (full, *(short for short in SHORT_TEXTS if short < full)):
         try:
             if wrong := wrong_rows(model, table, size.layout.front, tokens):
                 return wrong
-        except Exception as error:  # a shorter text may still show what the rows are
+        except Exception as error:  # a shorter text may still show which rows are read
             failure = error if tokens == full else failure
         else:
             if tokens < full:
@@ -178,8 +183,8 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
     read = set(gradient.flatten(0, -2).any(dim=1).nonzero().flatten().tolist())
     expected = set(range(front, front + tokens))
     if not read:
-        raise NotTried(f"a text alone reads none of its rows in {type(model).__name__}")
-    # Rows in front may be read for padding; a padding index is read and gets no gradient.
+        raise NotTried(f"{type(model).__name__} reads none of its rows for a text alone")
+    # Front rows may be read for padding; the row of a padding index is read but gets no gradient.
     if read - set(range(front)) - expected or len(expected - read) > 1:
         found, wanted = (f"rows {min(rows)} to {max(rows)}, {len(rows)} in all" for rows in (read, expected))
         return f"a text of {tokens} tokens reads {found}, instead of {wanted}"
@@ -187,16 +192,16 @@ def wrong_rows(model: nn.Module, table: nn.Parameter, front: int, tokens: int) -
 
 
 def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Size) -> str:
-    """Checks that each patch reads the row of its own cell.
+    """Checks that each patch reads the row of its own cell. Returns an objection, or "".
 
-    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is that at p times W (nearly so with
-    a norm in between). Each row's gradient must be most like that of its own patch.
+    A patch's pixels x and its row p enter a model as W x + p, so the gradient at x is the gradient at p times W (or
+    nearly so, if there is a norm in between). The patch with the most similar gradient must be the row's own patch.
     """
     (height, width), (lines, columns) = size.table.patch or (1, 1), size.layout.grid or (1, 1)
     pixels, rows = image_gradients(model, table, image)
     rows = size.layout.split(rows)[1]
     if not rows.any(dim=1).all():
-        return "the model does not read a row for each patch"
+        return "the model does not read one row for each patch"
     patches = pixels[:, : lines * height, : columns * width].unfold(1, height, height).unfold(2, width, width)
     patches = patches.permute(1, 2, 0, 3, 4).flatten(0, 1).flatten(1)
     some = torch.linspace(0, len(rows) - 1, min(len(rows), MOST_CELLS)).long()
@@ -214,11 +219,12 @@ def wrong_grid(model: nn.Module, table: nn.Parameter, size: TableSize, image: Si
             return ""
     if not any(isinstance(projection, nn.Conv2d) for projection in projections):
         raise NotTried("it has no convolution of patches")
-    return f"the patches of an image do not read the cells of a {lines} x {columns} grid, line by line"
+    return f"the patches of an image do not read the cells of a {lines} x {columns} grid, row by row"
 
 
 def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[Tensor, Tensor]:
-    """Returns the gradients at an image (C, height, width), summed over frames, and at a table (N, D)."""
+    """Returns the gradient of a run with respect to an image (C, height, width), summed over frames, and the gradient
+    with respect to a table (N, D)."""
     failure = None
     for inputs in image_inputs(model, size):
         image = list(inputs.values())[-1].requires_grad_()
@@ -232,7 +238,7 @@ def image_gradients(model: nn.Module, table: nn.Parameter, size: Size) -> tuple[
 
 
 def gradients(model: nn.Module, inputs: Mapping[str, Any], *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Returns the gradients, at these tensors, of a random linear function of all that a model returns."""
+    """Returns the gradients, with respect to these tensors, of a random linear function of all outputs of a model."""
     total = torch.stack([(output * torch.randn_like(output)).sum() for output in floats_in(model(**inputs))]).sum()
     return torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
 
@@ -248,13 +254,13 @@ def small_copy(model: nn.Module, *, narrow: bool) -> nn.Module:
         raise TooLarge(f"{kind.__name__} is too large to be tried")
     small: nn.Module = kind(config).float().eval()
     for parameter in small.parameters():
-        if not parameter.any():  # gates and scales that start at zero would hide which rows are read
+        if not parameter.any():  # gates and scales of zero would hide which rows are read
             nn.init.normal_(parameter, std=0.02)
     return small
 
 
 def make_small(config: Any, *, narrow: bool) -> None:
-    """Changes a config object, and those inside it, in place. Lengths and image sizes stay."""
+    """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""
     from transformers import PretrainedConfig
 
     numbers = [(name, value) for name, value in vars(config).items() if type(value) is int]
@@ -286,7 +292,7 @@ def make_small(config: Any, *, narrow: bool) -> None:
 
 
 def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
-    """Returns the arguments of a model's forward for a random text. Raises NotTried if it takes none."""
+    """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
     if not takes_text(model):
         raise NotTried("it takes no text")
     accepted = signature(model.forward).parameters
@@ -308,7 +314,7 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
 
 
 def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
-    """Yields the arguments of a model's forward for a random image or video, which comes last, and for a text."""
+    """Yields arguments to try with a model: a text, if the model takes one, and last a random image or video."""
     accepted = signature(model.forward).parameters
     texts = text_inputs(model, SHORT_TEXT) if takes_text(model) else {}
     name = next((name for name in ("pixel_values", "image", "images") if name in accepted), None)

@@ -1,4 +1,4 @@
-"""The command line: each command parses, calls the library and prints. Torch is loaded where it is needed."""
+"""The command line. Each command parses its options, calls the library and prints. Torch is imported only if needed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def options(
 
 
 def plainer(error: UnicodeError) -> tuple[str, int]:
-    """Handles encoding errors of streams: writes the character in ASCII, or else as an escape."""
+    """Handles the encoding errors of a stream: replaces characters by an ASCII equivalent, or else by escapes."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(IN_ASCII)
     return text.encode("ascii", "backslashreplace").decode(), error.end
@@ -61,24 +61,24 @@ codecs.register_error("posembed.plainer", plainer)
 
 
 def main() -> None:
-    """Runs the command. An error that posembed raises becomes one line on stderr and exit code 1."""
-    for stream in (sys.stdout, sys.stderr):  # a file's name need not be UTF-8
+    """Runs the command. An error raised by posembed becomes one line on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):  # file names may not be UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="posembed.plainer")
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # so that a full disk is reported here
+            sys.stdout.flush()  # reports a full disk here
     except PosEmbedError as error:
         if "--debug" in sys.argv:
             raise
         print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
-        if error.filename is not None or "--debug" in sys.argv:  # streams have no name
+        if error.filename is not None or "--debug" in sys.argv:  # errors of streams have no file name
             raise
         print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
-        os._exit(1)  # or Python would try to write the rest again
+        os._exit(1)  # otherwise Python tries to write the rest again
     except KeyboardInterrupt:
         sys.exit(130)

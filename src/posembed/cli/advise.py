@@ -1,4 +1,4 @@
-"""posembed advise: which position encoding to use, from your needs and from measurements."""
+"""posembed advise: recommends a position encoding, based on your needs and on measurements."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _someone_is_there() -> bool:
 
 
 def _ask(given: dict[str, Any], table: int | None) -> None:
-    """Asks for the needs that were not given as options, in the words of the options' help."""
+    """Asks for the needs that were not given as options, using the help texts of the options."""
     grid = typer.confirm("Are the positions a grid, as in images?", default=False)
     names = ["grid", "longest_grid"] if grid else ["length", "longest", "vocabulary"]
     for name in [*names, "width", "heads", "checkpoint"]:
@@ -97,7 +97,7 @@ def _existing(checkpoint: str | None, table: int | None, grid: Grid | None) -> E
         if checkpoint:
             raise ArgumentError("give --checkpoint or --table, not both: posembed reads the length from a checkpoint")
         if table < 1:
-            raise ArgumentError(f"--table counts positions and is at least 1; got {table}")
+            raise ArgumentError(f"--table: expected a number of positions of at least 1; got {table}")
         return Existing(table, grid if grid is not None and math.prod(grid) == table else None)
     if not checkpoint:
         return None

@@ -27,7 +27,7 @@ Checkpoint = Annotated[
 PageFile = Annotated[
     Path | None, typer.Option(help="Also write an HTML page with figures to this file.", show_default=False, **PATH)
 ]
-LEFTOVER = "an unfinished copy or the earlier OUT, left by a resize that was killed or still runs; check before removal"
+LEFTOVER = "an unfinished copy or the earlier OUT, from a resize that was killed or still runs; check before removal"
 
 
 def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = False) -> None:
@@ -47,7 +47,7 @@ def inspect(checkpoint: Checkpoint, report: PageFile = None, as_json: AsJson = F
 
 
 def print_report(console: Console, report: CheckpointReport) -> None:
-    """Prints what is wrong with each table before its figures."""
+    """Prints, for each table, its findings and then its facts."""
     from posembed.report.checkpoint import facts
 
     kind = f", {report.model_type}" if report.model_type else ""
@@ -76,13 +76,15 @@ def evaluate(
     lengths: Annotated[
         str, typer.Option(help="Lengths in tokens, separated by commas.", metavar="N,N,...")
     ] = "256,512,1024,2048",
-    texts: Annotated[int, typer.Option(help="Maximum number of texts (the first long enough).", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Draws the masked tokens of masked language models.")] = 0,
+    texts: Annotated[
+        int, typer.Option(help="Maximum number of texts; the first that are long enough are used.", min=1)
+    ] = 100,
+    seed: Annotated[int, typer.Option(help="Seed for drawing the masked tokens of masked language models.")] = 0,
     device: Annotated[
-        str | None, typer.Option(help="Where the models run. Default: an accelerator if available.")
+        str | None, typer.Option(help="The device that runs the models. Default: an accelerator if available.")
     ] = None,
     results: Annotated[
-        Path, typer.Option(help="A file that keeps every count; nothing in it is measured again.", **PATH)
+        Path, typer.Option(help="A file that keeps every measurement, so that none is repeated.", **PATH)
     ] = Path("runs/evaluations.jsonl"),
     report: PageFile = None,
     as_json: AsJson = False,
@@ -159,7 +161,7 @@ def resize(
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace PATH if it is the unchanged output of an earlier resize.")
+        bool, typer.Option("--overwrite", help="Replace OUT if it is the unchanged output of an earlier resize.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -217,7 +219,7 @@ def resize(
 
 
 def print_resize(resized: Resize) -> None:
-    """Prints one line per change, so that each can be searched for."""
+    """Prints one line per change, so that the output can be searched."""
     for change in resized.edit.tables:
         size = f"{shape(change.before)} -> {shape(change.after)}"
         print(f"{change.key}: {size}, {change.how}; leading rows unchanged: {change.kept}")

@@ -1,4 +1,4 @@
-"""posembed compare: one command per question, made from its settings; and posembed report, which writes its page."""
+"""posembed compare, with one command per question, built from its settings; and posembed report, which writes pages."""
 
 from __future__ import annotations
 
@@ -85,18 +85,18 @@ def print_plan(runs: Sequence[PlannedRun], description: str) -> None:
         name=lambda run: run.spec.name,
     )
     total = duration(sum(run.seconds for run in runs))
-    print_tables(table_console(), [table], [f"about {total} in total on this machine; nothing was trained"])
+    print_tables(table_console(), [table], [f"About {total} in total on this machine; nothing was trained."])
 
 
 def duration(seconds: float) -> str:
-    """Formats a time for people: 40 s, 12 min, 3.5 h."""
+    """Formats a duration for people: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
-    """Runs with a progress bar. Ctrl-C ends the command; the same command continues."""
+    """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues it."""
     from posembed.cli.console import Bar, RunsBar
     from posembed.comparison import PreparedCost
 
@@ -133,7 +133,7 @@ def report(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="The run that the others are compared with. Default: that of the last compare command."),
+        typer.Option(help="The run that the others are compared with. Default: the last command's reference."),
     ] = None,
 ) -> None:
     """Write the results of a folder as one self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""Consoles for commands. A user's text (paths, names, messages) is printed literally, never read as markup."""
+"""Consoles for commands. They print a user's text (paths, names, messages) literally, never as markup."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ def plain_console(**options: Any) -> Console:
 
 
 def table_console() -> Console:
-    """Returns standard output for tables: as wide as the terminal, or else wide enough for most tables."""
+    """Returns a console for tables on stdout: as wide as the terminal, or wide enough for most tables in a file."""
     console = plain_console()
     return console if console.is_terminal else plain_console(width=max(console.width, WIDTH_OF_A_FILE))
 
 
 class Bar:
-    """Progress on stderr, below ``about``: the current part, the share done, news, the time left. The bar appears with
-    the first step, so that an earlier error is printed alone."""
+    """A progress bar on stderr, below the text ``about``. It shows the current part, the share done, the latest values
+    and the time left.
+
+    The bar appears with the first step, so that an earlier error is printed without it.
+    """
 
     def __init__(self, *, total: int | None = None, about: str = "", quiet: bool = False) -> None:
         self.about = about
@@ -61,7 +64,7 @@ class Bar:
             self.progress.stop()
 
     def update(self, name: str, done: int, total: int | None = None, now: str = "") -> None:
-        """Shows the current part, the amount done, and the total amount if it changed."""
+        """Shows the current part, the amount done, and ``now``. ``total``: the total amount, if it changed."""
         if not self.progress.live.is_started:
             if self.about:
                 self.console.print(self.about)
@@ -70,9 +73,9 @@ class Bar:
 
 
 class RunsBar(Bar, Watcher):
-    """One bar over the steps of all runs, with the name, loss and speed of the latest run.
+    """A progress bar over the steps of all runs, with the name, loss and speed of the latest run.
 
-    If stderr is not a terminal, it prints a line every 30 seconds.
+    If stderr is not a terminal, the bar is replaced by a line every 30 seconds.
     """
 
     def __init__(self, specs: Sequence[TrainingSpec], *, about: str = "", quiet: bool = False) -> None:

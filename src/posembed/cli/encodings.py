@@ -18,7 +18,7 @@ def encodings(
     grid: Annotated[int, typer.Option(help="Patches along each side of an image.")] = 14,
     as_json: AsJson = False,
 ) -> None:
-    """List the encodings: what each is, which models take it, what it learns, and its paper."""
+    """List the encodings: a description of each, the models that support it, its learned parameters and its paper."""
     import torch
 
     from posembed.lab.runs.spec import default_window, require_divisible
@@ -27,13 +27,13 @@ def encodings(
 
     require_at_least_one(width=width, heads=heads, length=length, layers=layers, grid=grid)
     require_divisible(width, heads)
-    # LongRoPE is not built without factors, which are given and not learned.
+    # LongRoPE needs factors, which are given and not learned.
     factors = (1.0,) * (width // heads // 2)
     text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)
     image = Sizes(dim=width, heads=heads, grid=(grid, grid), causal=False)
     rows: list[dict[str, Any]] = []
     for name, entry in ENCODINGS.items():
-        with torch.device("meta"):  # nothing is drawn
+        with torch.device("meta"):  # no initial values are drawn
             encoding = entry.build(image if entry.uses == ("images",) else text)
         learned = sum(parameter.numel() for parameter in encoding.parameters())
         row = {"name": name, "line": entry.line, "models": entry.uses, "parameters": learned, "paper": entry.paper}
@@ -55,10 +55,10 @@ def encodings(
         (Cell("paper", kind="words"), lambda row: row["paper"]),
         name=lambda row: row["name"],
     )
-    kinds = {"decoder": "Decoders", "encoder": "Encoders of texts", "images": "Images"}
+    kinds = {"decoder": "Decoders", "encoder": "Text encoders", "images": "Image models"}
     names = {model: ", ".join(row["name"] for row in rows if model in row["models"]) for model in kinds}
     suffixes = (
-        "In a decoder, NAME+window applies the rolling table's window to any of them, and NAME+logn lets the logits of "
-        "any of them grow with the logarithm of the text's length."
+        "In a decoder, NAME+window applies the rolling table's window to any encoding, and NAME+logn scales the logits "
+        "of any encoding with the logarithm of the text's length."
     )
-    print_tables(table_console(), [table], [*(f"{kinds[model]} take {names[model]}." for model in kinds), suffixes])
+    print_tables(table_console(), [table], [*(f"{kinds[model]} support {names[model]}." for model in kinds), suffixes])

@@ -1,7 +1,7 @@
-"""Options of commands, made from the fields of settings.
+"""Options of commands, built from the fields of settings.
 
-A preset decides most defaults, and it is itself an option. So every setting is optional here, and a library that fills
-a dataclass from the command line would ask for all of them; these few lines give Typer the fields instead.
+Most defaults depend on the preset, which is itself an option, so every setting is optional here. A library that fills a
+dataclass from the command line would require all settings, so this module passes the fields to Typer instead.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from posembed.lab.runs.spec import options
 
 
 def path(text: str | Path) -> Path:
-    """Parses a path. An empty text, as from an unset variable, is refused; Path("") would be the current folder."""
+    """Parses a path. Refuses an empty text, which may come from an unset variable; Path("") is the current folder."""
     if not str(text):
         raise typer.BadParameter("expected a path, got an empty text; is the variable that holds it unset?")
     return Path(text)
 
 
 PATH: dict[str, Any] = {"parser": path, "metavar": "PATH"}
-"""How Typer reads a path."""
+"""The Typer settings for a path."""
 READ_AS: dict[Any, dict[str, Any]] = {
     Path: PATH,
     tuple[int, int]: {"parser": str, "metavar": "HxW"},
@@ -37,7 +37,7 @@ READ_AS: dict[Any, dict[str, Any]] = {
     tuple[float, ...]: {"parser": str, "metavar": "X,X,..."},
     tuple[str, ...]: {"parser": str, "metavar": "NAME,NAME,..."},
 }
-"""How Typer reads the types that it does not know; ``take_options`` splits texts at their commas."""
+"""The Typer settings for types that Typer does not support. ``take_options`` splits texts at their commas."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 
@@ -45,8 +45,10 @@ AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=F
 def parameter(
     name: str, kind: Any, help: str, *, default: Any = None, shown: str | None = None, panel: str | None = None
 ) -> inspect.Parameter:
-    """Returns a keyword parameter for Typer to turn into an option. A flag without a default also has --no-NAME.
-    ``shown`` is the default that the help shows."""
+    """Returns a keyword parameter that Typer turns into an option. A flag without a default also has --no-NAME.
+
+    ``shown``: the default to show in the help.
+    """
     if typing.get_origin(kind) in (types.UnionType, typing.Union):  # T | None
         kind = next(part for part in typing.get_args(kind) if part is not type(None))
     spelled = name.replace("_", "-")
@@ -70,7 +72,7 @@ def parameters_of(
     kinds: Mapping[str, Any] | None = None,
 ) -> list[inspect.Parameter]:
     """Returns one parameter per field made by ``option``. None means that the option was not given and the field's
-    default applies. ``defaults``: default values for the help. ``kinds``: types that replace those of the fields."""
+    default applies. ``defaults``: default values for the help. ``kinds``: types that replace the fields' types."""
     hints = typing.get_type_hints(settings) | dict(kinds or {})
     found = []
     for name, field in options(settings).items():
@@ -92,7 +94,7 @@ def parameters_of(
 
 
 def with_parameters(function: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """Gives a function that takes **options the signature that Typer reads."""
+    """Gives a function with **options the signature that Typer needs."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function

@@ -1,4 +1,4 @@
-"""Quality by text length, for several checkpoints on the same texts: ``posembed.evaluate_checkpoints``."""
+"""``posembed.evaluate_checkpoints``: quality by text length, for several checkpoints on the same texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_LENGTHS = (256, 512, 1024, 2048)
 SHORTEST = 16  # tokens
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of the running checkpoint, the number of tokens done and their total."""
+"""A function of the name of the running checkpoint, the number of tokens done and the total number of tokens."""
 
 
 def evaluate_checkpoints(
@@ -37,31 +37,31 @@ def evaluate_checkpoints(
     results: str | Path | None = None,
     progress: Progress = lambda name, done, total: None,
 ) -> Evaluation:
-    """Measure models at several text lengths, compared with truncating and chunking at the original length.
+    """Measures models at several text lengths, compared with truncating and chunking at the original length.
 
     Causal language models: perplexity over all tokens, fed in chunks of each length, and over the last tokens of
-    every text. Masked language models: accuracy on a seeded 15% of the tokens, which are masked, and
-    pseudo-perplexity. Sentence encoders: whether the embedding of a text of that length is found among all texts by a
-    passage from its beginning, middle or end (recall at 1, mean reciprocal rank).
+    every text. Masked language models: accuracy and pseudo-perplexity on 15% of the tokens, which are masked at random.
+    Sentence encoders: how often a passage from the beginning, middle or end of a text retrieves the embedding of that
+    text, truncated to each length, among all texts (recall at 1, mean reciprocal rank).
 
-    The original length is the shortest that any of the checkpoints has, or had before it was resized. The baselines
-    run the checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
+    The original length is the shortest that any checkpoint has, or had before it was resized. The baselines run the
+    checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
 
     Args:
-        sources: folders in the format of transformers or sentence-transformers, or hub names; all of one kind.
+        sources: folders in the format of transformers or sentence-transformers, or hub names, of models of one kind.
         text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
-        lengths: in tokens, including special tokens.
+        lengths: the text lengths in tokens, including special tokens.
         texts: the maximum number of texts; the first that are long enough are used.
-        seed: draws the masked tokens of masked language models.
-        device: where the models run; by default an accelerator if there is one.
-        results: a file that keeps every count; counts that it holds are not measured again.
-        progress: called after each batch.
+        seed: the seed for drawing the masked tokens of masked language models.
+        device: the device that runs the models. Default: an accelerator if available.
+        results: a file that keeps every measurement, so that none is repeated.
+        progress: a function called after each batch.
 
     Raises:
-        ArgumentError: an argument that cannot be used, or checkpoints of different kinds.
-        CheckpointError: a checkpoint that cannot be run, or whose kind is unknown.
-        DataError: text that cannot be read or is too short, or a results file that cannot be used.
+        ArgumentError: an argument cannot be used, or the checkpoints are of different kinds.
+        CheckpointError: a checkpoint cannot be run, or its kind is unknown.
+        DataError: the text cannot be read or is too short, or the results file cannot be used.
 
     Examples:
         evaluation = posembed.evaluate_checkpoints(["my-model", "my-model-2048"], "book.txt", lengths=[512, 2048])
@@ -91,7 +91,7 @@ def evaluate_checkpoints(
 
 
 def refuse_short_text(source: str | Path, text: str | Path | Sequence[str | Path], *, length: int) -> None:
-    """Raises the errors of ``evaluate_checkpoints`` for one checkpoint and this text, without loading its weights."""
+    """Raises the errors that ``evaluate_checkpoints`` raises for a text at this length, without loading weights."""
     checked_lengths([length])
     runnable = open_runnable(source)
     longest = max(length, runnable.rows or length)
@@ -119,13 +119,13 @@ def checked_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def device_named(name: str | torch.device | None) -> torch.device:
-    """Returns the named device; without a name, the machine's accelerator or else its CPU."""
+    """Returns the named device. Without a name, returns the machine's accelerator, or else its CPU."""
     if name is None:
         return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, TypeError) as error:
-        expected = "device: expected one that can be used here, such as 'cpu', or None"
+        expected = "device: expected a device that is available here, such as 'cpu', or None"
         raise ArgumentError(f"{expected}; got {name!r} ({last_line(error)})") from error
 
 
@@ -147,7 +147,7 @@ def sample_for(runnable: Runnable, documents: Sequence[str], *, length: int, mos
 
 
 class PlannedRow(NamedTuple):
-    """A row before it is measured. jobs: None at lengths that the checkpoint does not take."""
+    """A row before it is measured. jobs: the job for each length, or None if the checkpoint does not take it."""
 
     runnable: Runnable
     baseline: str
@@ -157,7 +157,7 @@ class PlannedRow(NamedTuple):
 def planned_rows(
     runnables: Sequence[Runnable], samples: Mapping[str, Sample], lengths: Sequence[int], setting: int
 ) -> list[PlannedRow]:
-    """Returns one row per checkpoint, then the baselines if some length is above the original length."""
+    """Returns one row per checkpoint, then the baselines if the longest length is above the original length."""
 
     def job(runnable: Runnable, length: int, limit: int, fit: str) -> Job:
         text = lengths[-1] if MEASUREMENTS[runnable.kind].whole_texts else length
@@ -171,7 +171,7 @@ def planned_rows(
         rows.append(PlannedRow(runnable, "", jobs))
     known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
     if known:
-        # Among checkpoints with the same original length, prefer one that was not made longer.
+        # Among checkpoints with the same original length, prefer a checkpoint that was not lengthened.
         old, oldest = min(known, key=lambda pair: (pair[0], pair[1].length or math.inf))
         if SHORTEST <= old < lengths[-1]:
             for name, fit in MEASUREMENTS[oldest.kind].baselines.items():
@@ -199,7 +199,7 @@ def run_missing(plan: Sequence[PlannedRow], results: ResultsFile, *, device: tor
             if job.runnable is runnable:
                 counts = run_job(model, job, tick)
                 results.add(key, counts, checkpoint=runnable.name, length=job.length, chunk=job.chunk, fit=job.fit)
-        del model  # before the next one is loaded
+        del model  # frees its memory before the next model is loaded
 
 
 def run_job(model: nn.Module, job: Job, tick: Tick) -> Counts:
@@ -231,10 +231,10 @@ def notes_on(
     for runnable in runnables:
         yield from runnable.notes_on(lengths)
     if len({sample.sha256 for sample in samples.values()}) > 1:
-        yield "The tokenizers differ and so do the texts: values of different checkpoints cannot be compared."
+        yield "The tokenizers differ, and so do the texts: values of different checkpoints cannot be compared."
     if not any(row.baseline for row in rows):
-        yield "There is no baseline: no original length below these lengths is known."
+        yield "There is no baseline, because no original length below these lengths is known."
     for row in rows:
         unknown = [length for length in lengths if None in [by_length[length] for by_length in row.by_text.values()]]
         if missing := [str(length) for length in unknown if row.fits(length)]:
-            yield f"{row.checkpoint}: no values at {', '.join(missing)} tokens, because outputs are not finite."
+            yield f"{row.checkpoint} has no values at {', '.join(missing)} tokens, because outputs are not finite."

@@ -1,8 +1,8 @@
-"""What is counted when a model reads texts: losses, correct predictions, and ranks in retrieval.
+"""Counts from running a model on texts: losses, correct predictions, and ranks in retrieval.
 
 A language model predicts the tokens of a text that is fed in chunks of one length. Chunks are counted from the end of
 each text, so that the last tokens always have a whole chunk as their context. A sentence encoder embeds texts, and
-each text should be found by its own passages.
+passages of a text should retrieve that text.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from posembed.errors import CheckpointError
 from posembed.evaluation.texts import Sample
 
 Counts = Mapping[str, Sequence["float | None"]]
-"""One number per text under the name of each count; None if it is not finite."""
+"""The counts by name: one number per text, or None if the number is not finite."""
 
 Tick = Callable[[int], None]
-"""Called after each batch with its number of tokens."""
+"""A function called after each batch with its number of tokens."""
 
 Encode = Callable[[Tensor], Tensor]
-"""ids (N, L) without special tokens -> (N, D)."""
+"""A function from ids (N, L) without special tokens to vectors (N, D)."""
 
 MASKED_SHARE = 0.15
 TOKENS_PER_BATCH = 4096
 
 PASSAGES = {"beginning": 0.05, "middle": 0.5, "end": 0.95}
-"""Where passages start, as a share of the way from the first possible start to the last."""
+"""The starts of passages, as a share of the way from the first possible start to the last."""
 
 FITS: dict[str, Callable[[Tensor, int], Sequence[Tensor]]] = {
     "whole": lambda texts, limit: (texts,),
     "truncated": lambda texts, limit: (texts[:, :limit],),
     "chunked": lambda texts, limit: texts.split(limit, dim=1),
 }
-"""Ways to feed texts (N, W) to a model that takes ``limit`` tokens: the chunks, (N, at most limit) each."""
+"""Ways to feed texts (N, W) to a model that takes ``limit`` tokens. Each function returns the chunks to feed."""
 
 # (B, L, D) -> (B, D). All texts of a batch have the same length, so there is no padding to exclude.
 POOL: dict[str, Callable[[Tensor], Tensor]] = {
@@ -50,10 +50,10 @@ POOL: dict[str, Callable[[Tensor], Tensor]] = {
 def causal_counts(
     model: nn.Module, sample: Sample, *, length: int, last: int, tick: Tick = lambda tokens: None
 ) -> dict[str, Tensor]:
-    """Returns losses in nats and numbers of predicted tokens, summed over each text and over its last tokens, (N,).
+    """Returns the summed losses in nats and the numbers of predicted tokens, for each text and for its last tokens.
 
-    model: returns logits (B, L, V) for ids (B, L). length: tokens per chunk, including special tokens. last: how many
-    tokens of each text the second sums cover. Their context has nearly ``length`` tokens.
+    Each value is (N,). model: a model with logits (B, L, V) for ids (B, L). length: tokens per chunk, including special
+    tokens. last: the number of last tokens of a text; they have nearly ``length`` tokens of context.
     """
     losses, predicted = causal_losses(model, sample, length=length, tick=tick)
     losses = losses.double()  # zero where nothing was predicted
@@ -68,7 +68,7 @@ def causal_counts(
 def causal_losses(
     model: nn.Module, sample: Sample, *, length: int, tick: Tick = lambda tokens: None
 ) -> tuple[Tensor, Tensor]:
-    """Returns losses (N, W) in nats, float32, on the CPU, and which tokens were predicted, (N, W) bool.
+    """Returns losses (N, W) in nats, as float32 on the CPU, and a boolean mask (N, W) of the predicted tokens.
 
     The first token of a chunk is not predicted if the tokenizer puts no special token before it.
     """
@@ -89,13 +89,13 @@ def causal_losses(
 def masked_counts(
     model: nn.Module, sample: Sample, *, length: int, seed: int, tick: Tick = lambda tokens: None
 ) -> dict[str, Tensor]:
-    """Returns numbers of masked tokens, of correct predictions, and the sums of the losses in nats, (N,) each.
+    """Returns the numbers of masked tokens and of correct predictions, and the summed losses in nats, each (N,).
 
-    A seeded 15% of the tokens are masked, all at once and the same tokens at every length. (Salazar et al.,
+    A seeded random 15% of the tokens are masked, all at once, and the same tokens at every length. (Salazar et al.,
     arXiv:1910.14659, mask one token at a time, which takes one run of the model per token.)
     """
     if sample.mask is None:
-        raise CheckpointError("the tokenizer has no mask token; save the masked model's own tokenizer next to it")
+        raise CheckpointError("the tokenizer has no mask token; save the model's own tokenizer next to its weights")
     masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
     correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
@@ -112,10 +112,11 @@ def masked_counts(
 
 
 def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, passage: int) -> dict[str, Tensor]:
-    """Returns the rank of each text's own vector among all texts' vectors, for a passage from each place, (N,) each.
+    """Takes passages from the beginning, middle and end of each text as queries. Returns, for each of these places, the
+    ranks (N,) of the passages' own texts among all texts.
 
-    texts: (N, W) ids without special tokens, from all of which passages are taken. chunks: the ids that are embedded,
-    such as ``FITS["chunked"](texts, limit)``. passage: tokens per query.
+    texts: the ids (N, W) without special tokens from which the passages are taken. chunks: the ids of the texts to
+    embed, such as ``FITS["chunked"](texts, limit)``. passage: the number of tokens of a query.
     """
     answers = embed_texts(encode, chunks)
     return {
@@ -125,7 +126,8 @@ def retrieval_ranks(encode: Encode, texts: Tensor, chunks: Sequence[Tensor], *, 
 
 
 def embed_texts(encode: Encode, chunks: Sequence[Tensor]) -> Tensor:
-    """Returns unit vectors (N, D): means of the unit vectors of a text's chunks, weighted by numbers of tokens."""
+    """Returns one unit vector per text (N, D): the normalized mean of its chunks' unit vectors, weighted by their token
+    counts."""
     weighted = (ids.shape[1] * F.normalize(encode(ids), dim=1) for ids in chunks)
     return F.normalize(sum(weighted, torch.zeros(())), dim=1)
 
@@ -136,7 +138,7 @@ def passages(texts: Tensor, share: float, size: int) -> Tensor:
 
 
 def ranks_of_own(queries: Tensor, answers: Tensor) -> Tensor:
-    """Returns the rank (N,) of answer i for query i, after all ties and NaN. queries, answers: (N, D)."""
+    """Returns the rank (N,) of answer i for query i, from 1. Ties and NaN rank before it. queries, answers: (N, D)."""
     scores = queries @ answers.T
     return (~(scores < scores.diagonal()[:, None])).sum(dim=1)
 
@@ -159,7 +161,7 @@ def encoder(model: nn.Module, sample: Sample, pooling: str, *, tick: Tick = lamb
 
 
 def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
-    """Yields (rows, columns) that cover ids (N, W) once, at most ``chunk`` columns each, counted from the end."""
+    """Yields slices (rows, columns) that cover ids (N, W) once. Chunks have ``chunk`` columns, counted from the end."""
     texts, width = ids.shape
     for stop in range(width % chunk or min(chunk, width), width + 1, chunk):
         columns = slice(max(0, stop - chunk), stop)
@@ -169,7 +171,7 @@ def batches(ids: Tensor, chunk: int) -> Iterator[tuple[slice, slice]]:
 
 
 def run_on(model: nn.Module, ids: Tensor, before: tuple[int, ...], after: tuple[int, ...] = ()) -> tuple[Tensor, Any]:
-    """Runs a model on ids (B, L) with special tokens around each row. Returns the ids it was fed and its output."""
+    """Runs a model on ids (B, L) with special tokens around each row. Returns the ids it was given, and its output."""
     front, back = (torch.tensor(tokens, dtype=ids.dtype).expand(len(ids), -1) for tokens in (before, after))
     fed = torch.cat([front, ids, back], dim=1).to(next(model.parameters()).device)
     return fed, model(input_ids=fed, attention_mask=torch.ones_like(fed))

@@ -1,7 +1,7 @@
-"""What is measured, and on what: a ``Measurement`` for each kind of model, a ``Measure`` for each reported number.
+"""Measurements of models: a ``Measurement`` for each kind of model, and a ``Measure`` for each reported number.
 
-A new measure is one ``Measure`` in ``MEASUREMENTS``. A new way to feed a long text is one entry in ``FITS``
-and the name of its row in ``baselines``.
+To add a measure, add a ``Measure`` to ``MEASUREMENTS``. To add a way to feed a long text, add an entry to ``FITS`` and
+the name of its row to ``baselines``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from posembed.evaluation.texts import Sample
 from posembed.statistics import Estimate, estimate, shares
 
 VERSION = 3
-"""Increase this whenever the same question gives another number, so that kept numbers and new ones never mix."""
+"""Increase this number whenever the same job would give different counts, so that old and new counts never mix."""
 
 ByText = tuple[float, ...] | None
-"""One value per text. Their mean is the measure, or its logarithm for a perplexity. None if any is not finite."""
+"""One value per text; the mean is the measure, or the logarithm of a perplexity. None if a value is not finite."""
 
 Verdict = Literal["better", "worse", "not significant", "equal", ""]
 
@@ -41,7 +41,7 @@ Verdict = Literal["better", "worse", "not significant", "equal", ""]
 class Job:
     """One run of a checkpoint over the first ``length`` tokens of each text, at most ``chunk`` tokens at a time.
 
-    Both lengths include special tokens. setting: see ``Measurement``. fit: the key in ``FITS`` of the fed chunks.
+    ``length`` and ``chunk`` include special tokens. setting: from ``Measurement.setting``. fit: a key of ``FITS``.
     """
 
     runnable: Runnable
@@ -59,12 +59,12 @@ class Job:
 
     @property
     def ids(self) -> Tensor:
-        """(N, W) without special tokens."""
+        """The token ids (N, W) of the texts, without special tokens."""
         return self.sample.ids[:, : self.length - self.sample.specials]
 
     @property
     def chunks(self) -> Sequence[Tensor]:
-        """The ids that are fed at once, (N, at most chunk) each, without special tokens."""
+        """The chunks of ids that the model reads one by one, without special tokens: (N, chunk), or narrower."""
         return FITS[self.fit](self.ids, self.chunk - self.sample.specials)
 
     @property
@@ -75,9 +75,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Measure:
-    """A reported number. by_text: computes one value per text from the counts.
+    """A reported number. by_text: a function that computes one value per text from the counts.
 
-    Perplexities are means of losses: they are compared by ratios, and lower is better.
+    The values of a perplexity are losses. Perplexities are compared by ratios, and lower is better.
     """
 
     name: str
@@ -85,12 +85,12 @@ class Measure:
     perplexity: bool = False
 
     def estimate(self, values: Sequence[float]) -> Estimate:
-        """Estimates the mean of values by text, or of paired differences, on the scale of the measure."""
+        """Estimates the measure from values by text, or a difference (for perplexities, a ratio) from paired values."""
         found = estimate(values)
         return found.exp() if self.perplexity else found
 
     def verdict(self, versus: Estimate | None) -> Verdict:
-        """Returns the verdict of a paired difference or ratio: "equal" if no text differs, "" if there is none."""
+        """Returns the verdict on a paired difference or ratio, or "" for None. "equal" means that no text differs."""
         if versus is None:
             return ""
         neutral = 1.0 if self.perplexity else 0.0
@@ -104,13 +104,15 @@ class Measure:
 
 @dataclass(frozen=True)
 class Measurement:
-    """How models of one kind are measured.
+    """The way to measure models of one kind.
 
-    count: runs a job and returns its counts, (N,) each. setting: a number that they depend on, computed from the
-        shortest length and the seed. note: says what the setting is.
-    baselines: names of rows and their keys in ``FITS``; the last row is the reference.
-    fewest_texts: fewer texts are refused.
-    whole_texts: at every length, feed all of the longest text in chunks; otherwise feed a text of that length.
+    count: a function that runs a job and returns its counts, (N,) each.
+    setting: a function of the shortest length and the seed. It returns a number that the counts depend on.
+    note: a description of that number.
+    baselines: the names of the baseline rows, and their keys in ``FITS``. The last row is the reference.
+    fewest_texts: the minimum number of texts.
+    whole_texts: whether each length is the length of the chunks in which whole texts are read. If not, it is the number
+        of tokens that are read from each text.
     """
 
     count: Callable[[nn.Module, Job, Tick], dict[str, Tensor]]
@@ -123,7 +125,7 @@ class Measurement:
 
 
 def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
-    """Returns a measure: the sum of one count over the sum of another, as values by text with its mean and spread."""
+    """Returns a ``by_text`` function for a ratio of two sums over texts. The values have the ratio as their mean."""
 
     def by_text(counted: Counts) -> ByText:
         known = [total for total in counted[totals] if total is not None]
@@ -133,7 +135,8 @@ def ratio(totals: str, counts: str) -> Callable[[Counts], ByText]:
 
 
 def mean_score(score: Callable[[float], float], *passages: str) -> Callable[[Counts], ByText]:
-    """Returns a measure: the mean score of the ranks of each text's passages, which count as one value."""
+    """Returns a ``by_text`` function for ranks. For each text, it gives the mean score of the
+    ranks of the text's passages."""
 
     def by_text(ranks: Counts) -> ByText:
         scores = [[score(rank) for rank in ranks[passage] if rank is not None] for passage in passages]
@@ -151,7 +154,7 @@ MEASUREMENTS: dict[Kind, Measurement] = {
             Measure("perplexity", ratio("loss", "tokens"), perplexity=True),
             Measure("perplexity of the last tokens", ratio("loss of the last", "last tokens"), perplexity=True),
         ),
-        # The last tokens of a chunk see the same context whether the text before it is dropped or fed by itself.
+        # The last tokens of a chunk see the same context whether the earlier text is dropped or fed separately.
         baselines={"truncated or chunked": "chunked"},
     ),
     "masked": Measurement(
@@ -179,7 +182,7 @@ MEASUREMENTS: dict[Kind, Measurement] = {
             ),
         ),
         baselines={"truncated": "truncated", "chunked": "chunked"},
-        fewest_texts=10,  # among fewer texts the correct one is found by chance too often
+        fewest_texts=10,  # with fewer texts, the correct text is too often found by chance
         whole_texts=False,
     ),
 }

@@ -1,6 +1,6 @@
 """The result of an evaluation: values by length with intervals over texts, and paired differences between rows.
 
-``ResultsFile`` keeps the counts behind them, so that nothing is counted twice.
+``ResultsFile`` keeps the underlying counts, so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from posembed.statistics import Estimate
 
 @dataclass(frozen=True)
 class Row:
-    """One checkpoint or one baseline, over all lengths.
+    """The values of one checkpoint or baseline at all lengths.
 
-    baseline: how texts above the original length are fed, such as "chunked at 512"; "" for a checkpoint as it is.
-    length: how many tokens the checkpoint takes; None means any number. texts: a hash of the texts.
-    by_text: one value per text, by measure and length.
+    baseline: the treatment of texts beyond the original length, such as "chunked at 512"; "" for a checkpoint itself.
+    length: the maximum number of tokens that the checkpoint takes; None means no limit. texts: a hash of the texts.
+    by_text: the values of each measure at each length, one per text.
     """
 
     checkpoint: str
@@ -39,12 +39,13 @@ class Row:
         return f"{self.checkpoint}, {self.baseline}" if self.baseline else self.checkpoint
 
     def estimate(self, measure: str, length: int) -> Estimate | None:
-        """Returns the measure with its 95% interval over texts; None if there is no finite value."""
+        """Returns the measure with its 95% interval over texts; None without finite values."""
         values = self.by_text[measure][length]
         return None if values is None else MEASURES[measure].estimate(values)
 
     def versus(self, other: Row, measure: str, length: int) -> Estimate | None:
-        """Returns the difference from another row (for perplexities the ratio), paired by text; None without values."""
+        """Returns the difference from another row (a ratio for perplexities), paired by text. Returns None if a row has
+        no values, or if the texts of the rows differ."""
         ours, theirs = self.by_text[measure][length], other.by_text[measure][length]
         if ours is None or theirs is None or self.texts != other.texts:
             return None
@@ -56,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Values by length. texts: the number of texts. notes: what a reader must know, one sentence or two each."""
+    """The rows of all checkpoints and baselines. texts: the number of texts. notes: remarks of a sentence or two."""
 
     kind: Kind
     measures: tuple[str, ...]
@@ -71,7 +72,7 @@ class Evaluation:
 
     @property
     def reference(self) -> Row:
-        """The row that others are compared with: chunking at the original length, or else the first checkpoint."""
+        """The row that the others are compared with: the chunked baseline, or else the first checkpoint."""
         return self.rows[-1] if self.rows[-1].baseline else self.rows[0]
 
     def best(self, measure: str, length: int) -> Row | None:
@@ -99,7 +100,7 @@ class Evaluation:
 
 
 class ResultsFile(dict[str, Counts]):
-    """Counts by their keys, one JSON line each in a file. Without a path, they live only in memory.
+    """A dictionary of counts by key, kept in a file with one JSON line per key. Without a path, it is only in memory.
 
     Raises DataError if the file cannot be read, or if one of its lines is not a result.
     """
@@ -126,7 +127,7 @@ class ResultsFile(dict[str, Counts]):
         self._append(b"")
 
     def add(self, key: str, counts: Counts, **about: Any) -> None:
-        """Keeps counts. about: extra fields of the line, for human readers of the file."""
+        """Adds counts and appends them to the file. about: extra fields of the line, for human readers."""
         self[key] = counts
         self._append(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
 
@@ -137,7 +138,7 @@ class ResultsFile(dict[str, Counts]):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 if line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
-                    file.write(b"\n")  # an editor or a killed process left the last line without its end
+                    file.write(b"\n")  # an editor or a killed process left the last line without a newline
                 file.write(line)
         except (OSError, ValueError) as error:
             raise DataError(f"{self.path}: results cannot be written there ({error}); name another file") from error

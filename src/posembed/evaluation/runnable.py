@@ -1,4 +1,4 @@
-"""A checkpoint that can be run: its kind of model, the length it takes, its model and tokenizer."""
+"""A checkpoint that can be run: its kind, the length it takes, its model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MODULES = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, eq=False)
 class Runnable:
-    """A checkpoint, described from its settings and headers. Nothing is loaded.
+    """A checkpoint that can be run, described by its settings and headers. Its weights are not loaded.
 
-    name: the source that the user gave. rows: the number of positions in its table; None if no table limits it.
-    fed: the maximum number of tokens that sentence-transformers feeds to a sentence encoder, if its settings say so.
-    old_length: the number of tokens that the model took before it was resized, or was made for, if known.
-    window: the size of its attention windows in tokens; the model pads every text to a multiple of it.
-    pooling: how a sentence encoder pools.
+    name: the source that the user gave. rows: the number of positions in its table; None if no table limits the length.
+    fed: the maximum number of tokens that sentence-transformers feeds to a sentence encoder, if its settings limit it.
+    old_length: the number of tokens that the model took originally, before its first resize; None if unknown.
+    window: the size of its attention windows in tokens, if it has any. The model pads texts to a multiple of this size.
+    pooling: a key of ``POOL``, for a sentence encoder.
     """
 
     name: str
@@ -55,18 +55,18 @@ class Runnable:
 
     @property
     def length(self) -> int | None:
-        """The number of tokens that it takes; None means any number."""
+        """The maximum number of tokens that the checkpoint takes; None means no limit."""
         return least(self.rows, self.fed)
 
     def notes_on(self, lengths: Sequence[int]) -> Iterator[str]:
-        """Yields what a reader must know about this checkpoint at these lengths, one line each."""
+        """Yields remarks about this checkpoint at these lengths, one line each."""
         if self.length is not None and self.length < max(lengths):
-            limits = {"positions": self.rows, "its max_seq_length or its tokenizer's": self.fed}
+            limits = {"positions": self.rows, "max_seq_length or tokenizer limit": self.fed}
             known = ", ".join(f"{what}: {limit:,}" for what, limit in limits.items() if limit is not None)
             yield f"{self.name} takes at most {self.length:,} tokens ({known})."
         odd = ", ".join(f"{length}" for length in lengths if self.window is not None and length % self.window)
         if odd:
-            yield f"{self.name} attends in windows of {self.window:,} tokens: at {odd} it also processes padding."
+            yield f"{self.name} attends in windows of {self.window:,} tokens, so at {odd} it also processes padding."
 
     @property
     def folder(self) -> Path:
@@ -75,7 +75,7 @@ class Runnable:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the weights, the config and the pooling: all that its outputs depend on besides its tokens."""
+        """A hash of the weights, the config and the pooling: everything that the outputs depend on except the text."""
         digest = hashlib.sha256(f"{self.kind} {self.pooling}".encode())
         for path in (self.folder / self.checkpoint.config_name, *(file.path for file in self.checkpoint.weights)):
             with path.open("rb") as file:
@@ -93,7 +93,7 @@ class Runnable:
         try:
             with quiet():
                 return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
-        except Exception as error:  # each tokenizer class has its own errors
+        except Exception as error:  # each tokenizer class raises its own errors
             why = f"transformers cannot load its tokenizer ({last_line(error)})"
             raise CheckpointError(f"{self.name}: {why}") from error
 
@@ -109,7 +109,7 @@ class Runnable:
                 model, loading = kind.from_pretrained(self.folder, output_loading_info=True, trust_remote_code=False)
         except Exception as error:
             raise CheckpointError(f"{self.name}: transformers cannot load it ({last_line(error)})") from error
-        # A sentence encoder is pooled from the states before the pooler.
+        # A sentence encoder pools the states before the pooler, so the pooler may be missing.
         missing = [key for key in loading["missing_keys"] if not (sentences and "pooler" in key)]
         if missing:
             lacks = f"its files lack {', '.join(sorted(missing)[:3])}, which would be random"
@@ -118,7 +118,7 @@ class Runnable:
 
 
 def open_runnable(source: str | Path) -> Runnable:
-    """Raises CheckpointError for a model of no known kind."""
+    """Opens a checkpoint for evaluation. Raises CheckpointError if its kind of model is unknown."""
     checkpoint = open_checkpoint(source)
     config = checkpoint.config
     if checkpoint.folder is None or config is None or "model_type" not in config:
@@ -139,7 +139,7 @@ def least(*numbers: int | None) -> int | None:
 
 
 def fed_length(checkpoint: Checkpoint) -> int | None:
-    """Returns sentence-transformers' max_seq_length. Version 6 does not save it and uses the tokenizer's limit."""
+    """Returns sentence-transformers' max_seq_length. Version 6 does not save it, and uses the tokenizer's limit."""
     stated = [checkpoint.settings(name).get("max_seq_length") for name in SENTENCE_SETTINGS]
     limits = [fed for fed in stated if type(fed) is int and fed > 0]
     tokenizer = checkpoint.settings("tokenizer_config.json").get("model_max_length")
@@ -147,7 +147,7 @@ def fed_length(checkpoint: Checkpoint) -> int | None:
 
 
 def window_of(config: dict[str, Any]) -> int | None:
-    """Returns the largest attention window of a model such as Longformer, whose layers may differ."""
+    """Returns the largest attention window among the layers of a model such as Longformer."""
     windows = config.get("attention_window")
     windows = windows if isinstance(windows, list) else [windows]
     return max((size for size in windows if type(size) is int and size > 0), default=None)
@@ -182,11 +182,11 @@ def pooling_of(checkpoint: Checkpoint) -> str:
     pooling: Any = "mean"
     for kind, folder in read_modules(checkpoint.root):
         if kind not in MODULES:
-            raise CheckpointError(f"{checkpoint.root}: has the module {kind}; only {', '.join(MODULES)} can be run")
+            raise CheckpointError(f"{checkpoint.root} has the module {kind}; only {', '.join(MODULES)} can be run")
         settings = checkpoint.root / folder / "config.json"
         if kind == "Pooling" and settings.exists():
             config = read_json(settings)
-            # One name, or one flag each in older versions: pooling_mode_mean_tokens, pooling_mode_cls_token.
+            # The config has one name, or in older versions one flag per mode, such as pooling_mode_mean_tokens.
             flags = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
             modes = [re.sub("^pooling_mode_|_tokens?$", "", flag) for flag in flags]
             pooling = config.get("pooling_mode") or (modes[0] if len(modes) == 1 else modes)

@@ -1,4 +1,4 @@
-"""Texts to evaluate on: files and folders -> documents, and documents -> samples of one size in tokens."""
+"""Texts for evaluation. Reads files and folders as documents, and takes texts of equal length in tokens from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from posembed.errors import CheckpointError, DataError
 
-# " = Title = " begins an article of WikiText; " = = Section = = " does not.
+# " = Title = " begins a WikiText article; " = = Section = = " does not.
 WIKITEXT_TITLE = re.compile(r"^ ?= [^=\n]+ = *$", flags=re.MULTILINE)
 MOST_UNKNOWN = 0.5
 BLANK_LINES = re.compile(r"\n[ \t\r]*\n\s*")
@@ -25,7 +25,7 @@ BLANK_LINES = re.compile(r"\n[ \t\r]*\n\s*")
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Texts of one size. ids: (N, W) int64, where W is the longest length minus the special tokens of each text.
+    """Texts of equal length. ids: int64 token ids (N, W) without special tokens.
 
     before, after: the special tokens that the tokenizer puts around a text. mask: the mask token, if there is one.
     """
@@ -46,10 +46,10 @@ class Sample:
 
 
 def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
-    """Reads the documents of one path or several, in order.
+    """Reads the documents of one or several paths, in order.
 
-    A file with WikiText titles is split at them, any other file at its blank lines. In a folder, each file at any
-    depth is one document unless it has such titles. Raises DataError for what cannot be read, is not UTF-8 or is empty.
+    A file with WikiText titles is split at the titles, any other file at blank lines. In a folder, each file without
+    such titles, at any depth, is one document. Raises DataError for text that is unreadable, not UTF-8 or empty.
     """
     documents: list[str] = []
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
@@ -64,7 +64,7 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
             where, why = getattr(error, "filename", None) or path, getattr(error, "strerror", None) or error
             raise DataError(f"{where}: expected a text file or a folder of them; {why}") from error
     if not documents:
-        raise DataError(f"no text in {text}: expected a UTF-8 text file, several, or a folder of them")
+        raise DataError(f"no text in {text}: expected one or several UTF-8 text files, or a folder of them")
     return documents
 
 
@@ -79,10 +79,10 @@ def split_document(text: str, *, at_blank_lines: bool) -> list[str]:
 def draw_sample(
     tokenizer: Any, documents: Iterable[str], *, length: int, most: int, fewest: int, one_each: bool
 ) -> Sample:
-    """Takes the first texts of ``length`` tokens, including special tokens, that the documents hold.
+    """Returns the first ``most`` texts of ``length`` tokens in the documents. The length includes special tokens.
 
-    one_each: take only the beginning of each document, instead of all its non-overlapping windows. Raises DataError if
-    there are fewer than ``fewest`` texts, or if the tokenizer does not know most of the tokens.
+    one_each: whether to take only the beginning of each document, instead of all its non-overlapping windows. Raises
+    DataError if there are fewer than ``fewest`` texts, or if most tokens are unknown to the tokenizer.
     """
     before, after = special_tokens(tokenizer)
     width = length - len(before) - len(after)
@@ -116,5 +116,5 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     for start in range(len(whole) - len(bare) + 1):
         if bare and whole[start : start + len(bare)] == bare:
             return tuple(whole[:start]), tuple(whole[start + len(bare) :])
-    expected = f"expected {bare} with special tokens only before and after, which evaluation needs"
+    expected = f"evaluation expects {bare} with special tokens only before and after"
     raise CheckpointError(f"the tokenizer encodes {text!r} as {whole}; {expected}")

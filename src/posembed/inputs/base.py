@@ -25,7 +25,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "pad_id": ("pad_token_id",),
     "scale": ("scale_embedding",),
 }
-"""Constructor argument -> its names in model configs, in the order in which they are tried."""
+"""Maps a constructor argument to its names in model configs, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class Declaration:
     Args:
         families: the model types (``model_type`` of config.json) that have the layer. None means fairseq's own files.
         prefix: the prefix of the layer's tensor names in checkpoints; "{side}" becomes "encoder" or "decoder".
-        keys: a tensor's name in the layer -> its keys in checkpoints, best first, if they are not prefix + name.
+        keys: maps a tensor's name in the layer to its keys in checkpoints, best first. The default is prefix + name.
         optional: parts that not every checkpoint has.
-        settings: argument -> names of that setting in model configs. Arguments that the constructor lacks are ignored.
-        tokens, positions, types, norm, dropout, projection: the names of the layer's parts; None for a part it lacks.
+        settings: maps an argument to its names in model configs. Arguments that the constructor lacks are ignored.
+        tokens, positions, types, norm, dropout, projection: the names of the layer's parts, None if missing.
             ``projection`` widens narrow token rows.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
-        zero_padding: whether the result is zero at padding.
+        zero_padding: whether the output is zero at padding.
         family: the layouts of the models' position tables; not an argument.
     """
 
@@ -73,7 +73,7 @@ class InputLayer(ChecksCalls, nn.Module):
 
     @classmethod
     def from_checkpoint(cls, source: str | Path, *, side: Literal["encoder", "decoder"] | None = None) -> Self:
-        """Loads the layer, in ``eval`` mode and its stored dtype, from a model's folder, hub name or fairseq file.
+        """Loads the layer from a model's folder, hub name or fairseq file, in ``eval`` mode and the stored dtype.
 
         Args:
             side: "encoder" or "decoder" for a model with both. None means the encoder.

@@ -1,4 +1,4 @@
-"""The base of text input layers: the sum of token, type and position rows, its norm and dropout."""
+"""The base of text input layers, which add token, type and position rows, then apply a norm and dropout."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
 class TextInput(InputLayer):
     """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
 
-    This is one lookup (``posembed.kernels``) if calling each module would only run its own forward. If a module has a
-    hook, an offloader, a patch or another class, the modules are called one by one. To add a model, write a subclass
-    with a ``declaration``, whose constructor builds the parts from
+    The layer uses one lookup (``posembed.kernels``) if calling its modules would only run their own forward. If a
+    module has a hook, an offloader, a patch or a changed class, the modules are called one by one. To add a model,
+    write a subclass with a ``declaration``, whose constructor builds the parts from
 
         vocab_size, max_len, dim    the numbers of tokens and positions, and the width D of their rows;
         dropout                     the probability of the dropout at the end, in training;
         pad_id                      the token whose row is zero and not trained, or None;
 
-    and its own arguments. It raises ArgumentError for an argument that cannot be used.
+    and its own arguments. The constructor raises ArgumentError for an argument that cannot be used.
     """
 
     scale: float = 1.0
@@ -73,10 +73,10 @@ class TextInput(InputLayer):
         token_type_ids: Integer[Tensor, "B L"] | None = None,
         **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
-        """Embeds token_ids (B, L): (B, L, D).
+        """Embeds token_ids (B, L). Returns (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), integers from 0. None means to count from ``offset``: the tokens of
+            position_ids: (L,), (1, L) or (B, L), integers from 0. None counts from ``offset``: the tokens in
                 ``mask``, or without a mask all tokens, except padding in models that skip it.
             offset: the number of earlier tokens: a number, or (B,).
             mask: (B, L), 1 for a token and 0 for padding; or (B, K) with K > L, if it also covers earlier tokens.
@@ -184,7 +184,7 @@ class TextInput(InputLayer):
     def _place(
         self, token_ids: Tensor, position_ids: Tensor | None, offset: int | Tensor, mask: Tensor | None
     ) -> tuple[Tensor | None, int | Tensor]:
-        """Returns the ids and the offset for the position table. Ids are None if positions count from the offset."""
+        """Returns the ids and offset for the position table. The ids are None if positions count from the offset."""
         if position_ids is not None:
             if mask is not None:
                 raise ArgumentError(
@@ -204,13 +204,13 @@ class TextInput(InputLayer):
 
 
 def _present(token_ids: Tensor, offset: int | Tensor, mask: Tensor | None, pad_id: int | None) -> Tensor | None:
-    """Returns a bool (B, L), or (B, K) if the mask covers earlier tokens: True for tokens. None means all tokens."""
+    """Returns a mask, True for tokens: (B, L), or (B, K) if ``mask`` covers earlier tokens. None means no padding."""
     starts_here = isinstance(offset, int) and offset == 0
     if mask is None:
         if pad_id is None:
             return None
         present = token_ids != pad_id
-        # A sequence needs a token, but a finished one in a batch that is still decoding continues as padding.
+        # Each sequence needs a token, except when decoding: a finished sequence then continues as padding.
         return check_mask(present) if starts_here else present
     batch, length = token_ids.shape
     if not isinstance(mask, Tensor):
@@ -261,8 +261,8 @@ def _only_computes(module: nn.Module) -> bool:
 def _fused_dropout(tokens: Any, positions: Any, types: Any, norm: Any, dropout: Any) -> float | None:
     """Returns the probability of the dropout at the end of one lookup, or None if the modules must be called.
 
-    They must be called if a call has effects that a lookup lacks, if an option writes to a table or changes its
-    gradient, if the norm is not one of lookup's, or if there is a dropout before the end.
+    The modules must be called if a call has effects that a lookup lacks, if an option writes to a table or changes its
+    gradient, if ``lookup`` does not support the norm, or if there is a dropout before the end.
     """
     if not all(_only_computes(m) for m in (tokens, positions, types, norm, dropout) if m is not None):
         return None

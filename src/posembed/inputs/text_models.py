@@ -1,4 +1,4 @@
-"""The input layers of text models: each has a declaration and a constructor for its parts."""
+"""The input layers of text models. A class declares its keys in checkpoints; its constructor builds its parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from posembed.tables.layout import TableLayout
 
 
 class BertInput(TextInput):
-    """Token, type and position rows, layer norm, dropout: BERT, ELECTRA and ALBERT; DistilBERT has no types.
+    """Token, type and position rows, then layer norm and dropout: BERT, ELECTRA, ALBERT and DistilBERT (without types).
 
     For BERT, see Devlin et al. 2019, arXiv:1810.04805.
     If the embeddings are narrower than the model (ELECTRA, ALBERT), D is the width of the embeddings, and the
@@ -69,7 +69,7 @@ class BertInput(TextInput):
 
 
 class RobertaInput(BertInput):
-    """BERT's layer with fairseq's positions: RoBERTa, XLM-RoBERTa, CamemBERT, Longformer; MPNet has no types.
+    """BERT's layer with fairseq's positions: RoBERTa, XLM-RoBERTa, CamemBERT, Longformer and MPNet (without types).
 
     For RoBERTa, see Liu et al. 2019, arXiv:1907.11692.
     Position 0 is in row ``pad_id + 1``, and positions count the tokens other than ``pad_id``, unless
@@ -77,7 +77,7 @@ class RobertaInput(BertInput):
     transformers, the ids of these models are row numbers and start at ``pad_id + 1``.
 
     Args:
-        max_len: the number of positions; the 514 rows of RoBERTa's table hold 512.
+        max_len: the number of positions; the 514 rows of RoBERTa's table hold 512 positions.
         pad_id: the padding token, any id. Its row and the row of its position are zero and not trained.
         vocab_size, dim, token_types, dropout, eps: as in BertInput.
     """
@@ -109,7 +109,7 @@ class RobertaInput(BertInput):
 
     @classmethod
     def _arguments(cls, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-        if config.get("model_type") == "mpnet":  # its padding is token 1, whatever its config says
+        if config.get("model_type") == "mpnet":  # its padding is token 1, even if its config names another
             config = {**config, "pad_token_id": FAIRSEQ_PAD_ID}
         return {"eps": 1e-12, **super()._arguments(config, tensors)}
 
@@ -156,15 +156,15 @@ class CLIPTextInput(TextInput):
 
 
 class BartInput(TextInput):
-    """Token rows (optionally scaled by sqrt(D)) and position rows, optional norm, dropout: BART, mBART, PLBART.
+    """Token rows (optionally times sqrt(D)) plus position rows, an optional norm, then dropout: BART, mBART, PLBART.
 
     For BART, see Lewis et al. 2019, arXiv:1910.13461. Its table has two rows before position 0.
     The encoder and the decoder each have an input layer and share their token rows:
     ``decoder_input.embed_tokens = encoder_input.embed_tokens``.
 
     Args:
-        scale: multiply the token rows by sqrt(D).
-        norm: apply a layer norm after the sum.
+        scale: True multiplies the token rows by sqrt(D).
+        norm: True applies a layer norm after the sum.
     """
 
     declaration = Declaration(
@@ -244,7 +244,7 @@ class WhisperDecoderInput(TextInput):
 
 
 class ConvS2SInput(TextInput):
-    """Token rows plus position rows, then dropout; zero at padding (Gehring et al. 2017, arXiv:1705.03122).
+    """Token rows plus position rows, then dropout, with zeros at padding (Gehring et al. 2017, arXiv:1705.03122).
 
     ConvS2S was the first model with a learned position table.
     A convolution reads past the ends of a sequence, so padding must equal the zeros that the convolution pads

@@ -23,7 +23,7 @@ class ViTInput(InputLayer):
 
     Args:
         image_size: height and width of the images in pixels; one number if they are equal.
-        patch_size: height and width of a patch, likewise.
+        patch_size: height and width of a patch in pixels; one number if they are equal.
         dim: the width D.
         channels: the number of channels of the images.
         dropout: applied last, in training.
@@ -70,14 +70,14 @@ class ViTInput(InputLayer):
         )
 
     def reset_parameters(self) -> None:
-        """Sets this layer's own parameters, the special tokens, to zero; its modules reset theirs."""
+        """Sets this layer's own parameters, the special tokens, to zero; its modules reset their own."""
         for name in self.special_tokens:
             nn.init.zeros_(getattr(self, name))
 
     def forward(
         self, images: Float[Tensor, "B channels height width"], *extra: Never, **unknown: Never
     ) -> Float[Tensor, "B L D"]:
-        """Embeds images (B, channels, height, width): (B, special tokens + patches, D), patches row by row.
+        """Embeds images (B, channels, height, width). Returns (B, special tokens + patches, D), patches row by row.
 
         Raises:
             ArgumentError: images of another size. Images and rows are never resized silently.

@@ -61,10 +61,10 @@ def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, 
     """Reads the config.json of a model that transformers saved, by its folder or hub name.
 
     Its ``model_type``, if it has one, must be one of ``families``. The keys do not show the type: RoBERTa has BERT's
-    keys, but its rows are read differently.
+    keys, but another layout of its rows.
     """
     if Path(source).is_file():
-        open_checkpoint(source)  # a broken file has its own error
+        open_checkpoint(source)  # raises its own error for a broken file
         raise CheckpointError(
             f"{source}: expected a model's folder or hub name; got a file. Give {Path(source).parent}"
         )
@@ -90,7 +90,7 @@ def model_config(source: str | Path, *, families: tuple[str, ...]) -> dict[str, 
 
 
 def fairseq_settings(path: str | Path) -> Mapping[str, Any]:
-    """Reads the settings of a model that fairseq saved: one file, with the settings next to the tensors."""
+    """Reads a model's settings from a fairseq checkpoint, a file that holds them next to the tensors."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"{path}: expected a file that fairseq or torch.save wrote; found none")

@@ -1,4 +1,4 @@
-"""Any encoding of posembed inside the models of other libraries: ``transformers.py`` and ``timm.py``.
+"""Any posembed encoding inside the models of other libraries: ``transformers.py`` and ``timm.py``.
 
-Import the module of the library that you use; ``import posembed`` loads neither.
+Import the module for the library that you use; ``import posembed`` loads neither.
 """

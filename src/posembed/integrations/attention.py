@@ -1,8 +1,8 @@
-"""The attention that posembed registers with transformers, and GPT-Neo's, which does not use that registration.
+"""The attention that posembed registers with transformers, and a subclass for GPT-Neo, which ignores it.
 
-A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The pass
-that says where the tokens are reaches its layers as a keyword argument, which most models pass on to their attention;
-otherwise on the attention mask. Both also reach a layer that gradient checkpointing runs again.
+A model finds the functions by the name in its config (``AttentionInterface``, ``AttentionMaskInterface``). The layers
+get the ``ForwardPass``, with the positions of the tokens, as a keyword argument, which most models pass on to their
+attention, or else as an attribute of the attention mask. Both also reach layers that gradient checkpointing reruns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if int(transformers.__version__.partition(".")[0]) < 5:
 NAME = "posembed"
 
 CURRENT: ContextVar[ForwardPass | None] = ContextVar("posembed_forward_pass", default=None)
-"""The pass of the model that is running its forward, in this thread."""
+"""The pass of the model whose forward is running in this thread."""
 
 
 def attention_with_positions(
@@ -42,7 +42,7 @@ def attention_with_positions(
     posembed: ForwardPass | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attends with an encoding at each of its places, then as transformers' "sdpa" does: (B, Lq, H, d), None.
+    """Applies an encoding to queries, keys and scores, then attends like "sdpa". Returns (B, Lq, H, d), None.
 
     Raises:
         ArgumentError: the pass did not reach this layer.
@@ -50,7 +50,7 @@ def attention_with_positions(
     tokens = posembed or getattr(attention_mask, NAME, None) or CURRENT.get()
     if tokens is None:
         raise ArgumentError(
-            f"{type(module).__name__} does not know where its tokens are: the model was not prepared by "
+            f"{type(module).__name__} did not get the positions of its tokens: the model was not prepared by "
             "posembed.integrations.transformers.replace_positions, or a layer runs again under gradient "
             'checkpointing with use_reentrant=True; pass {"use_reentrant": False}'
         )
@@ -60,7 +60,7 @@ def attention_with_positions(
     tokens.seen_as_causal.append(causal)
     project = projection(module)
     scaling = query.size(-1) ** -0.5 if scaling is None else scaling
-    of_module = getattr(module, "scaling", scaling)  # OPT multiplies its queries by it beforehand
+    of_module = getattr(module, "scaling", scaling)  # OPT has already multiplied its queries by it
     applied = of_module / scaling if isinstance(of_module, float) else 1.0
     query, key, scaling = tokens.queries_and_keys(query, key, project, scaling, applied)
     mask = tokens.mask(attention_mask, query, key, project, causal=causal, window=window)
@@ -71,7 +71,7 @@ def attention_with_positions(
 
 
 def mask_that_carries(*args: Any, **kwargs: Any) -> Tensor | None:
-    """Returns the mask of transformers' "sdpa", (B, 1, Lq, Lk) of booleans; it carries the pass if it must."""
+    """Returns the boolean mask (B, 1, Lq, Lk) of "sdpa", with the pass as an attribute if no keyword carries it."""
     tokens = CURRENT.get()
     carries = tokens is not None and not tokens.carried_by_keyword
     if carries:
@@ -87,7 +87,7 @@ AttentionMaskInterface.register(NAME, mask_that_carries)
 
 
 class PositionedGPTNeoAttention(GPTNeoSelfAttention):
-    """GPT-Neo's attention with an encoding. Its scores are not divided by sqrt(d); its local layers have a window."""
+    """GPT-Neo's attention with an encoding. Scores are not divided by sqrt(d); local layers have a window."""
 
     def _attn(
         self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None

@@ -1,4 +1,4 @@
-"""A callback of transformers' Trainer that logs what a position table learns, and draws it at the end."""
+"""A callback for the transformers Trainer that logs what a position table learns, and draws it at the end."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ FIGURE = "position_table.png"
 
 
 class TableCallback(TrainerCallback):
-    """Logs ``TableMonitor.state()`` to a Trainer's trackers each time that it logs, and draws a figure at the end.
+    """Logs ``TableMonitor.state()`` whenever a Trainer logs, and draws a figure at the end of training.
 
         trainer.add_callback(TableCallback(trainer))
 
-    The numbers have the names ``positions/norm_mean`` and so on; the figure is ``position_table.png`` in the output
-    folder. Neither is written by other processes than the first.
+    The numbers are logged as ``positions/norm_mean`` and so on. The figure is ``position_table.png`` in the output
+    folder. Only the first process writes them.
 
     Args:
-        trainer: the Trainer, whose ``log`` reaches its trackers.
-        layer: what ``TableMonitor`` takes. None means the table of the model: of an encoding that replaced it, or of
-            the model itself.
+        trainer: the Trainer, whose ``log`` sends the numbers to its trackers.
+        layer: the layer or table to watch, as for ``TableMonitor``. None means the table of the encoding from
+            ``replace_positions``, or else the model's own table.
 
     Raises:
-        ArgumentError: a model without a table, or with several.
+        ArgumentError: the model has no table, or several.
     """
 
     def __init__(self, trainer: Trainer, layer: nn.Module | Tensor | None = None) -> None:
         self.trainer = trainer
         self.monitor = TableMonitor(table_of(trainer.model) if layer is None else layer)
         self.history: list[dict[str, float]] = []
-        """The states that were logged, each with its ``step``."""
+        """The logged states, each with its ``step``."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if control.should_log and state.is_world_process_zero:
@@ -54,7 +54,7 @@ class TableCallback(TrainerCallback):
             self.draw(folder / FIGURE)
 
     def draw(self, path: Path) -> None:
-        """Draws the norm of each row, the similarity of rows by distance, and the effective rank over the steps."""
+        """Draws the norm of each row, the similarity of rows by distance, and the effective rank by step."""
         from matplotlib.figure import Figure
 
         rows = self.monitor.rows()
@@ -73,7 +73,7 @@ class TableCallback(TrainerCallback):
 
 
 def table_of(model: Any) -> nn.Module | Tensor:
-    """Returns the encoding with a table that a model holds, or else the model's own position table."""
+    """Returns a model's encoding that has a table, or else the model's own position table."""
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     tables: list[nn.Module | Tensor] = [module for module in encodings if module.table() is not None]
     if not encodings and hasattr(model, "config"):
@@ -82,6 +82,6 @@ def table_of(model: Any) -> nn.Module | Tensor:
         tables = [model.get_parameter(table.parameter or table.key) for table in found.understood]
     if len(tables) != 1:
         raise ArgumentError(
-            f"{type(model).__name__} has {len(tables)} position tables, and a TableCallback watches one: pass layer="
+            f"{type(model).__name__} has {len(tables)} position tables, but a TableCallback watches one: pass layer="
         )
     return tables[0]

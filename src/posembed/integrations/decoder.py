@@ -1,4 +1,4 @@
-"""A decoder of transformers, from a config or a whole checkpoint, that is built with one encoding after another."""
+"""A transformers decoder, given by a config or a complete checkpoint, that can be built with any encoding."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from posembed.layers.none import NoPosition
 
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 DROPOUT = ("resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout")
-"""The names that configs have for the dropout after a sublayer."""
+"""The names in configs for the dropout after a sublayer."""
 
 
 @dataclass(frozen=True, eq=False)
 class GivenDecoder:
-    """A decoder that a user gives by its files. It pickles, weights included.
+    """A decoder that a user gives as files. It can be pickled, including its weights.
 
-    config: transformers' own. weights: its state dict, float32; None for a config alone. rows: the rows (N, D) of its
-    position table, of position 0 and up, from these weights. sha256: a hash of config.json and the weights.
+    config: its transformers config. weights: its state dict, float32; None for a config alone. rows: the rows (N, D) of
+    its position table in these weights, from position 0 on. sha256: a hash of config.json and the weights.
     """
 
     path: Path
@@ -46,15 +46,16 @@ class GivenDecoder:
 
     @cached_property
     def trial(self) -> PreTrainedModel:
-        """The model, to try encodings on."""
+        """The model without position, for trying encodings."""
         return self.build(NoPosition())
 
     def build(self, encoding: PositionEncoding) -> PreTrainedModel:
-        """Returns the model, float32, with an encoding in the place of its table. Without weights of its own they are
-        drawn from torch's default generator, the same ones for every encoding.
+        """Returns the model, float32, with an encoding in place of its table.
+
+        If no weights are given, torch's default generator draws them, in the same way for every encoding.
 
         Raises:
-            ArgumentError: a model that ``replace_positions`` refuses, or an encoding that does not fit.
+            ArgumentError: ``replace_positions`` refuses the model, or the encoding does not fit.
         """
         with quiet():
             model = AutoModelForCausalLM.from_config(copy.deepcopy(self.config), dtype=torch.float32)
@@ -64,44 +65,43 @@ class GivenDecoder:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Its ``layers``, ``width``, ``heads`` and ``dropout``, as its config gives them."""
+        """The ``layers``, ``width``, ``heads`` and ``dropout`` in its config."""
         config = self.config
         sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size, "heads": config.num_attention_heads}
         return sizes | {"dropout": float(next((getattr(config, n) for n in DROPOUT if hasattr(config, n)), 0.0))}
 
     @property
     def end(self) -> int | None:
-        """The id of its token at the end of a text, or None if its config names none that it has a row for."""
+        """The id of its end-of-text token; None if its config names no such token in the vocabulary."""
         end = getattr(self.config, "eos_token_id", None)
         end = end[0] if isinstance(end, list) and end else end
         return end if isinstance(end, int) and 0 <= end < self.config.vocab_size else None
 
 
 def has_weights(path: Path) -> bool:
-    """Returns whether this is a folder with a model's weights."""
+    """Returns whether a path is a folder with a model's weights."""
     return any(file for pattern in WEIGHTS for file in path.glob(pattern))
 
 
 def open_decoder(path: Path) -> GivenDecoder:
-    """Reads a config.json, or a folder with one and perhaps weights, which are loaded then.
+    """Reads a config.json, or a folder with a config.json and, optionally, its weights.
 
     Raises:
-        ArgumentError: a path without config.json, a model that is no decoder of text, or one whose positions
-            ``replace_positions`` cannot replace.
-        CheckpointError: files that cannot be read, or weights that are not whole.
+        ArgumentError: the path has no config.json, or the model is not a text decoder whose positions
+            ``replace_positions`` can replace.
+        CheckpointError: files cannot be read, or weights are incomplete.
     """
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
         wanted = "a config.json of transformers or a folder that holds one"
-        raise ArgumentError(f"{path}: expected {wanted}, and there is no file {file}; save the model's config there")
+        raise ArgumentError(f"{path}: expected {wanted}, but there is no file {file}; save the model's config there")
     try:
         settings = json_object(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read as JSON: {error}; restore it") from error
     if NAME in settings:
         raise ArgumentError(
-            f"{path} was saved after replace_positions, so it has no position table of its own; give the model as it "
-            "was before"
+            f"{path} was saved after replace_positions, so it has no position table of its own; give the original model"
         )
     config = config_object(settings)
     if config is None or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -121,7 +121,7 @@ def open_decoder(path: Path) -> GivenDecoder:
     decoder = GivenDecoder(path, config, weights, rows, digest.hexdigest())
     if not getattr(decoder.trial.config, NAME)["causal"]:
         raise ArgumentError(
-            f"{path} is an encoder: its tokens see those that follow them, which a language model must predict; give a "
+            f"{path} is an encoder: its tokens see the tokens after them, which a language model must predict; give a "
             "decoder of text, such as a GPT-2, GPT-Neo or OPT"
         )
     return decoder
@@ -133,7 +133,7 @@ def _loaded(path: Path) -> PreTrainedModel:
             model, report = AutoModelForCausalLM.from_pretrained(
                 path, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, local_files_only=True
             )
-    except Exception as error:  # each family has errors of its own
+    except Exception as error:  # each family raises its own errors
         raise CheckpointError(f"{path}: transformers cannot load it ({last_line(error)})") from error
     if missing := sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}):
         raise CheckpointError(

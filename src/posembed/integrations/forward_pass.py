@@ -1,8 +1,8 @@
-"""One encoding in one forward pass of a model that is not ours: what its attention layers ask for.
+"""One encoding in one forward pass of another library's model, with the methods that its attention layers need.
 
-``posembed.nn.Positions`` knows where the tokens are. ``ForwardPass`` adds what differs in a model of another library:
-its layers project queries and keys themselves, cache the keys before position reaches them, and come with a mask of
-their own, which decides what each token sees.
+``posembed.nn.Positions`` holds the positions of the tokens. ``ForwardPass`` handles the differences of other libraries:
+their layers project queries and keys themselves, cache the keys before position is applied, and have their own mask,
+which determines the tokens that each token sees.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from posembed.nn.positions import Positions, Project
 from posembed.positions.from_layout import consecutive
 
 PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
-"""The names of W_q and W_k in attention modules; a single name projects queries, keys and values side by side."""
+"""The names of W_q and W_k in attention modules. A single name projects queries, keys and values together."""
 
 
 class Earlier(KeyValueCache):
-    """What is known of the tokens in another library's cache: (length,) or (B, length); the cache holds the keys."""
+    """The positions and mask of the tokens in another library's cache, (length,) or (B, length). It holds no keys."""
 
     def __init__(self, length: int, position_ids: Tensor, present: Tensor | None) -> None:
         self.length, self.position_ids, self.present = length, position_ids, present
 
     def require_room(self, batch: int, length: int) -> None:
-        """Does nothing: the cache of the other library makes its own room."""
+        """Does nothing: the other library's cache allocates its own memory."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Where the tokens of a pass are, if not at the defaults of ``Positions``.
+    """The positions of the tokens of a pass, where they differ from the defaults of ``Positions``.
 
-    position_ids: (B, L), or None for consecutive ones. mask: (B, earlier + L), or None for no padding. earlier: the
-    tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive.
+    position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier:
+    the tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive.
     """
 
     position_ids: Tensor | None
@@ -56,17 +56,17 @@ def place(
 ) -> Placed:
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
-    Positions that only count the tokens become None, so that a batch shares one bias; a compiled program never checks.
-    The tokens in a cache precede the new ones without gaps.
+    Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not check
+    this. The positions of the tokens in a cache precede the new positions without gaps.
 
     Raises:
-        ArgumentError: position ids with gaps after the tokens of a cache.
+        ArgumentError: position ids after the tokens of a cache have gaps.
     """
     looks = not torch.compiler.is_compiling()
     if mask is not None:
         mask = F.pad(mask.to(device) != 0, (max(earlier + length - mask.size(-1), 0), 0), value=True)
         mask = mask[:, : earlier + length]
-        mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens has positions, which mean nothing
+        mask = mask | ~mask.any(-1, keepdim=True)  # a row without tokens still needs positions, without meaning
         mask = None if looks and bool(mask.all()) else mask
     ranks = consecutive(earlier + length, device=device)
     if mask is not None:
@@ -91,16 +91,16 @@ def place(
 
 
 class ForwardPass(Positions):
-    """One encoding and the tokens of one forward pass of a model of another library.
+    """One encoding and the tokens of one forward pass of another library's model.
 
     Args:
         encoding: the encoding.
-        batch, length, device: of the tokens at the position table.
-        causal: whether token i sees the tokens up to i.
-        placed: where they are. None means consecutive, without padding.
-        image: whether further tokens (registers) may join before the patches; they stand where the first token does.
-        shares_bias: whether layers may use one bias. False under gradient checkpointing, where each layer runs
-            again by itself and must record the same operations.
+        batch, length, device: the shape and device of the tokens at the position table.
+        causal: whether token i sees only the tokens up to i.
+        placed: the positions of the tokens. None means consecutive positions without padding.
+        image: whether later layers may add tokens (registers) before the patches; these get the first token's position.
+        shares_bias: whether layers may share one bias. False under gradient checkpointing, where each layer runs again
+            on its own and must record the same operations.
     """
 
     carried_by_keyword = True
@@ -124,14 +124,14 @@ class ForwardPass(Positions):
         self.batch, self.image, self.shares_bias = batch, image, shares_bias
         self.has_gaps = placed.has_gaps
         self.seen_as_causal: list[bool] = []
-        """For each layer that has used this pass, whether its attention was causal."""
+        """Whether the attention was causal, for each layer that has used this pass."""
         self._masks: dict[tuple[object, ...], tuple[Tensor | None, Tensor | None]] = {}
 
     def _seen(self, length: int) -> Tensor | None:
-        return None  # the model's own mask says what each token sees
+        return None  # the model's own mask determines what each token sees
 
     def rows_at_input(self, width: int, dtype: torch.dtype) -> Tensor:
-        """Returns what the encoding adds to the input, (1, L, D) or (B, L, D); zeros for most encodings."""
+        """Returns the rows that the encoding adds to the input, (1, L, D) or (B, L, D): zeros for most encodings."""
         shared = self.q_positions.dim() == 1 and not isinstance(self.text_length, Tensor)
         zeros = torch.zeros((), dtype=dtype, device=self.q_positions.device)
         rows = self.at_input(zeros.expand(1 if shared else self.batch, self.q_positions.size(-1), width))
@@ -140,9 +140,9 @@ class ForwardPass(Positions):
     def queries_and_keys(
         self, q: Tensor, k: Tensor, project: Project, scaling: float, applied: float = 1.0
     ) -> tuple[Tensor, Tensor, float]:
-        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns them and the factor of their products.
+        """Applies position to q (B, H, Lq, d) and k (B, Hk, Lk, d). Returns both and the scale of their products.
 
-        ``applied`` is the factor that the model has already multiplied its queries by.
+        ``applied``: the factor that the model has already multiplied its queries by.
         """
         if applied != 1 and acts_on_queries(self.encoding):
             q, scaling = q / applied, scaling * applied
@@ -162,16 +162,16 @@ class ForwardPass(Positions):
     def mask(
         self, given: Tensor | None, q: Tensor, k: Tensor, project: Project, *, causal: bool, window: int | None = None
     ) -> Tensor | None:
-        """Returns one layer's mask with the encoding's bias and window: what scaled_dot_product_attention takes.
+        """Returns one layer's mask for scaled_dot_product_attention, with the encoding's bias and window.
 
         Args:
-            given: the model's own mask, (B, 1, Lq, Lk): booleans, True for a token that is seen, or floats to add.
-                None means that all tokens are seen, or those up to each token if ``causal``.
-            window: the window of this layer, on top of the encoding's.
+            given: the model's own mask, (B, 1, Lq, Lk): booleans, True for tokens that are seen, or floats to add. None
+                means that each token sees all tokens, or with ``causal`` only the tokens up to itself.
+            window: the window of this layer, in addition to the encoding's.
         """
         here = self.encoding.in_layer(project)
         shared = here is self.encoding and self.shares_bias
-        # The mask is kept with its result, so that no other tensor takes its id.
+        # The given mask is kept with the result, so that no other tensor can get its id.
         key = (id(given), q.size(-2), k.size(-2), q.dtype, causal, window, torch.is_grad_enabled())
         if shared and key in self._masks:
             return self._masks[key][1]
@@ -195,7 +195,7 @@ class ForwardPass(Positions):
             given, near = near if given is None else given & near, None
         if scores is not None:
             scores = (scores if scores.dim() == 4 else scores.unsqueeze(0)).to(q.dtype)
-        lowest = torch.finfo(q.dtype).min  # a row of -inf alone, as of padding, would become NaN
+        lowest = torch.finfo(q.dtype).min  # a row of only -inf, such as padding, would become NaN
         if scores is None or given is None:
             both = given if scores is None else scores
         else:
@@ -203,7 +203,7 @@ class ForwardPass(Positions):
         return both if both is None or near is None else both.masked_fill(~near, lowest)
 
     def _near(self, q_length: int, k_length: int, window: int | None) -> Tensor | None:
-        """Returns which keys the windows leave to each query, (Lq, Lk) or (B, 1, Lq, Lk), or None for all."""
+        """Returns a mask of the keys in the windows of each query, (Lq, Lk) or (B, 1, Lq, Lk); None for all keys."""
         sizes = [size for size in (window, self.encoding.window) if size is not None]
         window = min([k_length, *sizes])
         if window >= k_length:
@@ -215,9 +215,10 @@ class ForwardPass(Positions):
         return near if near.dim() == 2 else near.unsqueeze(1)
 
     def _fitted(self, position_ids: Tensor, length: int) -> Tensor:
-        """Fits positions (L,) or (B, L) to the tokens that a layer has.
+        """Extends or shortens positions (L,) or (B, L) to the number of tokens in a layer.
 
-        A cache of fixed size has room after the text, which its mask hides; a cache of a window keeps the last keys.
+        A cache of fixed size has unused space after the text, which its mask hides; the cache of a window holds only
+        the last keys.
         """
         missing = length - position_ids.size(-1)
         if missing == 0:
@@ -227,8 +228,8 @@ class ForwardPass(Positions):
             return torch.cat((position_ids, last), dim=-1)[..., -length:]
         if missing < 0:
             raise ArgumentError(
-                f"a layer has {length} tokens of the {position_ids.size(-1)} of this image, and which is not known: "
-                "patches must not be dropped after the position table"
+                f"a layer has only {length} of this image's {position_ids.size(-1)} tokens, and it is unknown which: "
+                "do not drop patches after the position table"
             )
         first = position_ids[..., :1].expand(*position_ids.shape[:-1], missing)
         return torch.cat((first, position_ids), dim=-1)
@@ -241,10 +242,10 @@ def acts_on_queries(encoding: PositionEncoding) -> bool:
 
 
 def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device: torch.device) -> Tensor:
-    """Returns the positions of an image's tokens: ``prefix`` special tokens, then the patches row by row: (L,).
+    """Returns the positions (L,) of an image's tokens: ``prefix`` special tokens, then the patches row by row.
 
-    An encoding has one position before the patches (``on_grid``), a table of other rows than that as many as it says;
-    special tokens beyond these share the last of them.
+    Most encodings have one position before the patches; a table may have another number. Special tokens beyond that
+    number share the last of these positions.
     """
     before = 1
     if isinstance(encoding, LearnedGridEmbedding):
@@ -262,16 +263,16 @@ def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device:
 def image_pass(
     encoding: PositionEncoding, batch: int, prefix: int, grid: tuple[int, int], device: torch.device, *, shares: bool
 ) -> ForwardPass:
-    """Returns the pass of images of ``grid`` patches, for which the encoding was built or ``on_grid``."""
+    """Returns the pass of images with ``grid`` patches. The encoding must be built for that grid."""
     ids = image_positions(encoding, prefix, math.prod(grid), device)
     placed = Placed(ids, None, None, True)
     return ForwardPass(encoding, batch, len(ids), device, causal=False, placed=placed, image=True, shares_bias=shares)
 
 
 def projection(module: nn.Module) -> Project:
-    """Returns the function that multiplies rows (N, D) by an attention module's W_q and W_k: (N, 2 D).
+    """Returns a function that multiplies rows (N, D) by an attention module's W_q and W_k, giving (N, 2 D).
 
-    It calls the module's own projections, which may be quantized or have adapters, and takes their biases off again.
+    It calls the module's own projections, which may be quantized or have adapters, and subtracts their biases.
     """
 
     def project(rows: Tensor) -> Tensor:
@@ -282,7 +283,7 @@ def projection(module: nn.Module) -> Project:
                 both = both[:-1] - both[-1:]
                 return both[:, : 2 * rows.size(-1)] if len(names) == 1 else both
         raise ArgumentError(
-            f"{type(module).__name__} has no W_q and W_k under a name that is known ("
+            f"{type(module).__name__} has no W_q and W_k under a known name ("
             f"{', '.join('/'.join(names) for names in PROJECTIONS)}), and this encoding adds rows to their input; "
             'choose one that needs no projection, such as "rope"'
         )
@@ -291,5 +292,5 @@ def projection(module: nn.Module) -> Project:
 
 
 def _as_heads(rows: Tensor, like: Tensor) -> Tensor:
-    """Splits rows (L, D) or (B, L, D) into heads as q or k (B, H, L, d) has them: (H, L, d) or (B, H, L, d)."""
+    """Splits rows (L, D) or (B, L, D) into the heads of q or k (B, H, L, d), giving (H, L, d) or (B, H, L, d)."""
     return rows.unflatten(-1, (like.size(1), like.size(-1))).transpose(-2, -3).to(like.dtype)

@@ -1,4 +1,4 @@
-"""Puts an encoding into a model of transformers: what can be changed, where, and the trial that shows that it works."""
+"""Puts an encoding into a transformers model: checks the model, replaces its table, and tries out the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from posembed.integrations.slot import NO_ROWS, BaseHooks, ImageHooks, OldTable,
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
-"""Saved as the attention implementation: transformers refuses a folder that it cannot load right, and names this."""
+"""Saved as the attention implementation, so that transformers rejects the folder and its error names this function."""
 
 
 def install(
@@ -32,12 +32,13 @@ def install(
     *,
     causal: bool | None = None,
 ) -> tuple[PositionSlot, PreTrainedModel]:
-    """Puts an encoding into a model, and into ``undo`` what takes it out. Returns its slot and the base model.
+    """Puts an encoding into a model. Returns its slot and the base model.
 
-    ``causal`` says whether token i sees the tokens up to i; None means as in the replacement before this one.
+    Callbacks that undo the change are added to ``undo``. ``causal``: whether token i sees only the tokens up to i; None
+    means the same as in the previous replacement.
 
     Raises:
-        ArgumentError: a model that cannot be changed, or an encoding that does not fit.
+        ArgumentError: the model cannot be changed, or the encoding does not fit.
     """
     require_reachable(model)
     found = find_slot(model)
@@ -74,7 +75,7 @@ def install(
 
 
 def require_reachable(model: Any) -> None:
-    """Raises ArgumentError for a model whose attention cannot be given an encoding, with the reason."""
+    """Raises ArgumentError, with the reason, if an encoding cannot be added to the model's attention."""
     name = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise ArgumentError(
@@ -94,7 +95,7 @@ def require_reachable(model: Any) -> None:
 
 
 def find_slot(model: nn.Module) -> tuple[str, PositionSlot] | None:
-    """Returns the path and slot of an earlier replacement, or None."""
+    """Returns the path and slot of an earlier replacement, or None if there was none."""
     return next(((path, slot) for path, slot in model.named_modules() if isinstance(slot, PositionSlot)), None)
 
 
@@ -102,7 +103,7 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
     """Runs the model on one token or image. Returns whether its attention is causal.
 
     Raises:
-        ArgumentError: the encoding does not reach every layer, or the model cannot be run so.
+        ArgumentError: the encoding does not reach every layer, or only some layers are causal.
     """
     config, device = base.config, next(base.parameters()).device
     if slot.old.grid and slot.old.patch:
@@ -110,7 +111,7 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
         shape = (1, getattr(config, "num_channels", 3), height, width)
         inputs = {"pixel_values": torch.zeros(shape, device=device, dtype=base.dtype)}
     else:
-        # Not the padding token: a model warns of it.
+        # Not the padding token, because models warn about it.
         inputs = {"input_ids": torch.full((1, 1), int(getattr(config, "pad_token_id", None) == 0), device=device)}
     modes = [(module, module.training) for module in base.modules()]
     base.eval()
@@ -132,10 +133,10 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
 
 
 def own_rows(model: PreTrainedModel) -> Tensor:
-    """Returns a copy of the rows (N, D) of the positions in a model's only position table, from position 0.
+    """Returns a copy of the position rows (N, D) of a model's only position table, from position 0 on.
 
     Raises:
-        ArgumentError: no such table.
+        ArgumentError: the model has no such table, or several.
     """
     table = _only_table(model)
     return table.layout.split(model.get_parameter(table.parameter or table.key).detach())[1].clone()
@@ -145,32 +146,32 @@ def _only_table(model: PreTrainedModel) -> PositionTable:
     """Returns a model's only position table."""
     name = type(model).__name__
     config = {**model.config.to_dict(), "architectures": [name]}
-    # The values of a model that is still to be loaded do not exist; a table of zeros has the same layout.
+    # Before a model is loaded, its values do not exist; a table of zeros has the same layout.
     tensors = {
         key: torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape) if tensor.is_meta else tensor
         for key, tensor in model.state_dict().items()
     }
-    with torch.device("cpu"):  # while transformers loads a model, the default is meta
+    with torch.device("cpu"):  # while transformers loads a model, the default device is meta
         tables = find_tables(config, tensors).tables
     if len(tables) != 1:
         listed = ", ".join(table.key for table in tables)
         reason = f"several position tables ({listed})" if tables else "no position table"
-        other = "" if tables else "; positions that it computes otherwise (RoPE, relative biases) stay as they are"
+        other = "" if tables else "; other kinds of positions (RoPE, relative biases) cannot be replaced"
         raise ArgumentError(
-            f"{name} has {reason}, and replace_positions replaces one{other}. Choose another model, or load the "
-            "part that has the table alone"
+            f"{name} has {reason}, but replace_positions replaces exactly one{other}. Choose another model, or load "
+            "only the part that has the table"
         )
     table = tables[0]
     if not isinstance(table, PositionTable) or table.doubt or table.layout.tail:
         doubt = table.doubt or "its special tokens come after the patches"
         raise ArgumentError(f"{table.key} of {name} is not replaced: {doubt}")
     if table.layout.grid is not None and table.patch is None:
-        raise ArgumentError(f"{table.key} of {name} is not replaced: the size of its patches is not known")
+        raise ArgumentError(f"{table.key} of {name} is not replaced: its patch size is unknown")
     return table
 
 
 def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
-    """Returns the path of a model's only position table, and what must be known of it."""
+    """Returns the path and the description of a model's only position table."""
     table = _only_table(model)
     path = table.parameter or table.key
     field, layout = table.field, table.layout
@@ -181,7 +182,7 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
 
 
 def _base_around(model: PreTrainedModel, path: str) -> PreTrainedModel:
-    """Returns the smallest model around a table that has attention."""
+    """Returns the smallest model that contains a table and has attention."""
     while path:
         path = path.rpartition(".")[0]
         part = model.get_submodule(path)
@@ -224,7 +225,7 @@ def _add_hooks(
 
 
 def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) -> None:
-    """Gives the model a config of its own that names the attention and the encoding."""
+    """Gives the model its own copy of the config, which names the attention and the encoding."""
     memo: dict[int, Any] = {}
     copy.deepcopy(model.config, memo)
     for module in model.modules():
@@ -247,7 +248,7 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
 
 
 def _restore(owner: nn.Module, parameters: dict[str, Any], modules: dict[str, Any]) -> None:
-    """Gives a module its old parameters and modules, in their old order."""
+    """Restores a module's old parameters and modules in their old order."""
     for name in parameters:
         owner.__dict__.pop(name, None)
     kinds: list[tuple[Any, dict[str, Any]]] = [(owner._parameters, parameters), (owner._modules, modules)]

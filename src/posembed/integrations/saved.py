@@ -1,4 +1,4 @@
-"""An encoding as JSON, so that a saved model can build it again, and the encoding that a user names or hands over."""
+"""Converts encodings to JSON and back, for saved models, and builds the encoding that a user names or passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def acts_at_input(encoding: PositionEncoding) -> bool:
 
 
 def acts_in_attention(encoding: PositionEncoding) -> bool:
-    """Returns whether an encoding changes queries, keys, scores or what a token sees."""
+    """Returns whether an encoding changes queries, keys, scores or the set of tokens that a token sees."""
     at_scores = any(
         getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in ("at_scores", "in_layer")
     )
@@ -38,11 +38,11 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
     """Returns an encoding for a model of these sizes, built by name or as given.
 
     Args:
-        sizes: the fields of ``Sizes``; the model's own and the user's.
-        table_width: the width of the table that it replaces, which is not D in an ELECTRA.
+        sizes: the fields of ``Sizes``, from the model and from the user.
+        table_width: the width of the replaced table, which differs from D in ELECTRA.
 
     Raises:
-        ArgumentError: an unknown name or size, or an encoding that does not fit the model.
+        ArgumentError: a name or size is unknown, or the encoding does not fit the model.
     """
     unknown = set(sizes) - {field.name for field in fields(Sizes)}
     if unknown:
@@ -78,7 +78,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
 
 
 def described(value: Any) -> Description | None:
-    """Returns the class and arguments of an encoding of posembed as JSON; None if it cannot be built from them."""
+    """Returns the class and arguments of a posembed encoding as JSON; None if it cannot be rebuilt from them."""
     name = type(value).__name__
     if getattr(posembed, name, None) is not type(value):
         return None
@@ -103,15 +103,15 @@ def described(value: Any) -> Description | None:
 
 
 def rebuilt(description: Mapping[str, Any]) -> Any:
-    """Builds what ``described`` describes, with new initial values.
+    """Builds the encoding from a description by ``described``, with new initial values.
 
     Raises:
-        CheckpointError: something else than an encoding of posembed.
+        CheckpointError: the description does not fit a posembed encoding.
     """
     kind = getattr(posembed, str(description.get("class")), None)
     if not isinstance(kind, type) or not (issubclass(kind, PositionEncoding) or is_dataclass(kind)):
         raise CheckpointError(
-            f"the entry of posembed in config.json names {description.get('class')!r}, which is no encoding of this "
+            f"the posembed entry of config.json names {description.get('class')!r}, which is not an encoding of this "
             "version; load the model with the version that saved it, or pass encoding="
         )
     arguments = {name: _tuples(value) for name, value in description["arguments"].items()}

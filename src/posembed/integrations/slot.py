@@ -1,4 +1,4 @@
-"""The module in place of a transformers model's position table, and the hooks that tell it where tokens are."""
+"""The module that replaces a transformers model's position table, and the hooks that pass token positions to it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 ENDLESS = 2**40
 GAPS = "posembed_has_gaps"
 NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
-"""Stands in for a table that was a parameter, between passes: transformers initialises it when it loads a model."""
+"""Replaces, between passes, a table that was a parameter: transformers initializes this tensor when loading a model."""
 
 
 @dataclass(frozen=True)
 class OldTable:
-    """What a replacement must know about the replaced table.
+    """A description of the replaced table.
 
     Args:
-        width: of its rows.
+        width: the width of its rows.
         prefix: the number of special tokens before the patches of an image.
-        grid: the patches, (height, width), of the images that the model is built for; None for a sequence.
-        patch: the pixels of a patch, (height, width).
-        field: the path of the config's field that gives the length. beyond: what else this field counts.
+        grid: (height, width), in patches, of the images that the model is built for; None for a sequence.
+        patch: (height, width) of a patch in pixels.
+        field: the path of the config field that gives the length. beyond: the field's value minus that length.
     """
 
     width: int
@@ -43,12 +43,12 @@ class OldTable:
 
 
 class PositionSlot(nn.Module):
-    """Takes the place of a model's position table and adds what its encoding adds to the input.
+    """Replaces a model's position table, and returns the rows that its encoding adds to the input.
 
     Args:
-        encoding: the encoding, whose other places the model's attention uses.
-        old: the table.
-        causal: whether token i sees the tokens up to i.
+        encoding: the encoding, which the model's attention also uses.
+        old: the replaced table.
+        causal: whether token i sees only the tokens up to i.
     """
 
     def __init__(self, encoding: PositionEncoding, old: OldTable, *, causal: bool) -> None:
@@ -56,23 +56,23 @@ class PositionSlot(nn.Module):
         self.encoding, self.old, self.causal = encoding, old, causal
         self.seen_as_causal: list[bool] = []
         self.carried_by_keyword = True
-        """What the last pass found, as in ``ForwardPass``."""
+        """The value of ``ForwardPass.carried_by_keyword`` after the last pass."""
 
     @property
     def weight(self) -> Tensor:
-        """A tensor (N, D) without data: some models read from it how many positions there are."""
+        """A tensor (N, D) without data, from which some models read the number of positions."""
         return torch.empty(self.length or ENDLESS, self.old.width, device="meta")
 
     @property
     def length(self) -> int | None:
-        """The number of positions that the encoding has, or None if it has no end."""
+        """The number of positions of the encoding; None if it is unlimited."""
         encoding: PositionEncoding = self.encoding
         if isinstance(encoding, ExtendedPositionalEmbedding) or not isinstance(encoding, LearnedPositionalEmbedding):
             return None
         return encoding.max_len
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Returns the rows of this pass, (1, L, D) or (B, L, D), whatever positions the model itself has counted."""
+        """Returns the rows of this pass, (1, L, D) or (B, L, D). The model's own position arguments are ignored."""
         tokens = CURRENT.get()
         if tokens is None:
             raise ArgumentError(
@@ -84,7 +84,7 @@ class PositionSlot(nn.Module):
     """The model's dtype in this pass."""
 
     def encoding_on(self, grid: tuple[int, int]) -> PositionEncoding:
-        """Returns the encoding for images of this grid. A copy for another grid does not train."""
+        """Returns the encoding for images with this grid. A copy for another grid cannot be trained."""
         if grid == self.old.grid:
             return self.encoding
         changed = self.encoding.on_grid(grid)
@@ -101,7 +101,7 @@ class PositionSlot(nn.Module):
 
 @dataclass(frozen=True)
 class BaseHooks:
-    """Create the ForwardPass of each call of a base model, and forget it afterwards."""
+    """Hooks that create the ForwardPass of each call of a base model, and discard it afterwards."""
 
     slot_path: str
 
@@ -118,7 +118,7 @@ class BaseHooks:
         else:
             tokens = _of_texts(slot, base.get_submodule(self.slot_path.rpartition(".")[0]), kwargs, shares)
         if tokens is None:
-            return (), kwargs  # the model itself says what is missing
+            return (), kwargs  # the model itself reports the missing input
         slot.dtype = next(parameter.dtype for parameter in base.parameters() if parameter.is_floating_point())
         tokens.carried_by_keyword = slot.carried_by_keyword
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -150,14 +150,14 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
         raise ArgumentError("the tokens of this cache were given position_ids with gaps: pass use_cache=False")
     if not isinstance(mask, Tensor):
         mask = None
-    elif mask.dim() == 4:  # in a text that continues, what the last token sees is what is present
+    elif mask.dim() == 4:  # in a text that continues, the last token sees exactly the tokens present
         last = mask[:, 0, -1]
         mask = None if cache is None else last if last.dtype == torch.bool else last == 0
     if position_ids is None and slot.training and not earlier and _draws_positions(slot.encoding):
         position_ids = slot.encoding.training_positions(batch, length, torch.default_generator)
     placed = place(position_ids, mask, earlier=earlier, length=length, device=device)
     if kwargs.get("token_type_ids") is None and isinstance(getattr(around, "token_type_ids", None), Tensor):
-        # The model would read zeros from a buffer as long as its old table.
+        # Otherwise the model would read zeros from a buffer of the old table's length.
         kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
     return ForwardPass(slot.encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
 
@@ -173,9 +173,9 @@ def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool) -> Forw
 
 @dataclass(frozen=True)
 class ImageHooks:
-    """Give the embeddings of an image model the rows of this pass, on any grid, for the time of the pass.
+    """Hooks that set the position rows in an image model's embeddings during each pass, for images of any grid.
 
-    attribute: the parameter that the table was; empty for an nn.Embedding, whose place the slot has.
+    attribute: the name of the parameter that was the table; empty for an nn.Embedding, which the slot replaces.
     """
 
     slot_name: str
@@ -194,7 +194,7 @@ class ImageHooks:
 
 
 def is_checkpointing(model: nn.Module) -> bool:
-    """Returns whether layers run again in the backward pass, by transformers or a wrapper of PyTorch."""
+    """Returns whether transformers, or a PyTorch wrapper, runs layers again in the backward pass."""
     return any(
         getattr(module, "gradient_checkpointing", False) or type(module).__name__ == "CheckpointWrapper"
         for module in model.modules()

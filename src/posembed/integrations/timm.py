@@ -1,7 +1,8 @@
 """Any encoding inside timm's VisionTransformer: ``replace_positions``.
 
-timm has no registration for attention, so the blocks' attention modules take a subclass that calls the encoding; they
-keep their parameters and names. An encoding that acts only at the input leaves them alone.
+timm has no registration for attention functions, so the class of the blocks' attention modules changes to a subclass
+that calls the encoding. These modules keep their parameters and names. An encoding that acts only at the input does not
+change them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from posembed.layers.base import PositionEncoding
 
 
 class ImagePositions(nn.Module):
-    """The encoding of a VisionTransformer, under ``positions`` in its state dict, and the pass that is running.
+    """The encoding of a VisionTransformer, under ``positions`` in its state dict, and the current pass.
 
     Args:
         encoding: the encoding, built for images of ``grid``.
         prefix: the number of class and register tokens before the patches.
         grid: (height, width) of the images in patches.
-        prefix_has_rows: whether rows are added to these tokens too.
+        prefix_has_rows: whether rows are also added to these tokens.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ImagePositions(nn.Module):
         self.tokens: ForwardPass | None = None
 
     def begin(self, x: Tensor, *, shares_bias: bool) -> ForwardPass:
-        """Starts the pass of tokens x (B, L, D) of images of ``grid_now``."""
+        """Starts the pass of the tokens x (B, L, D) of images with ``grid_now`` patches."""
         encoding = self.encoding
         if self.grid_now != self.grid:
             encoding = encoding.on_grid(self.grid_now)
@@ -55,7 +56,7 @@ class ImagePositions(nn.Module):
 
 @dataclass(frozen=True)
 class _Around:
-    """The VisionTransformer around an attention module or a hook, which is not a child of theirs."""
+    """A reference from an attention module or hook to its VisionTransformer. It does not make the model a submodule."""
 
     model: Any
 
@@ -72,7 +73,7 @@ class _Around:
 
 
 class PositionedAttention(Attention):
-    """timm's attention with the encoding of the model around it."""
+    """timm's attention, with the encoding of the model that contains it."""
 
     around: _Around
 
@@ -81,7 +82,7 @@ class PositionedAttention(Attention):
         tokens = self.around.model.positions.tokens
         if tokens is None or tokens.q_positions.size(-1) != L:
             raise ArgumentError(
-                f"these {L} tokens are not those of the last images that the model read: under gradient checkpointing, "
+                f"these {L} tokens do not belong to the last images that the model read: under gradient checkpointing, "
                 "run the backward pass before images of another size"
             )
         gate = self.gate(x).sigmoid() if self.gate is not None else None
@@ -101,30 +102,31 @@ class PositionedAttention(Attention):
 
 
 def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str, **sizes: Any) -> VisionTransformer:
-    """Replaces the position table of timm's VisionTransformer by an encoding, in place. Returns the model.
+    """Replaces the position table of timm's VisionTransformer with an encoding, in place. Returns the model.
 
-    To load saved weights, build the model, call this, then ``load_state_dict``. Create the optimizer after this call.
+    To load saved weights, build the model, call this function, then ``load_state_dict``. Create the optimizer after
+    this call.
 
     Args:
         model: a VisionTransformer with a learned table and timm's standard attention.
-        encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``: those for images see the patches as a
-            grid, those for sequences as a line, row by row. Class and register tokens stand before the patches.
-        sizes: fields of ``posembed.nn.Sizes`` for an encoding by name. max_len is by default the number of patches
-            plus one.
+        encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. Encodings for images read the patches as
+            a grid, encodings for sequences as a line, row by row. Class and register tokens come before the patches.
+        sizes: fields of ``posembed.nn.Sizes`` for an encoding given by its name. max_len defaults to the number of
+            patches plus one.
 
     Raises:
-        ArgumentError: a model that cannot be changed, an unknown encoding, or one that does not fit.
+        ArgumentError: the model cannot be changed, or the encoding is unknown or does not fit.
     """
     name = type(model).__name__
     earlier = getattr(model, "positions", None)
     if not isinstance(model, VisionTransformer):
         raise ArgumentError(
-            f"expected timm's VisionTransformer, got {name}; other models of timm place positions otherwise"
+            f"expected timm's VisionTransformer, got {name}; other timm models use positions differently"
         )
     if model.pos_embed is None and not isinstance(earlier, ImagePositions):
         raise ArgumentError(f"this {name} has no position table (pos_embed): create it with pos_embed='learn'")
     if not isinstance(model.patch_embed, PatchEmbed) or model.patch_embed.grid_size is None:
-        raise ArgumentError(f"this {name} does not cut images into patches of one size, or has no img_size")
+        raise ArgumentError(f"this {name} does not split images into patches of one size, or has no img_size")
     if not isinstance(model.patch_drop, nn.Identity):
         raise ArgumentError(f"this {name} drops patches, so positions are lost: create it with patch_drop_rate=0")
     grid = model.patch_embed.grid_size
@@ -141,7 +143,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     if acts_in_attention(built) and len(standard) < len(blocks):
         other = next(type(module).__name__ for module in blocks if module not in standard)
         raise ArgumentError(
-            f"{type(built).__name__} acts in the attention, and that of this {name} is not timm's standard one "
+            f"{type(built).__name__} acts in the attention, but this {name} does not use timm's standard attention "
             f'({other}); choose an encoding that acts at the input, such as "learned-2d"'
         )
     like = next(model.parameters())
@@ -149,7 +151,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     positions = ImagePositions(
         built.to(like.device, like.dtype), prefix=prefix, grid=tuple(grid), prefix_has_rows=not model.no_embed_class
     )
-    # Raises here, not in the first forward pass, for a table of another size.
+    # Raises an error here, not in the first forward pass, for a table of another size.
     image_pass(built, 1, prefix, tuple(grid), like.device, shares=False).rows_at_input(model.embed_dim, like.dtype)
     model.pos_embed = None
     model.positions = positions.train(model.training)

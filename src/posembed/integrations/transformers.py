@@ -1,11 +1,11 @@
-"""Any encoding inside a model of transformers: ``replace_positions``, ``from_pretrained``, ``TableCallback``.
+"""Any encoding inside a transformers model: ``replace_positions``, ``from_pretrained``, ``TableCallback``.
 
     model = replace_positions(AutoModelForCausalLM.from_config(config), "rope")
     model.save_pretrained("folder")
     model = posembed.integrations.transformers.from_pretrained("folder")
 
-The model keeps everything but its position table. Its attention is the one that posembed registers (``attention.py``);
-no module is patched, except those of GPT-Neo, which does not use the registration.
+The model keeps everything except its position table. It uses the attention that posembed registers with transformers
+(``attention.py``). No module is patched, except in GPT-Neo, which does not use registered attention.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 
 FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download", "dtype")
-"""Arguments that finding the config uses up, and the weights need too."""
+"""Arguments that loading the config consumes, but loading the weights also needs."""
 
 
 def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, **sizes: Any) -> PreTrainedModel:
-    """Replaces the position table of a model of transformers by an encoding, in place. Returns the model.
+    """Replaces the position table of a transformers model with an encoding, in place. Returns the model.
 
-    Positions count the tokens of the attention mask, so that padding on any side changes nothing. In training, an
-    encoding that draws its positions draws them from torch's default generator. Create the optimizer after this call.
+    Positions count only the tokens in the attention mask, so padding on either side changes nothing. In training, an
+    encoding with random positions draws them from torch's default generator. Create the optimizer after this call.
 
     Args:
         model: a model with one learned position table: BERT, RoBERTa, DistilBERT, ELECTRA, GPT-2, GPT-Neo, OPT, ViT,
-            DeiT and others whose attention goes through transformers' interface. It gets a copy of its config, whose
-            ``max_position_embeddings`` (or its like) follows an encoding that ends and stays for one that does not.
-        encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. The names for sequences also serve
+            DeiT and others whose attention uses the transformers interface. It gets a copy of its config, in which
+            ``max_position_embeddings`` (or a similar field) is the encoding's length, if the encoding has one.
+        encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. Encodings for sequences also work on
             images, whose patches then form a line.
-        sizes: fields of ``posembed.nn.Sizes`` for an encoding by name, such as ``window=256``. max_len is by default
-            the length of the old table.
+        sizes: fields of ``posembed.nn.Sizes``, such as ``window=256``, for an encoding given by its name. max_len
+            defaults to the length of the old table.
 
     Raises:
-        ArgumentError: a model that cannot be changed, an unknown encoding, or one that does not fit. The model is
-            then unchanged.
+        ArgumentError: the model cannot be changed, or the encoding is unknown or does not fit. The model is then
+            unchanged.
     """
     with ExitStack() as undo:
         try:
@@ -77,14 +77,15 @@ def from_pretrained(
     """Loads a model that was saved after ``replace_positions``, with its encoding.
 
     Args:
-        folder: a folder of ``save_pretrained``, or a repository on the hub.
-        model_class: a class of transformers. None means the class that was saved.
-        encoding: an encoding built as the saved one, if it is not one of posembed's. The files give its values.
+        folder: a folder written by ``save_pretrained``, or a repository on the hub.
+        model_class: a transformers class. None means the class that was saved.
+        encoding: an encoding built like the saved one, required if it is not from posembed. Its values come from the
+            files.
         kwargs: as for ``PreTrainedModel.from_pretrained``.
 
     Raises:
-        ArgumentError: a folder of another kind, or an encoding that must be given.
-        CheckpointError: files without all values of the encoding.
+        ArgumentError: the folder was not saved after ``replace_positions``, or the encoding must be passed.
+        CheckpointError: the files do not hold all values of the encoding.
     """
     config, others = AutoConfig.from_pretrained(folder, return_unused_kwargs=True, **kwargs)
     others |= {name: kwargs[name] for name in FOR_BOTH if name in kwargs}
@@ -95,14 +96,14 @@ def from_pretrained(
             "transformers"
         )
     if encoding is None and saved["encoding"] is None:
-        raise ArgumentError(f"{folder}: its encoding is not one of posembed's; pass encoding=, built as the saved one")
+        raise ArgumentError(f"{folder}: its encoding is not from posembed; pass encoding=, built like the saved one")
     chosen, causal = rebuilt(saved["encoding"]) if encoding is None else encoding, saved["causal"]
     kind = getattr(transformers, config.architectures[0]) if model_class is None else model_class
     delattr(config, NAME)
     config._attn_implementation = None
 
     class Loading(kind):  # type: ignore[misc, valid-type]
-        """The class with the encoding in its place before the files are read."""
+        """The model's class, which installs the encoding before the files are read."""
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)

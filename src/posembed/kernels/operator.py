@@ -45,8 +45,8 @@ def lookup(
         norm: the norm of the sum. None means no norm.
         dropout: applied last; 0 turns it off. The probability is rounded to a multiple of 2**-16.
         padding_idx, position_padding_idx: rows that are not trained; negative numbers count from the end.
-        sparse: give ``tokens`` a sparse gradient of the rows that were read, for large vocabularies and optimizers
-            that accept it (torch.optim.SparseAdam, SGD).
+        sparse: True gives ``tokens`` a sparse gradient of the rows that were read, for large vocabularies and
+            optimizers that accept it (torch.optim.SparseAdam, SGD).
 
     Gradients are the same on every run. With Triton on CUDA an id without a row gives a row of NaN; on a CPU it
     raises IndexError. PyTorch raises an error if a table is changed in place between forward and backward.
@@ -93,7 +93,7 @@ def _int64(ids: Tensor, name: str) -> Tensor:
 
 
 def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
-    """Converts a row number, which may be negative, to count from 0. None stays None."""
+    """Converts a row number, which may be negative, to a row number from 0. None stays None."""
     if row is None or table is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):
@@ -102,10 +102,10 @@ def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
 
 
 def _needs_the_definition(request: Request) -> bool:
-    """Returns whether PyTorch's own operators serve better than this one.
+    """Returns whether to run ``plain``, which consists of PyTorch's own operators, instead of this operator.
 
     An exported program cannot call Python. torch.func, forward-mode derivatives and tensor subclasses (DTensor)
-    support PyTorch's operators but not this one. Autocast chooses the dtype of each operator. A device other than a
+    support only PyTorch's own operators. Autocast chooses the dtype of each operator. A device other than a
     CPU may have no kernel here. A lookup that fits in one piece, as in a decoding step, gains too little to pay for
     calling Python from the dispatcher.
     """
@@ -216,7 +216,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         gradients = _differentiable_gradients(grad, request, wanted)
     else:
         of_tokens, *others = _lookup_backward(grad, wanted, *arguments)
-        if request.sparse and wanted[0]:  # the rows' gradients, by ids known to be valid
+        if request.sparse and wanted[0]:  # one gradient per row that was read; the ids are valid
             ids, rows = request.token_ids.flatten()[None], of_tokens.flatten(0, 1)
             of_tokens = torch.sparse_coo_tensor(ids, rows, request.tokens.shape, check_invariants=False)
         gradients = (of_tokens, *others)
@@ -235,7 +235,7 @@ def _differentiable_gradients(grad: Tensor, request: Request, wanted: list[bool]
             seed=request.seed, dropout=request.dropout,
         )  # fmt: skip
         keep = (_implementation(ones).forward(ones) != 0).to(request.dtype)
-    # Aliases: two tables may be the same or depend on each other, and each has its own gradient.
+    # Aliases: two tables may be the same or depend on each other, and each needs its own gradient.
     aliases: dict[str, Any] = {
         _NAMES[place]: table.view_as(table)
         for place, table, want in zip(_TABLES, request.tables, wanted, strict=True)

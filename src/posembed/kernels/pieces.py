@@ -1,6 +1,6 @@
-"""The implementation for CPUs: the definition, applied to pieces that stay in the cache.
+"""The implementation of ``lookup`` for CPUs: the definition in plain.py, applied to pieces that stay in the cache.
 
-Touching new memory costs several times as much as the work done in it, so the output is the only tensor of its size.
+Touching new memory takes several times as long as computing its values, so only the output is allocated in full.
 The backward pass recomputes the sum of rows instead of keeping it, and adds up the pieces' gradients in a fixed order,
 so that they are the same on every run. Sums are in float32 or wider.
 """
@@ -51,9 +51,9 @@ def parts(request: Request) -> Iterator[tuple[slice, slice]]:
 
 
 def backward(grad: Tensor, request: Request, wanted: Sequence[bool]) -> list[Tensor | None]:
-    """Returns the wanted gradients of tokens, positions, types, weight and bias; None for the others.
+    """Returns the gradients of tokens, positions, types, weight and bias, or None for each that is not ``wanted``.
 
-    The gradient of tokens is (V, D), or for a sparse request one row per token, (B, L, D).
+    The gradient of tokens is (V, D), or one row per token, (B, L, D), if the request is sparse.
 
     Args:
         grad: the gradient of the lookup's result, (B, L, D).

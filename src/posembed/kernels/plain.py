@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 
 STEPS = 1 << 16
-"""The probability of dropout is a multiple of 1 / STEPS: 16 random bits per element, four elements per draw."""
+"""Dropout probabilities are multiples of 1 / STEPS: each element gets 16 of the 64 random bits of a draw."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Norm:
 class Request:
     """One lookup: tables, ids and settings, as in the arguments of ``kernels.lookup``.
 
-    ``position_ids`` are (L,) if all sequences share them. ``seed`` is an int64 (1,) if there is dropout.
+    ``position_ids`` are (L,) if all sequences share them. ``seed`` is int64 of shape (1,), or None without dropout.
     """
 
     token_ids: Tensor
@@ -83,7 +83,7 @@ class Request:
         return (*self.token_ids.shape, self.tokens.shape[1])
 
     def part(self, batch: slice, length: slice) -> Request:
-        """Returns the lookup of a slice of the batch and of the length."""
+        """Returns the part of the lookup for a slice of the batch and a slice of the length."""
         positions, position_ids, type_ids = self.positions, self.position_ids, self.type_ids
         if position_ids is not None:
             position_ids = position_ids[length] if position_ids.dim() == 1 else position_ids[batch, length]
@@ -128,7 +128,7 @@ def generator_of(seed: Tensor) -> torch.Generator:
 
 
 def draw_keep(generator: torch.Generator, shape: tuple[int, int, int], dropout: float, dtype: torch.dtype) -> Tensor:
-    """Draws the next mask (B, L, D): 1 for a kept element, 0 otherwise. (Products with bool are far slower.)
+    """Draws the next mask (B, L, D): 1 for a kept element, 0 for a dropped one. (A bool mask would be far slower.)
 
     Rows are drawn in order, so the mask of each part of a lookup is that part of the whole mask.
     """
@@ -142,7 +142,7 @@ def draw_keep(generator: torch.Generator, shape: tuple[int, int, int], dropout: 
 
 
 def drop(x: Tensor, keep: Tensor, dropout: float) -> Tensor:
-    """Divides x by the kept share where ``keep``, of x's shape and dtype, is 1; gives zero where it is 0."""
+    """Zeroes x where ``keep`` is 0 and divides it by 1 - dropout elsewhere. ``keep`` has x's shape and dtype."""
     return x * keep * (0.0 if dropout == 1 else 1 / (1 - dropout))
 
 

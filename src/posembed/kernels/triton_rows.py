@@ -1,4 +1,4 @@
-"""The implementation for CUDA, in Triton: each row is read, added, normalized, dropped out and written in one pass.
+"""The implementation of ``lookup`` for CUDA, in Triton. Each row is summed, normalized, masked and written in one pass.
 
 The backward pass recomputes each row and writes the gradient of its sum once. These gradients are sorted by id and
 added up for each table row in a fixed order. There are no atomic additions, so no row is contended and every run gives
@@ -63,7 +63,7 @@ def _sum_of_rows(
 
 @triton.jit
 def _unit(x, D, eps, inside, NORM: tl.constexpr):
-    """Divides the row by its scale, after centering for a layer norm. Also returns one over that scale."""
+    """Divides the row by its scale, after centering for a layer norm. Also returns the reciprocal of that scale."""
     if NORM == "layer":
         x = tl.where(inside, x - tl.sum(x, 0) / D, 0)
     rstd = 1 / tl.sqrt(tl.sum(x * x, 0) / D + eps)
@@ -148,9 +148,9 @@ def _segments_kernel(
     sums, partial, values, order, ids, first, last, rows, D, scale,
     SEGMENT: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the values of one id: all of them, or those in one block of SEGMENT entries in the sorted order.
+    """Adds up the values of one id: all of them, or the values in one block of SEGMENT entries in the sorted order.
 
-    At most one id continues from the block before and one into the block after; these have partial sums.
+    At most one id of a block continues from the block before, and one into the block after; their sums are partial.
     """
     at = tl.program_id(0).to(tl.int64)
     start = tl.load(first + at)
@@ -177,7 +177,7 @@ def _joined_kernel(
     sums, partial, ids, first, last, rows, D, scale,
     SEGMENT: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Adds up the partial sums of an id that several blocks hold, from left to right."""
+    """Adds up the partial sums of an id whose values lie in several blocks, from left to right."""
     at = tl.program_id(0).to(tl.int64)
     start = tl.load(first + at)
     end = tl.load(last + at)
@@ -259,7 +259,7 @@ def _of_positions(dx: Tensor, table: Tensor, ids: Tensor | None, padding_idx: in
 def _sums_by_id(
     values: Tensor, ids: Tensor, table: Tensor, padding_idx: int | None = None, scale: float = 1.0
 ) -> Tensor:
-    """Sums the gradients of the rows that were read, (..., D), by id (...) into the table's gradient, (rows, D)."""
+    """Returns the table's gradient (rows, D): the sum of ``values`` (..., D) for each id in ``ids`` (...)."""
     sums = torch.zeros_like(table, memory_format=torch.contiguous_format)
     if values.numel() == 0:
         return sums

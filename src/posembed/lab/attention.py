@@ -12,14 +12,14 @@ from posembed.nn import Attention
 
 SEQUENCES = 32
 WEIGHTS_AT_ONCE = 2**24
-"""The number of attention weights of one layer to hold in memory at a time: 64 MB."""
+"""About how many attention weights of one layer to compute at a time: 64 MiB in float32."""
 
 
 @torch.no_grad()
 def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the mean attention weight at each distance, (layers, H, L) float64 on the CPU, for ids (N, L).
+    """Returns the mean attention weights by distance (layers, H, L) for token ids (N, L), in float64 on the CPU.
 
-    Entry d averages over all tokens, in all sequences, with a token d positions back. Weights beyond a window are 0.
+    Entry d is the mean weight of the token d positions back, over all tokens that have one. It is 0 beyond a window.
     """
     sums: list[Tensor] = []
     length = ids.size(1)
@@ -40,13 +40,13 @@ def by_distance(model: PositionedModel, ids: Tensor, device: torch.device) -> Te
 
 
 def diagonal_sums(weights: Tensor) -> Tensor:
-    """Sums weights (B, H, L, L) over B and each diagonal: (H, L) float64 on the CPU. Entry d is subdiagonal d."""
+    """Sums weights (B, H, L, L) over the batch and along each subdiagonal d. Returns (H, L) in float64 on the CPU."""
     summed = weights.double().sum(dim=0).cpu()
     return torch.stack([summed.diagonal(-d, dim1=1, dim2=2).sum(dim=1) for d in range(summed.size(-1))], dim=1)
 
 
 def looking_everywhere(length: int, window: int | None) -> Tensor:
-    """Returns ``by_distance``, (L,) float64, for a head that gives equal weight to every token it sees."""
+    """Returns the mean weights by distance (L,) of a head that weights all tokens in its window equally, in float64."""
     seen = torch.arange(1, length + 1, dtype=torch.float64).clamp(max=window or length)
     farthest_first = seen.reciprocal().flip(0).cumsum(0).flip(0) / torch.arange(length, 0, -1)
     return farthest_first.where(torch.arange(length) < (window or length), 0)

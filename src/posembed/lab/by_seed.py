@@ -1,4 +1,4 @@
-"""The runs of one name, by seed: means over seeds, and differences paired by seed."""
+"""Groups runs by compared name, such as an encoding. Computes means over seeds, and differences paired by seed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from posembed.lab.runs.spec import MeasuredT
 from posembed.statistics import Estimate, estimate, paired_difference, shares
 
 FEWEST_ALIKE = 6
-"""The fewest documents that give an interval if all differences are equal: n equal signs have probability 2^(1 - n)."""
+"""The minimum number of documents for an interval if all their differences are equal. By chance, n signs are equal with
+probability 2^(1 - n), which is below 5% from n = 6 on."""
 
 
 class BySeed(Generic[MeasuredT]):
-    """The runs of one name. ``measured`` holds the measurements of the runs that succeeded, by seed.
+    """The runs of one compared name. ``measured`` maps seeds to the measurements of successful runs.
 
-    reference: the runs that these are compared with; None for the reference itself.
+    reference: the runs to compare with; None for the reference itself, or if there is no reference.
     """
 
     def __init__(self, results: Sequence[RunResult[Any, MeasuredT]]) -> None:
@@ -30,7 +31,7 @@ class BySeed(Generic[MeasuredT]):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The fields of ``Row``."""
+        """The values of the fields of ``Row``, by name."""
         first = self.results[0]
         return {
             "name": first.spec.compared,
@@ -41,7 +42,7 @@ class BySeed(Generic[MeasuredT]):
         }
 
     def values(self, read: Callable[[MeasuredT], float | None]) -> dict[int, float]:
-        """Returns ``read(measurements)`` by seed, without None."""
+        """Returns ``read(measurements)`` by seed. Leaves out seeds for which it returns None."""
         found = {seed: read(measurements) for seed, measurements in self.measured.items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
@@ -52,7 +53,7 @@ class BySeed(Generic[MeasuredT]):
     def means(
         self, read: Callable[[MeasuredT], Mapping[int, float | None]], keys: Iterable[int]
     ) -> dict[int, Estimate | None]:
-        """Returns the mean over seeds of each entry of the mapping that ``read`` returns."""
+        """Returns, for each key, the mean over seeds of the key's value in the mapping that ``read`` returns."""
         return {key: self.mean(lambda m, key=key: read(m)[key]) for key in keys}  # type: ignore[misc]
 
     def less(
@@ -61,12 +62,15 @@ class BySeed(Generic[MeasuredT]):
         read: Callable[[MeasuredT], float | None],
         read_other: Callable[[MeasuredT], float | None] | None = None,
     ) -> Estimate | None:
-        """Returns this name's value minus the other's, paired by seed; None if they share no seed."""
+        """Estimates this name's value minus the value of ``other``, paired by seed; None if they share no seed.
+
+        ``read_other`` reads the value of ``other``. Default: ``read``.
+        """
         return None if other is None else paired_difference(self.values(read), other.values(read_other or read))
 
 
 def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None) -> list[BySeed[MeasuredT]]:
-    """Groups results by name, in the order of the results."""
+    """Groups results by compared name, in order of first appearance. ``reference``: the name of the reference."""
     names = dict.fromkeys(result.spec.compared for result in results)
     groups = {name: BySeed([r for r in results if r.spec.compared == name]) for name in names}
     for name, runs in groups.items():
@@ -76,7 +80,7 @@ def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None)
 
 @dataclass(frozen=True)
 class Correct:
-    """The number of correct answers and of examples in each held-out document, for one run."""
+    """The numbers of correct answers and of examples in each held-out document, for one run."""
 
     right: tuple[int, ...]
     examples: tuple[int, ...]
@@ -88,12 +92,12 @@ class Correct:
 
 @dataclass(frozen=True)
 class Difference:
-    """An accuracy minus the reference's, on the same seeds and held-out examples, as a share (not in percent)."""
+    """An accuracy minus the reference's accuracy, on the same seeds and held-out examples, as a share (not percent)."""
 
     over_seeds: Estimate
-    """Paired by seed: would it be the same with other seeds?"""
+    """The mean difference, paired by seed. Its interval reflects the variation between seeds."""
     over_documents: Estimate
-    """The mean over seeds, paired by document: would it be the same on other documents? ``values`` is empty."""
+    """The same mean. Its interval reflects the variation between documents. ``values`` is empty."""
 
     @property
     def significant(self) -> bool:
@@ -102,7 +106,8 @@ class Difference:
 
 
 def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Correct]) -> Difference | None:
-    """Returns the accuracy minus the reference's, over the seeds that both have; None if they share none."""
+    """Returns the difference in accuracy from the reference, over the seeds that both have. Returns None if they share
+    no seed, or if there is no reference."""
     ours, theirs = runs, runs.reference
     over_seeds = ours.less(theirs, lambda measured: read(measured).accuracy)
     if over_seeds is None or theirs is None:

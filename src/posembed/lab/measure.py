@@ -1,9 +1,9 @@
-"""The quality of a trained model at each length, on held-out text.
+"""Measures the quality of a trained language model at several context lengths, on held-out text.
 
-Perplexity in non-overlapping windows (Press et al. 2021, arXiv:2108.12409) is not enough: longer windows flatter every
-model, since fewer of their tokens have a short context, and a low perplexity does not prove use of distant tokens.
-So there are three more measures: the loss of the same tokens under every context, the loss of the same text in chunks
-of the training length, and a probe of whether the model recognises a passage that it has seen before.
+Perplexity in non-overlapping windows (Press et al. 2021, arXiv:2108.12409) is not enough. Longer windows lower it for
+every model, because fewer of their tokens have a short context, and a low perplexity does not prove that the model uses
+distant tokens. There are therefore three more measures: the loss of the same tokens with each length of context, the
+loss of the same text in chunks of the training length, and a probe of whether the model recognises an earlier passage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOKENS_AT_ONCE = 16384
 PROBES = 64
 
 LossOfTokens = Callable[[Tensor], Tensor]
-"""Maps token ids (N, c + 1) to the losses (N, c) of all tokens but the first, given those before them."""
+"""Maps token ids (N, c + 1) to losses (N, c). Each token except the first is predicted from the tokens before it."""
 
 
 def everything(
@@ -33,13 +33,15 @@ def everything(
     tokens: int,
     held_out_bytes: Tensor | None,
 ) -> Measurements:
-    """Measures one model on about ``tokens`` tokens of held-out text. held_out_bytes: the number of bytes in
-    each held-out token; None if unknown."""
+    """Measures one model at every test length, on about ``tokens`` tokens of held-out text each.
+
+    held_out_bytes: the number of bytes in each held-out token; None if unknown.
+    """
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
     shorter = {n: shorter_windows(longest, n) for n in test_lengths}
     last = {n: longest[:, -n - 1 :] for n in test_lengths}
-    # The same tokens must fit into every window: half a training length, or the shortest test length.
+    # The number of tokens that are compared at every length, so it must fit into the shortest window.
     count = min(max(train_length // 2, 1), min(test_lengths))
     passage = passage_length(train_length)
     return Measurements(
@@ -68,17 +70,17 @@ def tokens_measured(train_length: int, test_lengths: tuple[int, ...], tokens: in
     """Estimates how many tokens ``everything`` feeds to the model."""
     rows = max(tokens // max(test_lengths), 1)
     probes = sum(2 * PROBES * (2 * passage_length(train_length) + gap) for gap in gaps(train_length))
-    once_more = sum(test_lengths) - max(test_lengths)  # same_tokens; its longest windows are counted already
+    once_more = sum(test_lengths) - max(test_lengths)  # for same_tokens; its longest windows are counted already
     return tokens * (len(test_lengths) + 1) + rows * once_more + probes
 
 
 def gaps(train_length: int) -> tuple[int, ...]:
-    """Returns the numbers of tokens between a passage and its repetition: half to four training lengths."""
+    """Returns the numbers of tokens between a passage and its repetition: from 0.5 to 4 times the training length."""
     return tuple(max(round(train_length * times), 1) for times in (0.5, 1, 2, 4))
 
 
 def passage_length(train_length: int) -> int:
-    """Returns a quarter of the training length, so that passage, shortest gap and repetition fit into it."""
+    """Returns a quarter of the training length, so that a passage, the shortest gap and the repetition fit into it."""
     return max(train_length // 4, 2)
 
 
@@ -91,7 +93,8 @@ def windows(held_out: Tensor, length: int, tokens: int) -> Tensor:
 
 
 def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, tokens: int) -> float | None:
-    """Returns the mean bytes of the predicted tokens in the longest ``windows``, split into windows of ``length``."""
+    """Returns the mean number of bytes per predicted token in windows of ``length``, made by splitting the windows of
+    ``longest``. Returns None if the bytes are unknown."""
     if held_out_bytes is None:
         return None
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
@@ -99,7 +102,7 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
 
 @torch.no_grad()
 def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the losses (N, c) of ids (N, c + 1), in nats, float64 on the CPU; computes a few windows at a time."""
+    """Returns the losses (N, c) of token ids (N, c + 1) in nats, in float64 on the CPU. Runs a few windows at once."""
     losses = []
     for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
         some = some.to(device)
@@ -118,12 +121,13 @@ def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None))
 
 
 def shorter_windows(longest: Tensor, length: int) -> Tensor:
-    """Splits windows (N, c + 1) into (N * (c // length), length + 1) and drops the remainder."""
+    """Splits windows (N, c + 1) into shorter windows (N * (c // length), length + 1) and drops the remainder."""
     return longest.unfold(1, length + 1, length).flatten(0, 1)
 
 
 def in_chunks(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
-    """Returns the losses (N, c) of rows (N, c + 1), fed in chunks of ``length``; the last chunk may be shorter."""
+    """Returns the losses (N, c) of token ids (N, c + 1) that the model reads in chunks of ``length`` tokens. The last
+    chunk may be shorter."""
     total = rows.size(1) - 1
     if total % length == 0:
         return loss(shorter_windows(rows, length)).reshape(len(rows), total)
@@ -132,7 +136,7 @@ def in_chunks(loss: LossOfTokens, rows: Tensor, length: int) -> Tensor:
 
 
 def last_tokens_in_chunks(loss: LossOfTokens, rows: Tensor, length: int, count: int) -> Tensor:
-    """Returns the last ``count`` columns of ``in_chunks``, and feeds only the chunks that contain them."""
+    """Returns the last ``count`` columns of ``in_chunks``, but runs the model only on the chunks that contain them."""
     total = rows.size(1) - 1
     start = (total - count) // length * length
     return in_chunks(loss, rows[:, start:], length)[:, -count:]
@@ -152,15 +156,15 @@ def once_each(loss: LossOfTokens) -> LossOfTokens:
 
 
 def repeat_gain(loss: LossOfTokens, held_out: Tensor, gap: int, passage: int) -> float | None:
-    """Returns how much lower, in nats per token, the loss of a passage is if it also occurred ``gap`` tokens before.
+    """Returns how much lower the loss of a passage is, in nats per token, if it also occurs ``gap`` tokens earlier.
 
-    The control has another passage there and is otherwise equal. The passage's first token, which nothing predicts,
-    does not count.
+    The control sequence has another passage in that place and is otherwise the same. The passage's first token is not
+    counted, because the text before it does not predict it. Returns None if the encoding has no position for a token.
     """
     needed = 3 * passage + gap
     starts = torch.linspace(0, len(held_out) - needed, min(PROBES, len(held_out) - needed + 1)).long()
     text = held_out[starts.unsqueeze(1) + torch.arange(needed)].long()
-    # In the text, the filler is next to neither passage, so both sequences have a break before it.
+    # The filler follows neither passage in the text, so the first passage ends abruptly in both sequences.
     filler = text[:, passage + passage // 2 :][:, :gap]
     probed, other = text[:, :passage], text[:, -passage:]
     seen, unseen = (torch.cat((first, filler, probed), dim=1) for first in (probed, other))

@@ -17,7 +17,8 @@ POOLINGS = ("cls", "mean")
 class PositionedModel(nn.Module):
     """A model that owns one encoding, which all its layers share.
 
-    Subclasses register the encoding last: weights are drawn and gradient norms summed in the order of registration.
+    Subclasses register the encoding last, because the order of registration affects random initial values and the
+    rounding of gradient norms.
     """
 
     encoding: PositionEncoding
@@ -28,8 +29,8 @@ class PositionedModel(nn.Module):
 
 
 class Decoder(PositionedModel):
-    """A language model, token ids (B, L) -> logits (B, L, V): ``posembed.nn``'s decoder between a token table and a
-    tied head, with GPT-2's initialization.
+    """A language model that maps token ids (B, L) to logits (B, L, V): ``posembed.nn``'s decoder between a token table
+    and a head tied to it, with GPT-2's initialization.
 
     vocabulary: the number of tokens V. dim: the width D.
     """
@@ -44,16 +45,16 @@ class Decoder(PositionedModel):
         self.encoding = encoding
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Returns the logits of ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        """Returns logits for token ids (B, L). ``position_ids`` is (L,) or (B, L); None means 0 .. L - 1."""
         x = self.tokens(ids)
         positions = positioned.Positions(self.encoding, x, position_ids)
         return F.linear(self.body(positions.at_input(x), positions=positions), self.tokens.weight)
 
 
 class Classifier(PositionedModel):
-    """A classifier of texts or images with logits (B, C): an embedding, ``posembed.nn``'s encoder and a linear head.
+    """A classifier of texts or images: an embedding, ``posembed.nn``'s encoder and a linear head.
 
-    With patches as input, it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
+    With patches as its input, it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
 
     embedding: an nn.Embedding for token ids, or an nn.Linear for the pixels of a patch. dim: the width D. classes: the
     number of classes C. pooling: "cls" (the head reads a learned token at position 0) or "mean" (it reads the mean of
@@ -88,15 +89,16 @@ class Classifier(PositionedModel):
         self.encoding = encoding
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Returns logits (B, C) for token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,): the tokens in each
-        row, at least 1; the rest is padding. None means no padding."""
+        """Returns logits (B, C) for token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,) gives the number of
+        tokens in each row, at least 1; the rest of a row is padding. None means no padding."""
         present = None if lengths is None else torch.arange(inputs.size(1), device=inputs.device) < lengths.unsqueeze(1)
         return self.classify(self.embedding(inputs), present)
 
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
-        """Returns logits (B, C) for x (B, L, D). ``present`` (B, L) is False for padding; None means no padding.
+        """Returns logits (B, C) for embeddings x (B, L, D). ``present`` (B, L) is False for padding; None means that
+        there is no padding.
 
-        Positions count from 0; with "cls" pooling, position 0 is the class token's.
+        Positions count from 0. With "cls" pooling, the class token is at position 0.
         """
         if self.first is not None:
             x = torch.cat((self.first.to(x.dtype).expand(len(x), -1, -1), x), dim=1)

@@ -1,4 +1,4 @@
-"""A question of the lab: what is compared, with which settings, and how the runs are summarised.
+"""A question of the lab: what it compares, with which settings, and how it summarises the runs.
 
 A question is one object. ``posembed compare``, ``posembed report`` and ``posembed.compare`` use it; its page is
 ``posembed/report/questions/PAGE.py``. To add one, write its task, its summary and its page, and add one line to
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SummaryT = TypeVar("SummaryT", bound="Summary")
 Loaded: TypeAlias = "tuple[Task[Any, Any], dict[str, Any]]"
-"""A task, and the settings that follow from its data."""
+"""A task, and the settings that are computed from its data, by name."""
 PRESETS = json.loads(Path(__file__).with_name("questions").joinpath("presets.json").read_text(encoding="utf-8"))
 
 
@@ -57,7 +57,7 @@ class Compared(Reading):
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The runs of one encoding (or of one initial table) over their seeds. Subclasses add the measurements."""
+    """The results of one encoding (or one kind of initial values) over its seeds. Subclasses add the measurements."""
 
     name: str
     seeds: tuple[int, ...]
@@ -77,7 +77,7 @@ class Summary:
 
 
 def presets_of(*names: str) -> dict[str, dict[str, Any]]:
-    """Returns presets from presets.json: the common settings, replaced by the settings of each name in turn."""
+    """Returns presets from presets.json: the common settings, overridden by the settings of each name in turn."""
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         for preset, settings in PRESETS.get(name, {}).items():
@@ -93,7 +93,7 @@ class Question:
     asks: str
     """The question itself, in one sentence."""
     page: str
-    """The name of its page's module in posembed.report.questions."""
+    """The name of the module in posembed.report.questions that writes its page."""
     group: str | None = None
     """The parent command: ``posembed compare GROUP NAME``."""
 
@@ -104,32 +104,32 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
     Spec: type[SpecT]
     ReadingType: ClassVar[type[Reading]] = Compared
     use: Use = "decoder"
-    """The kind of model that its encodings are for."""
+    """The kind of model that it trains, which determines the encodings that it can compare."""
     usual: tuple[str, ...]
-    """The names that are compared if none are given."""
+    """The names to compare by default."""
     usual_reference: str | None = None
     names_help: str = "Encodings to compare, separated by commas."
     presets: Mapping[str, Mapping[str, Any]]
-    """Settings that belong together, by name; the one called ``preset`` is the default."""
+    """Sets of default settings, by name. ``preset`` names the set to use by default."""
     preset: str = "default"
     presets_help: str | None = None
     counts: tuple[str, ...] = ()
-    """Settings of this question that must be at least 1."""
+    """The names of this question's own settings that must be at least 1."""
 
     @property
     def compared(self) -> str:
-        """The option that names what is compared: "encodings" or "inits"."""
+        """The name of the option that lists the compared names: "encodings" or "inits"."""
         return f"{self.Spec.COMPARED}s"
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the preset's settings, replaced by the given ones that are not None."""
+        """Returns the preset's settings, overridden by the given settings that are not None."""
         name = self.preset if preset is None else preset
         if name not in self.presets:
             raise unknown("preset", name, self.presets)
         return merged(self.presets[name], given)
 
     def check(self, names: Sequence[str], seeds: int, reading: Reading) -> None:
-        """Raises ArgumentError for invalid names, number of seeds or reading, before any data is loaded."""
+        """Raises ArgumentError for an invalid name, number of seeds or reading. Called before the data is loaded."""
         if not names:
             raise ArgumentError(f"{self.compared}: expected at least one name, got none")
         if seeds < 1:
@@ -148,10 +148,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         split_name(name, self.use)
 
     def check_reading(self, reading: Any) -> None:
-        """Raises ArgumentError for a reading with an impossible value."""
+        """Raises ArgumentError for a reading with an invalid value."""
 
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task[SpecT, MeasuredT], SpecT]:
-        """Loads the data. Returns the task, and the spec that all runs share, without a name and with seed 0."""
+        """Loads the data. Returns the task, and a spec with the settings that all runs share, but no compared name."""
         require_trainable(chosen, *self.counts)
         task, found = self.load(chosen)
         return task, self.Spec(question=self.name, **chosen, **found)
@@ -165,10 +165,10 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
         ]
 
     def summarise(self, results: Sequence[RunResult[SpecT, MeasuredT]], reading: Any = None) -> SummaryT:
-        """Summarises runs that share all settings but their name and seed.
+        """Summarises runs that share all settings except the compared name and the seed.
 
-        The reference is the one in the reading, else the usual one, else the first name. Raises ArgumentError if no
-        run is finished, or no run of the reference in the reading.
+        The reference is the reading's, or else the usual one if it was run, or else the first name. Raises
+        ArgumentError if no run is finished, or if the reading's reference was not run.
         """
         reading = reading or self.ReadingType()
         names = list(dict.fromkeys(result.spec.compared for result in results))
@@ -184,7 +184,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     @abstractmethod
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        """Checks and completes the settings in ``chosen``, and loads the data."""
+        """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
 
     @abstractmethod
     def summary(self, runs: Sequence[BySeed[MeasuredT]], spec: SpecT, reading: Any) -> SummaryT:

@@ -16,7 +16,7 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
     """Returns one slope per head, float32 (H,).
 
     For a power of two H the slopes are 2^(-8h/H), h = 1 .. H. Otherwise, as in the authors' code, they are the
-    slopes of the largest power of two c below H, then every second slope of 2c.
+    slopes for c heads, the largest power of two below H, then every second slope for 2c heads.
     """
     require_at_least_one(heads=heads)
     power = 1 << (heads.bit_length() - 1)
@@ -28,7 +28,7 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
 class Alibi(ScoreBias):
     """ALiBi for any number of heads. It has no learned values and no last position.
 
-    The bias is symmetric in the distance, so it serves encoders too; a decoder's mask hides the future.
+    The bias is symmetric, so it also works in encoders; a decoder's mask hides the future.
     """
 
     of_distance_alone = True

@@ -1,12 +1,12 @@
-"""A learned table read by distance: full attention, no last row, and hardly any drift past the training length.
+"""A learned table read by distance: full attention, no last row, and stable perplexity past the training length.
 
 Rows P (N, D) added to the input of W_q and W_k give a head the position logits P W_q (P W_k)^T / sqrt(d). This
 encoding uses only the mean of each diagonal, which depends on the distance alone: one bias by distance for each
-layer and head, recomputed from the rows in every forward pass, in training too. The rows make the bias smooth and tie
-the layers together. The bias does not depend on absolute positions, so no position is the last. Past the N - 1
+layer and head, recomputed from the rows in every forward pass, in training too. The rows make the bias smooth, and all
+layers share them. The bias does not depend on absolute positions, so no position is the last. Past the N - 1
 distances seen in training it continues as a line in log(1 + distance), fitted to the bias and never rising.
 
-The logits between a row and a token depend on the token's absolute position and are left out. By default, one head
+Logits between rows and token contents depend on absolute positions, so they are left out. By default, one head
 has no position and attends by content alone, which is how the model finds a distant passage.
 """
 
@@ -33,7 +33,7 @@ FITTED_FROM = 4
 def mean_logits_by_distance(
     for_queries: Float[Tensor, "N H d"], for_keys: Float[Tensor, "N H d"]
 ) -> Float[Tensor, "H N"]:
-    """Returns the mean position logit at each distance, (H, N), from projected rows, (N, H, d) each.
+    """Returns the mean position logit at each distance, (H, N), given the rows projected for queries and for keys.
 
     Entry k is the mean of <row i + k, row i> / sqrt(d) over N - k pairs. Fourier transforms of the columns avoid
     an (N, N) matrix.
@@ -86,16 +86,16 @@ class DistanceBias(ScoreBias):
 
 
 class AveragedPositionalEmbedding(PositionEncoding):
-    """A learned table whose position logits, averaged over each distance, are the bias of each layer (see above).
+    """A learned table. Its position logits, averaged by distance, are each layer's bias (see the top of this file).
 
-    A causal model calls ``in_layer(project)`` in each layer and uses the bias that it returns. After training at N
+    A causal model calls ``in_layer(project)`` in each layer and uses the returned bias. After training at N
     tokens, the model can read any length.
 
     Args:
         max_len: N, the number of rows, which is the training length.
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
-        heads_without: the number of heads without position, which are the last ones. None means 1 (0 if H = 1).
+        heads_without: the number of heads without position; these are the last heads. None means 1 (0 if H = 1).
         std: the scale of the initial rows, which are sinusoids whose periods divide 2 N.
 
     Raises:

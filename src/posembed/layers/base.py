@@ -1,13 +1,13 @@
-"""The base classes of encodings. Position can enter a Transformer at the input, the queries and keys, and the scores.
+"""The base classes of encodings. Position can enter a Transformer at the input, the queries and keys, or the scores.
 
 Shapes, here and everywhere in posembed: B batch, H heads, L length, D width of the model, N rows of a table.
 
-A model calls the methods for these places. Called on its own, an encoding follows one of four contracts:
+A model calls an encoding's methods one by one. Called on its own, an encoding follows one of three contracts, or none:
 
     input       x (B, L, D), position_ids=None, *, offset=0     -> (B, L, D)          InputEncoding
     rotation    q, k (B, H, L, d), position_ids=None, *, offset=0, text_length=None -> q, k    RotationEncoding
     bias        q_length, k_length=None                         -> (H, Lq, Lk)        ScoreBias (score_bias.py)
-    both        cannot be called on its own: it acts at several places, or differently in each layer. The
+    none        cannot be called on its own, because it acts in several places, or differently in each layer. The
                 ArgumentError names the methods to use instead
 """
 
@@ -39,10 +39,10 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 class PositionEncoding(ChecksCalls, nn.Module):
     """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
-    A model that calls all of them works with any encoding. Queries and keys have two methods because position enters
+    A model that calls all methods works with any encoding. Queries and keys have two methods because position enters
     in two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
-    two because there are two kinds of attention: ``at_scores`` returns a dense bias, ``score_mod`` the same bias
-    as a function for FlexAttention. A model calls only one of these two.
+    two because there are two kinds of attention: ``at_scores`` returns a dense bias, and ``score_mod`` returns the same
+    bias as a function for FlexAttention. A model calls only one of the two.
     """
 
     window: int | None = None
@@ -64,9 +64,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
         )
 
     def in_layer(self, project: Callable[[Tensor], Tensor]) -> PositionEncoding:
-        """Returns this encoding for one layer: itself, unless its scores depend on the layer's own W_q and W_k.
+        """Returns the encoding for one layer: this encoding, unless its scores depend on the layer's own W_q and W_k.
 
-        ``project`` is as in ``before_queries_keys``. A model calls this once per layer. If the result is another
+        ``project`` is as in ``before_queries_keys``. A model calls this method once per layer. If the result is another
         encoding, the model takes the layer's bias from it.
         """
         return self
@@ -74,7 +74,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
     def training_positions(self, batch: int, length: int, generator: torch.Generator) -> Tensor:
         """Returns position ids for training, int64 on the CPU: (L,), or (B, L) if they are drawn per sequence.
 
-        They count from 0 unless the encoding trains on random positions.
+        The ids count from 0 unless the encoding trains on random positions.
         """
         return torch.arange(length, device="cpu")
 
@@ -96,7 +96,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         *,
         text_length: int | Tensor | None = None,
     ) -> Float[Tensor, "B L D"]:
-        """Adds position information to x (B, L, D), for position_ids (L,) or (B, L): (B, L, D).
+        """Returns x (B, L, D) with position information added. ``position_ids`` are (L,) or (B, L).
 
         ``text_length`` is as in ``at_queries_keys``.
         """
@@ -105,9 +105,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
     def before_queries_keys(
         self, project: Callable[[Tensor], Tensor], position_ids: Integer[Tensor, "... L"]
     ) -> Float[Tensor, "... L E"] | None:
-        """Returns the change of queries and keys when rows P are added to the input h of W_q and W_k, not of W_v.
+        """Returns how queries and keys change if rows P are added to the input h of W_q and W_k, but not of W_v.
 
-        Since W(h + P) = W h + W P, only rows need projecting: ``project`` maps (N, D) to (N, 2 D), the products
+        Since W(h + P) = W h + W P, it is enough to project the rows: ``project`` maps (N, D) to (N, 2 D), the products
         with W_q and W_k side by side, without their biases. Returns (L, 2 D) or (B, L, 2 D), or None for no change.
         """
         return None
@@ -121,9 +121,9 @@ class PositionEncoding(ChecksCalls, nn.Module):
         *,
         text_length: int | Tensor | None = None,
     ) -> tuple[Float[Tensor, "... H Lq e"], Float[Tensor, "... Hk Lk e"]]:
-        """Applies positions, (L,) or (B, L), to q (B, H, Lq, D/H) and k (B, H, Lk, D/H) in each layer.
+        """Applies the positions (L,) or (B, L) to q (B, H, Lq, D/H) and k (B, H, Lk, D/H). Called in each layer.
 
-        The returned q and k have the same width: usually D/H, twice that for PoPE. The scores are their products
+        The returned q and k have the same width: usually D/H, but 2 D/H for PoPE. The scores are their products
         divided by the square root of that width, as in scaled_dot_product_attention; values keep their own width.
 
         ``text_length`` is the number of tokens in each token's text: a number, (B,), or (B, L) for packed texts.
@@ -160,7 +160,7 @@ class InputEncoding(PositionEncoding):
     """An encoding that adds rows of width ``dim`` to the input, then applies dropout: the contract "input"."""
 
     rows: Callable[..., Tensor]
-    """Position ids (...) -> their rows (..., D)."""
+    """Maps position ids of any shape (...) to their rows (..., D)."""
 
     def __init__(self, dim: int, dropout: float) -> None:
         super().__init__()
@@ -176,12 +176,12 @@ class InputEncoding(PositionEncoding):
         offset: int | Tensor = 0,
         **unknown: Never,
     ) -> Float[Tensor, "B L D"]:
-        """Adds rows to x (B, L, D), then applies dropout in training: (B, L, D).
+        """Adds the rows of the positions to x (B, L, D), then applies dropout in training.
 
         A learned table also takes integer x (B, L), such as token ids, and returns the rows alone, without dropout.
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive positions.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
 
         Raises:
@@ -245,11 +245,11 @@ class RotationEncoding(PositionEncoding):
         """Rotates q (B, H, L, d) and k (B, Hk, L, d) by their positions.
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive.
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive positions.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
             text_length: as in ``at_queries_keys``. Pass it if the RoPE scaling has no fixed factor and a sequence
-                of this input is not one whole text: with shards, packing, padding under position ids (L,), or
-                decoding with a cache.
+                of this input is not one whole text: a shard, packed texts, padded texts that share position ids
+                (L,), or new tokens after a cache.
 
         Raises:
             ArgumentError: ids or offsets that are not integers, or shapes that do not fit.
@@ -279,7 +279,7 @@ def projected(project: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fill_(parameter: Tensor, values: Tensor) -> None:
-    """Copies values, of the full shape, into a parameter. If it is sharded, each process keeps its own shard.
+    """Copies values of the unsharded shape into a parameter. If it is sharded, each process keeps its own shard.
 
     Every process computes all values, and the first process's values are used, so that random values agree.
     """
@@ -294,7 +294,7 @@ def fill_(parameter: Tensor, values: Tensor) -> None:
 
 
 def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
-    """Returns a copy of a layer with new values, of any shape, for these parameters."""
+    """Returns a copy of a layer in which these parameters have new values, of any shape."""
     changed = copy.deepcopy(layer)
     for name, values in parameters.items():
         old = getattr(layer, name)

@@ -5,7 +5,7 @@ hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); 
 linear, ...     the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
 
 These methods of ``resize_table`` are computed position by position, without building a longer table. No tensor's shape
-depends on the largest id, which compiled and exported programs could not handle.
+depends on the largest id; compiled and exported programs could not handle such a shape.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
     """Returns rows (..., D) of a table (N, D) lengthened by a method of ``resize_table``, in the table's dtype.
 
     Args:
-        position_ids: int64 (...), from 0.
-        lengths: the length of each position's text, broadcasting with position_ids. Up to a length of N the rows
-            are the table's own, bit for bit. "tile" and "hierarchical" ignore the lengths.
+        position_ids: int64 of any shape (...), counted from 0.
+        lengths: the length of each position's text, broadcasting with position_ids. Texts of up to N tokens get
+            the table's own rows, bit for bit. "tile" and "hierarchical" ignore the lengths.
     """
     n = len(table)
     if method == "tile":
@@ -45,7 +45,7 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
 def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool) -> Tensor:
     """Returns the rows (..., D) that torch.nn.functional.interpolate of the whole table gives at these positions.
 
-    Linear, or cubic with PyTorch's constant of -.75 (Keys 1981). Coordinates are computed in float64.
+    Interpolates linearly, or cubically with PyTorch's constant of -.75 (Keys 1981). Coordinates are float64.
     """
     n = len(table)
     place, length = position_ids.double(), lengths.double()
@@ -65,19 +65,20 @@ def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubi
 
 
 def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the weights of the four rows around a point that lies ``rest`` after the second of them."""
+    """Returns the weights of the four rows around a point that lies the share ``rest`` of the way from the
+    second row to the third."""
     before, after = (((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest))
     first, last = (((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (rest + 1, 2 - rest))
     return first, before, after, last
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table that reads more positions than it has rows in eval mode. In training it is the plain table.
+    """A learned table that, in eval mode, reads more positions than it has rows. In training it is the plain table.
 
-    A text within ``max_len`` reads the trained rows, bit for bit; a longer one reads the table extended to its
+    A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its
     length. With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache
-    equals reading the whole text. With the stretching methods the rows depend on the length, by the rule for
-    ``text_length`` in layers/rotary_scaling.py: decode with the final length, or stretch once (``resize_table``).
+    equals reading the whole text. With the stretching methods the rows depend on the text's length (see
+    layers/rotary_scaling.py): decode with the final ``text_length``, or stretch the table once (``resize_table``).
 
     Args:
         method: a name in ``METHODS``.
@@ -108,7 +109,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         text_length: int | Tensor | None = None,
         **unknown: Never,
     ) -> Tensor:
-        """Adds rows to x as the learned table does: (B, L, D).
+        """Adds rows to x (B, L, D), as the learned table does.
 
         ``text_length`` is the number of tokens of each text: a number, (B,), or (B, L) for packed texts. None
         means the largest position of each sequence plus one.
@@ -124,7 +125,7 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
         return self(x, position_ids, text_length=text_length)
 
     def rows(self, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
-        """Returns the rows (..., D) of position_ids, integers (...). ``text_length`` is as in ``forward``.
+        """Returns the rows (..., D) of position_ids, integers of any shape (...). ``text_length`` is as in ``forward``.
 
         Raises:
             PositionError: a negative position; in training, a position past the trained rows; with

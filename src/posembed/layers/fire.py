@@ -1,8 +1,8 @@
 """FIRE, functional interpolation for relative positions (Li et al. 2024, arXiv:2310.04418).
 
 The bias is f(psi(i - j) / psi(max(L, i))), where psi(x) = log(c x + 1) and f is a small network with one output per
-head. The distance is divided by the query's own position, so f reads only values in [0, 1] at any length. Up to the
-learned threshold L, it is divided by L instead, which keeps the distances of short texts apart.
+head. The distance is divided by the query's own position, so f reads only values in [0, 1] at any length. For
+positions up to the learned threshold L, it is divided by L instead, which keeps short texts' distances apart.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from posembed.layers.score_bias import Formula, ScoreBias, wide
 from posembed.positions.checks import as_int64
 
 EPSILON = 1e-6
-"""Added to the denominator, as in the authors' code."""
+"""The number added to the denominator, as in the authors' code."""
 
 
 def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """Returns psi(|i - j|) / psi(max(L, i)), elementwise: in [0, 1] for keys that do not follow their query."""
+    """Returns psi(|i - j|) / psi(max(L, i)), elementwise. Keys that do not follow their query give values in [0, 1]."""
     distance = (q_positions - k_positions).abs()
     longest = torch.maximum(q_positions.to(threshold.dtype), threshold.abs())
     return torch.log(c.abs() * distance + 1) / (torch.log(c.abs() * longest + 1) + EPSILON)
 
 
 class Fire(ScoreBias):
-    """FIRE for decoders: it divides the distance by the query's position, which an encoder's distances can exceed.
+    """FIRE for decoders. It divides the distance by the query's position, but in an encoder the distance can be larger.
 
     Args:
         heads: the number of heads H.
         width: the width of the hidden layer of f; 32 in the paper.
         c: the initial c; .1 in the paper.
-        threshold: the initial L; 512 in the paper, a quarter of its training length. Training learns a factor on it.
+        threshold: the initial L; 512 in the paper, a quarter of its training length. Training learns a factor on L.
 
     Raises:
         ArgumentError: a width below 1, or a c or threshold that is not positive.
@@ -49,7 +49,7 @@ class Fire(ScoreBias):
         # Single numbers, but with one dimension: a parameter without dimensions cannot be sharded.
         self.c = nn.Parameter(torch.empty(1))
         self.threshold_factor = nn.Parameter(torch.empty(1))
-        # Not two nn.Linear: nothing would call them, and weights of uncalled modules may be offloaded or hooked.
+        # Not two nn.Linear: ``formula`` would not call them, so their hooks (such as offloading) would not run.
         self.hidden_weight = nn.Parameter(torch.empty(width))
         self.hidden_bias = nn.Parameter(torch.empty(width))
         self.output_weight = nn.Parameter(torch.empty(heads, width))

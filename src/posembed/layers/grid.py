@@ -1,4 +1,4 @@
-"""Learned positions of image patches: one table for the grid (Dosovitskiy et al. 2021), or rows plus columns."""
+"""Learned positions of image patches: one table (Dosovitskiy et al. 2021), or a height and a width table."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ GridT = TypeVar("GridT", bound="LearnedGridEmbedding")
 class LearnedGridEmbedding(PatchEncoding):
     """Adds to each patch the trained row of its grid cell, then applies dropout.
 
-    The tokens are ``layout.prefix`` special tokens with rows of their own (class, distillation), ``registers``
-    tokens without a position (Darcet et al. 2024; or a class token that the model leaves without one), the patches
-    row by row, and ``layout.tail`` special tokens.
+    The tokens are, in order: ``layout.prefix`` special tokens with rows of their own (class, distillation),
+    ``registers`` tokens without rows (register tokens, Darcet et al. 2024, or a class token without a position), the
+    patches row by row, and ``layout.tail`` special tokens.
 
     Args:
         grid: (height, width) of the table in patches.
         dim: the width D.
-        factorized: add a row of a height table and a row of a width table, H + W rows instead of H x W (Dehghani
+        factorized: True adds a row of a height table and one of a width table, H + W rows instead of H x W (Dehghani
             et al. 2023, NaViT). The state dict then holds ``height_weight`` (H, D), ``width_weight`` (W, D) and
             ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
         layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
@@ -156,12 +156,13 @@ class LearnedGridEmbedding(PatchEncoding):
         """Adds rows to x (B, prefix + registers + H W + tail, D), then applies dropout.
 
         Args:
-            position_ids, offset: for images with only some of their tokens, the index of each token in its image,
-                (L,), (1, L) or (B, L), or the number of earlier tokens. By default, x has all tokens in order.
-            grid: (H, W) of these images if it is not the table's own; patch (r, c) reads the row of (r, c).
+            position_ids: the index of each token in its image, (L,), (1, L) or (B, L), if x lacks some of the
+                tokens. By default, x has all tokens in order.
+            offset: the number of earlier tokens in the image, if x starts after them: a number, or (B,).
+            grid: (H, W) of these images, if it differs from the table's. Patch (r, c) reads the row of cell (r, c).
 
         Raises:
-            PositionError: images with more patches than the table in one direction, or an index outside the image.
+            PositionError: images with more patches than the table in either direction, or an index outside the image.
             ArgumentError: a number of tokens that does not fit the grid, which is never guessed.
         """
         if extra or unknown:
@@ -189,7 +190,7 @@ class LearnedGridEmbedding(PatchEncoding):
         return torch.cat((prefix, registers, patches, tail))
 
     def table(self) -> Tensor:
-        """Returns the rows (prefix + H W + tail, D). For a factorized grid, cells have the sum of their two rows."""
+        """Returns the rows (prefix + H W + tail, D). A factorized cell's row is its height row plus its width row."""
         if not self.factorized:
             return self.weight
         rows = self.rows()
@@ -221,6 +222,6 @@ class LearnedGridEmbedding(PatchEncoding):
 
 
 def _resized_side(rows: Tensor, length: int) -> Tensor:
-    """Resizes the rows (N, D) of one axis of a grid to (length, D), with the method for grids."""
+    """Resizes the rows (N, D) of one axis of a grid to (length, D), with the default method for grids."""
     # A grid of height 1: PyTorch's antialiasing gives wrong rows for an output of width 1 (2.13, CPU).
     return resize_table(rows, grid=(1, length), layout=TableLayout().on_grid(1, len(rows)))

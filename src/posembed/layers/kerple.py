@@ -1,7 +1,7 @@
 """KERPLE (Chi et al. 2022, arXiv:2205.09921): kernels of the distance with two learned numbers per head.
 
 Logarithmic: -r1 log(1 + r2 |i - j|). Power: -r1 |i - j|^r2 with 0 < r2 <= 2; ALiBi is the power with r2 = 1 and
-r1 fixed. Both kernels are conditionally positive definite, which needs r1, r2 > 0. The authors clamp them at .01
+r1 fixed. Both kernels are conditionally positive definite if r1, r2 > 0. The authors clamp them at .01
 after each step; here they are the softplus, or twice the sigmoid, of learned values, so that no clamp stops a gradient.
 """
 
@@ -68,5 +68,5 @@ class KerplePower(KerpleLog):
 
 
 def inverse_softplus(x: Tensor) -> Tensor:
-    """Returns the y for which softplus(y) = x, with x > 0."""
+    """Returns the y for which softplus(y) = x, for x > 0."""
     return x + torch.log(-torch.expm1(-x))

@@ -40,9 +40,9 @@ class LearnedPositionalEmbedding(InputEncoding):
             (N, D), such as ``posembed.sinusoidal_table(length=N, dim=D, base=500)``.
         std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
             first two and sqrt(1/2), an amplitude of 1, for sinusoids.
-        layout: which rows hold the positions; for a known model a value such as ``TableLayout.roberta(pad_id=1)``.
-        check_ids: False if you have checked that every explicit id has a row. On CUDA the check waits for the ids;
-            checking consecutive positions is free and always done.
+        layout: the roles of the rows, such as ``TableLayout.roberta(pad_id=1)`` for a known model.
+        check_ids: False skips the check that every explicit id has a row. On CUDA the check waits for the ids.
+            Consecutive positions are always checked, at no cost.
 
     Raises:
         ArgumentError: an argument that cannot be used.
@@ -87,7 +87,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         Args:
             state_dict: names -> tensors. The table is (N, D), (1, N, D) or (N, 1, D).
             key: the table's key, or the path of its module, if several tensors could be it.
-            layout: how its rows are read, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
+            layout: the roles of its rows, if some are reserved, as in ``TableLayout.roberta(pad_id=1)``.
             arguments: other arguments of the constructor, such as ``dropout``.
 
         Raises:
@@ -111,8 +111,8 @@ class LearnedPositionalEmbedding(InputEncoding):
         or normalizes the rows when it reads them, as in x-transformers, this layer adds different values.
 
         Args:
-            layout: how the rows are read. None means to infer it from the module: the ``offset`` of BART and OPT,
-                the padding row of RoBERTa and fairseq, or the first of its position ids.
+            layout: the roles of the rows. None infers them from the module: the ``offset`` of BART and OPT, the
+                padding row of RoBERTa and fairseq, or the first id in its buffer of position ids.
 
         Raises:
             ArgumentError: as in ``from_state_dict``; or the table has a ``padding_idx`` and no layout can be inferred.
@@ -138,7 +138,7 @@ class LearnedPositionalEmbedding(InputEncoding):
     def on_grid(self, grid: tuple[int, int]) -> LearnedPositionalEmbedding:
         """Returns this table for images of ``grid``: one token, then the patches in a line.
 
-        The patches' rows are interpolated linearly to the new number of patches; the token's row stays.
+        The patches' rows are interpolated linearly to the new number of patches; the token keeps its row.
         """
         cells = math.prod(grid)
         if cells == self.max_len - 1:
@@ -149,7 +149,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return changed
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., D) of position_ids, integers (...), without sum or dropout.
+        """Returns the rows (..., D) of position_ids, integers of any shape (...), without dropout.
 
         If the layout has a row for padding, the position ``PADDING`` (-1) reads it, and this row is not trained.
 
@@ -160,7 +160,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return F.embedding(self.row_ids(position_ids), self.weight, padding_idx=self.layout.pad_row)
 
     def row_ids(self, position_ids: Tensor) -> Tensor:
-        """Returns the row numbers of position_ids (...), int64 (...). Raises the same errors as ``rows``."""
+        """Returns the row number of each position, int64 in the shape of position_ids. Raises ``rows``'s errors."""
         if self.check_ids:
             lowest = 0 if self.layout.pad_row is None else PADDING
             position_ids = check_positions(position_ids, self.max_len, lowest=lowest)
@@ -169,7 +169,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return self.layout.rows_of(position_ids)
 
     def consecutive_rows(self, length: int, offset: int = 0) -> Float[Tensor, "L D"]:
-        """Returns a copy of the rows of positions offset .. offset + length - 1: (L, D). Creates no ids.
+        """Returns a copy of the rows of positions offset .. offset + length - 1: (L, D). Creates no tensor of ids.
 
         Raises:
             PositionError: a position without a row.
@@ -193,7 +193,7 @@ class LearnedPositionalEmbedding(InputEncoding):
         return super()._rows_of(x, position_ids, offset)
 
     def _slices_rows(self) -> bool:
-        """Returns whether ``consecutive_rows`` agrees with ``rows``. A subclass may override only ``rows``."""
+        """Returns False if a subclass overrides ``rows`` but not ``consecutive_rows``, which may then differ."""
         kind = type(self)
         changed = kind.consecutive_rows is not LearnedPositionalEmbedding.consecutive_rows
         return changed or kind.rows is LearnedPositionalEmbedding.rows

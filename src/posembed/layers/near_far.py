@@ -1,10 +1,10 @@
-"""Learned rows for near tokens, content alone for far ones: a learned table, full attention and no last row.
+"""Learned rows for near tokens, content alone for far tokens: a learned table with full attention and no last row.
 
 Near heads attend within a window of w tokens, with the rows of a ring of P >= w at their queries and keys, as in
 ``rolling``. Far heads attend to every earlier token, without position information. A near head sees only what it saw in
-training, whatever the length of the text. A far head finds a token by its content, which includes its neighbours:
-the near heads of lower layers have written them into it. So order is known nearby, nothing is out of reach, and no
-untrained row is ever read. A longer text can disturb only one thing: more tokens share the softmax of a far head.
+training, whatever the length of the text. A far head finds a token by its content, into which
+the near heads of lower layers have mixed its neighbours. So the model knows the order of near tokens, reaches every
+earlier token, and reads no untrained row. A longer text changes one thing: more tokens share a far head's softmax.
 
 RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025, arXiv:2504.08719) split layers
 instead of heads in this way, with RoPE for near tokens.
@@ -24,16 +24,16 @@ from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
 
 
 class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
-    """Near heads that see a window through a ring of learned rows, and far heads that see all tokens without position.
+    """Near heads attend within a window, with a ring of learned rows; far heads attend to all tokens, without position.
 
-    It is for causal models, which hide the future themselves. The model applies no window: the bias on the scores
-    hides distant tokens from the near heads.
+    The encoding is for causal models, which hide the future themselves. The model applies no window: the bias on the
+    scores hides distant tokens from the near heads.
 
     Args:
         near_window: w, the number of tokens that a near head attends to, itself included.
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
-        near_heads: the number of near heads, which are the first ones. None means half, rounded up.
+        near_heads: the number of near heads; these are the first heads. None means half of the heads, rounded up.
         ring: P, the number of rows, at least w. None means w.
         std: the scale of the initial rows, which are sinusoids whose periods divide the ring.
 
@@ -68,7 +68,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
-        """Returns rows for the queries and keys of the near heads, and zeros for the far heads."""
+        """Returns projected rows for the queries and keys of the near heads, and zeros for the far heads."""
         rows = projected(project, self.weight).unflatten(-1, (2, self.heads, -1))
         near = torch.arange(self.heads, device=rows.device) < self.near_heads
         return self._read((rows * near.unsqueeze(-1)).flatten(-3), position_ids)

@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
-    """Returns theta_c = base^(-c/d) in radians per position, c = 0 .. d - 1, float32 (d,)."""
+    """Returns theta_c = base^(-c/d) for c = 0 .. d - 1, in radians per position: float32 (d,)."""
     return base ** (-torch.arange(head_dim, dtype=torch.float32, device=device) / head_dim)
 
 
 def polar(x: Float[Tensor, "... L d"], angles: Float[Tensor, "... L d"]) -> Float[Tensor, "... L two_d"]:
-    """Returns softplus(x) cos(angles) and softplus(x) sin(angles), x's dtype: (..., L, d) -> (..., L, 2 d)."""
+    """Returns softplus(x) cos(angles) and softplus(x) sin(angles), side by side: (..., L, 2 d), in x's dtype."""
     magnitudes = F.softplus(x.to(torch.promote_types(x.dtype, torch.float32)))
     return torch.cat((magnitudes * angles.cos(), magnitudes * angles.sin()), dim=-1).to(x.dtype)
 
 
 class PolarEmbedding(RotationEncoding):
-    """PoPE, which turns queries and keys (B, H, L, d) into magnitudes at angles, (B, H, L, 2 d).
+    """PoPE. Represents each component of queries and keys by a magnitude and an angle: (B, H, L, d) -> (B, H, L, 2 d).
 
     scaled_dot_product_attention divides the scores by the square root of the width, sqrt(2 d), but PoPE divides by
-    sqrt(d), so the queries are multiplied by sqrt(2). Attention with an explicit scale should use 1 / sqrt(2 d).
+    sqrt(d), so this layer multiplies the queries by sqrt(2). Attention with an explicit scale should use 1 / sqrt(2 d).
 
     Args:
         head_dim: d, the width of one head.
-        heads: the number of key heads H. Each has a learned delta (d,), clamped to [-2 pi, 0] as in the paper.
+        heads: the number of key heads H. Each head has a learned delta (d,), clamped to [-2 pi, 0] as in the paper.
         base: 10,000 in the paper.
         delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
 
@@ -66,7 +66,7 @@ class PolarEmbedding(RotationEncoding):
         fill_(self.delta, delta if self.delta_init == "zero" else delta.uniform_(-2 * math.pi, 0.0))
 
     def angles(self, position_ids: Tensor) -> Tensor:
-        """Returns float32 angles that broadcast over heads: (L,) -> (1, L, d); (B, L) -> (B, 1, L, d)."""
+        """Returns float32 angles that broadcast over heads: ids (L,) -> (1, L, d); ids (B, L) -> (B, 1, L, d)."""
         frequencies = polar_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         return (position_ids.unsqueeze(-1).float() * frequencies).unsqueeze(-3)
 

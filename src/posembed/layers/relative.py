@@ -1,7 +1,7 @@
 """T5's relative bias (Raffel et al. 2020, arXiv:1910.10683, section 2.1): one learned number per head and bucket.
 
 Each short distance has its own bucket; longer distances share buckets of growing width, up to a maximum distance,
-beyond which all share the last one. So a text longer than the training texts needs no new values.
+beyond which all distances share the last bucket. So a text longer than the training texts needs no new values.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from posembed.tables.fill import require_scale
 def relative_buckets(
     relative: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> Tensor:
-    """Returns the buckets, 0 .. buckets - 1 in int64, of key minus query positions, integers of any shape.
+    """Returns the bucket (int64, 0 .. buckets - 1) of each difference in ``relative``, key minus query position.
 
-    Half of the buckets are exact; the others are spaced logarithmically up to max_distance. If bidirectional, the
-    lower half is for keys before the query and the upper half for keys after it. Otherwise all keys after the
-    query share bucket 0.
+    Half of the buckets hold one distance each; the others are spaced logarithmically up to max_distance. If
+    bidirectional, the lower half is for keys before the query and the upper half for keys after it. Otherwise all
+    keys after the query share bucket 0.
     """
     after = torch.zeros_like(relative)
     if bidirectional:
@@ -44,18 +44,19 @@ def relative_buckets(
 class T5Bias(ScoreBias):
     """T5's relative position bias, shared by all layers of a model as in T5.
 
-    T5 adds it to scores that are not divided by sqrt(d); its initial weights make up for that.
+    T5 adds the bias to scores that are not divided by sqrt(d), and makes up for that with its initial weights.
 
     Args:
         heads: the number of heads H.
-        buckets, max_distance: 32 and 128 in T5.
+        buckets: the number of buckets; 32 in T5.
+        max_distance: the distance beyond which all keys share a bucket; 128 in T5.
         bidirectional: True for an encoder; False for a decoder, whose queries see no key after them.
         std: the scale of the normal initial values. T5 uses 1 / sqrt(D), where D is the width of the model.
 
     The state dict holds ``bucket_weight`` (buckets, H): ``relative_attention_bias.weight`` in transformers.
 
     Raises:
-        ArgumentError: too few buckets, or a max_distance within the exact buckets.
+        ArgumentError: too few buckets, or a max_distance that has a bucket of its own.
     """
 
     of_distance_alone = True
@@ -83,7 +84,7 @@ class T5Bias(ScoreBias):
         fill_(self.bucket_weight, torch.empty(self.buckets, self.heads).normal_(std=self.std))
 
     def by_distance(self, device: torch.device) -> Tensor:
-        """Returns the bias for key minus query = -max_distance .. max_distance, (2 max_distance + 1, H), float32.
+        """Returns the float32 bias for key minus query = -max_distance .. max_distance: (2 max_distance + 1, H).
 
         Beyond these distances the bias is constant. Looking it up avoids computing a logarithm for each pair.
         """

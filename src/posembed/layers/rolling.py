@@ -31,8 +31,8 @@ STD_BY_PLACE: dict[Place, float] = {"queries_keys": 1.0, "input": 0.02}
 def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     """Returns rows (P, D), float32, of sinusoids whose periods divide the ring, so that row P would equal row 0.
 
-    Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths. All rows together have
-    the scale std.
+    Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths. The root mean square of
+    all values is std (for even D).
     """
     require_scale(std)
     pairs = (dim + 1) // 2
@@ -50,7 +50,7 @@ class RingEncoding(PositionEncoding):
     weight: nn.Parameter
 
     def _make_ring(self, ring: int | None, window: int, dim: int) -> None:
-        """Creates the rows (None means w of them). Raises ArgumentError if a window has more tokens."""
+        """Creates ``ring`` rows (None means ``window`` rows). Raises ArgumentError if ``ring`` is below ``window``."""
         require_at_least_one(window=window)
         self.ring = window if ring is None else ring
         if self.ring < window:
@@ -69,7 +69,7 @@ class RingEncoding(PositionEncoding):
         return phases + torch.arange(length, device="cpu")
 
     def _read(self, rows: Tensor, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers (...)."""
+        """Returns the rows (..., E) of a ring (P, E) at position_ids, integers of any shape (...)."""
         return F.embedding(as_int64(position_ids, "position_ids") % self.ring, rows)
 
 
@@ -120,7 +120,7 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., D) of position_ids, integers (...)."""
+        """Returns the rows (..., D) of position_ids, integers of any shape (...)."""
         return self._read(self.weight, position_ids)
 
     def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
@@ -129,7 +129,7 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
     def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
         if self.place == "input":
             return None
-        # Project the ring, not the tokens' rows: this takes P products for any length and batch.
+        # Project the ring, not the tokens' rows: this takes P products for any length and batch size.
         return self._read(projected(project, self.weight), position_ids)
 
     def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:

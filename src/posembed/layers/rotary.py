@@ -42,7 +42,7 @@ def rotate(
     sin: Float[Tensor, "... L half"],
     pairing: Pairing = "half_split",
 ) -> Float[Tensor, "... L d"]:
-    """Rotates the pairs of x (..., L, d) by angles given as cos and sin (..., L, d/2). Returns x's dtype.
+    """Rotates the pairs of x (..., L, d) by angles given as cos and sin (..., L, d/2). The result has x's dtype.
 
     Leading dimensions broadcast. ``_turned`` defines the result. On a CPU it is applied to one part of the text at a
     time, and the gradient is the reverse rotation.
@@ -121,7 +121,7 @@ class RotaryEmbedding(RotationEncoding):
         head_dim: the width of one head, d = D/H; even.
         base: 10,000 in the paper.
         pairing: "half_split" or "interleaved" (see the top of this file).
-        scaling: how frequencies change for longer texts, such as ``YarnScaling(original_length=2048)``; see
+        scaling: the scaling of the frequencies for longer texts, such as ``YarnScaling(original_length=2048)``; see
             ``layers/rotary_scaling.py``. None means no change.
 
     Angles are computed in float32 whatever the model's dtype: in bfloat16, adjacent positions above 256 coincide.

@@ -52,18 +52,18 @@ class RotaryScaling:
             )
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
-        """Computes frequencies (..., d/2) for texts that are ``factor`` times longer from the training frequencies."""
+        """Computes the frequencies (..., d/2) for texts ``factor`` times longer, given the training frequencies."""
         raise NotImplementedError
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
-        """Returns scaled frequencies (..., d/2) and the attention factor, given frequencies (d/2,) and lengths (...).
+        """Scales the frequencies (d/2,) for texts of these lengths. Returns (..., d/2) and the attention factor.
 
-        The attention factor, a number or (..., 1), multiplies the cosines and sines of queries and keys.
+        The attention factor, a number or a tensor (..., 1), multiplies the cosines and sines of queries and keys.
         """
         return self.formula(frequencies, self._factor(length), base), 1.0
 
     def _factor(self, length: Tensor) -> Factor:
-        """Returns the fixed factor, or the ratio of the texts' lengths (...) to the original one: (..., 1)."""
+        """Returns the fixed factor, or a tensor (..., 1): the ratio of each text's length to the original length."""
         if self.factor is not None:
             return self.factor
         assert self.original_length is not None
@@ -96,7 +96,8 @@ class NTKScaling(LinearScaling):
     """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
-    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). The ratio gives transformers' "dynamic" at factor 1.
+    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071). Scaling by the ratio equals transformers' "dynamic" with
+    factor 1.
     """
 
     def formula(self, frequencies: Tensor, factor: Factor, base: float) -> Tensor:
@@ -107,11 +108,11 @@ class NTKScaling(LinearScaling):
 
 @dataclass(frozen=True)
 class YarnScaling(RotaryScaling):
-    """YaRN with its attention factor, by a fixed ``factor``, or by the ratio of the text's length to the original.
+    """YaRN scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     "NTK by parts" (Peng et al. 2024, arXiv:2309.00071): pairs that rotate beta_fast times or more within the original
     length keep their frequency, pairs that rotate beta_slow times or less are interpolated, and a linear ramp over the
-    pairs' indices, its ends rounded outward, joins the two.
+    pairs' indices, its ends rounded outward, joins the two groups.
     """
 
     original_length: int
@@ -145,7 +146,7 @@ class YarnScaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class Llama3Scaling(RotaryScaling):
-    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783), by a fixed ``factor``, or by the ratio as in YaRN.
+    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783). The factor is fixed, or the ratio of lengths as in YaRN.
 
     As in the authors' code, pairs that rotate more than high_frequency_factor times within the original length keep
     their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and in between the weight
@@ -170,7 +171,7 @@ class Llama3Scaling(RotaryScaling):
 
 @dataclass(frozen=True)
 class LongRopeScaling(RotaryScaling):
-    """LongRoPE, with the short factors up to the original length and the long factors beyond it.
+    """LongRoPE scaling: texts up to the original length use the short factors, longer texts the long factors.
 
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original

@@ -1,4 +1,4 @@
-"""A learned table trained with random positions, so that rows beyond the training sequences are trained too.
+"""A learned table trained at random positions, so that rows past the length of the training sequences are trained too.
 
 shifted       one offset per sequence           (SHAPE, Kiyono et al. 2021, arXiv:2109.05644)
 randomized    any of the table's positions, in order   (Ruoss et al. 2023, arXiv:2305.16843)
@@ -21,8 +21,8 @@ SAMPLERS = ("shifted", "randomized", "skipped")
 class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     """A learned table with a row for each position of the longest text, trained on shorter texts at random positions.
 
-    ``training_positions`` draws them; at test time positions are 0, 1, 2, ... as usual. Everything
-    else is as in the plain table.
+    ``training_positions`` draws the random positions; at test time positions are 0, 1, 2, ... Everything else is as
+    in the plain table.
 
     Args:
         sampler: "shifted", "randomized" or "skipped" (see the top of this file).

@@ -1,7 +1,7 @@
 """The base of all biases on the scores: one formula of (head, query position, key position), used in two ways.
 
-The dense bias evaluates it for all pairs at once; as a ``score_mod``, FlexAttention evaluates it inside its kernel
-and no (H, Lq, Lk) tensor is ever created.
+The dense bias evaluates the formula for all pairs at once. FlexAttention evaluates it inside its kernel, as a
+``score_mod``, without creating an (H, Lq, Lk) tensor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(head, query position, key position), integers of any shapes that broadcast -> the bias, float32 or wider."""
+"""Maps head, query position and key position (integers that broadcast) to the bias (float32 or wider)."""
 
 
 def wide(x: Tensor) -> Tensor:
@@ -49,16 +49,16 @@ class ScoreBias(PositionEncoding):
         self.heads = heads
 
     of_distance_alone = False
-    """Whether the formula depends only on the difference of positions; consecutive positions then cost less."""
+    """Whether the formula depends only on the difference of positions. Consecutive positions are then cheaper."""
 
     def formula(self, device: torch.device) -> Formula:
-        """Returns the bias as a function of head and positions, with its learned values on the device."""
+        """Returns the bias as a function of head and positions, with learned values on this device."""
         raise NotImplementedError
 
     def at_scores(
         self, q_positions: Integer[Tensor, "... Lq"], k_positions: Integer[Tensor, "... Lk"]
     ) -> Float[Tensor, "... H Lq Lk"]:
-        """Returns the dense bias, float32: positions (L,) or (B, L) -> (H, Lq, Lk) or (B, H, Lq, Lk)."""
+        """Returns the dense bias, float32: (H, Lq, Lk) for positions (L,), or (B, H, Lq, Lk) for positions (B, L)."""
         q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         head = torch.arange(self.heads, device=q_positions.device).view(-1, 1, 1)
         formula = self.formula(q_positions.device)
@@ -89,7 +89,7 @@ class ScoreBias(PositionEncoding):
         device: torch.device | None = None,
         **unknown: Never,
     ) -> Float[Tensor, "H Lq Lk"]:
-        """Returns the bias (H, Lq, Lk), float32, for the last q_length of k_length tokens, as when decoding."""
+        """Returns the bias (H, Lq, Lk), float32. As in decoding, queries are the last q_length of k_length tokens."""
         if extra or unknown:
             raise self.wrong_forward(q_length, k_length, *extra, **unknown)
         k_length = q_length if k_length is None else k_length
@@ -107,7 +107,7 @@ class ScoreBias(PositionEncoding):
 
 
 def _are_consecutive(position_ids: Tensor) -> bool:
-    """Returns whether the ids are p, p + 1, p + 2 ..., if that can be checked without waiting for a device."""
+    """Returns True if the ids are p, p + 1, p + 2, ... and this can be checked without waiting for a device."""
     if is_being_recorded() or type(position_ids) is not Tensor:  # before len(): it would fix the length in a graph
         return False
     if position_ids.dim() != 1 or len(position_ids) < 2 or not position_ids.is_cpu:
@@ -121,8 +121,8 @@ def _are_consecutive(position_ids: Tensor) -> bool:
 def _along_diagonals(formula: Formula, head: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
     """Returns the bias (H, Lq, Lk) of consecutive positions, computing each of the Lq + Lk - 1 distances once."""
     q_length, k_length = len(q_positions), len(k_positions)
-    # Distances from the last query and first key down to the first query and last key. Row i of the bias is the
-    # k_length entries from index q_length - 1 - i.
+    # Distances from the last query and first key down to the first query and last key. Row i of the bias has the
+    # k_length entries from index q_length - 1 - i on.
     descending = torch.arange(q_length - 1, -k_length, -1, device=q_positions.device)
     by_distance = formula(head, q_positions[0] + descending, k_positions[0])
     return by_distance.unfold(-1, k_length, 1).flip(-2)

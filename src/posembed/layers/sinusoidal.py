@@ -44,7 +44,7 @@ class SinusoidalPositionalEmbedding(InputEncoding):
         self.scale, self.base, self.interleaved = scale, base, interleaved
 
     def rows(self, position_ids: Tensor) -> Tensor:
-        """Returns the rows (..., D), float32, of position_ids (...)."""
+        """Returns the rows (..., D), float32, of position_ids of any shape (...)."""
         return self.scale * sinusoids(position_ids, self.dim, base=self.base, interleaved=self.interleaved)
 
     def _added(self, x: Tensor, rows: Tensor) -> Tensor:
@@ -54,8 +54,8 @@ class SinusoidalPositionalEmbedding(InputEncoding):
 def grid_sinusoids(grid: tuple[int, int], dim: int, *, extent: tuple[int, int] | None = None) -> Tensor:
     """Returns the sinusoids of all cells of a grid, (H W, D) in float32, row by row.
 
-    extent is the (height, width) over which the grid is stretched, with evenly spaced cell centers. None means the
-    grid's own, with cell (r, c) at (r, c). With the same extent, a point has the same position on any grid.
+    extent is the (height, width) over which the cells are spread evenly. None means the grid's own size, which puts
+    cell (r, c) at (r, c). With the same extent, a point of the image has the same position on any grid.
     """
     if dim % 4:
         raise ArgumentError(f"dim must be a multiple of 4, a sine and a cosine each for row and column; got {dim}")
@@ -123,7 +123,7 @@ class SinusoidalGridEmbedding(PatchEncoding):
         offset: int | Tensor = 0,
         **unknown: Never,
     ) -> Tensor:
-        """Adds rows to x (B, L, D), then applies dropout; position_ids are indices among an image's tokens.
+        """Adds rows to x (B, L, D), then applies dropout. ``position_ids`` index the tokens of an image.
 
         Raises:
             PositionError: an index past the grid.

@@ -1,1 +1,1 @@
-"""The files of models on disk and on the Hugging Face Hub: what is read, what is refused, how a copy is written."""
+"""The files of models on disk and on the Hugging Face Hub: opening, checking and copying them."""

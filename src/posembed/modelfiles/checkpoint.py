@@ -1,6 +1,6 @@
-"""Opens a model on disk: which files hold its weights, and which settings belong to them.
+"""Opens a model on disk: finds the files that hold its weights, and the settings that belong to them.
 
-The model is a folder as transformers, sentence-transformers, timm or open_clip write it, a hub name (fetched into
+The model is a folder in the format of transformers, sentence-transformers, timm or open_clip, a hub name (fetched into
 huggingface_hub's cache), or one file of weights. Only headers are read here.
 """
 
@@ -25,15 +25,15 @@ from posembed.modelfiles.safetensors import AnyTensor, read_header
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 SECONDS_TO_ANSWER = 10
 
-Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses, among a model's tensors, those that are read
+Wanted = Callable[[Collection[str]], Iterable[str]]  # chooses the tensors to read
 
 
 @dataclass(frozen=True)
 class WeightFile:
-    """One file of weights: its tensors by key, still on the disk, and what else it holds.
+    """One file of weights: its tensors by key, which stay on the disk, and its other contents.
 
-    metadata: of a safetensors header. others: names of what a pickle holds besides tensors.
-    settings: fairseq's, from a pickle. state: ``file_state`` from before the file was opened.
+    metadata: the metadata of a safetensors header. others: the names of a pickle's entries that are not tensors.
+    settings: fairseq's settings in a pickle. state: the ``file_state`` from before the file was opened.
     """
 
     path: Path
@@ -48,8 +48,9 @@ class WeightFile:
 class Checkpoint:
     """A model's files.
 
-    root: the given folder or file. folder: of config.json and the weights (for some sentence encoders inside root);
-    None for a file. weights: several files if they are sharded. index: says which shard holds which tensor.
+    root: the given folder or file. folder: the folder of config.json and the weights (in some sentence encoders, a
+    subfolder of root); None for a file. weights: the weights files, several if sharded. index: the file that lists
+    which shard holds which tensor.
     """
 
     root: Path
@@ -67,7 +68,7 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any] | None:
-        """The config that belongs to the weights, open_clip's or config.json; None if there is none."""
+        """The config that belongs to the weights, from open_clip_config.json or config.json; None if there is none."""
         exists = self.folder is not None and (self.folder / self.config_name).exists()
         return self.settings(self.config_name) if exists else None
 
@@ -76,20 +77,20 @@ class Checkpoint:
         own = "open_clip_config.json"
         if self.folder is None or not (self.folder / own).exists():
             return "config.json"
-        # Such a folder may hold the same model for transformers too, under other names.
+        # Such a folder may also hold the same model for transformers, under other names.
         of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
         return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Reads a JSON object in the folder of the weights; {} if there is none."""
+        """Reads a JSON object from a file in the folder of the weights; {} if the file does not exist."""
         path = None if self.folder is None else self.folder / name
         return dict(read_json(path)) if path is not None and path.exists() else {}
 
 
 def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Checkpoint:
-    """Opens the checkpoint at a path or under a hub name (owner/model).
+    """Opens the checkpoint at a path or with a hub name (owner/model).
 
-    With ``wanted`` it opens only the shards that hold these tensors, and fetches no others from the Hub. Raises
+    With ``wanted``, opens only the shards that hold the chosen tensors, and fetches no others from the Hub. Raises
     CheckpointError if the path or its weights are missing, or if files cannot be read, contradict each other or would
     run code.
     """
@@ -108,7 +109,7 @@ def open_checkpoint(source: str | Path, *, wanted: Wanted | None = None) -> Chec
 
 
 def find_settings(source: str | Path, name: str) -> Path | None:
-    """Returns the path of a model's file of settings, fetched alone from the Hub; None if the model has none."""
+    """Returns the path of a settings file of a model, or None if it has no such file. Fetches only this file."""
     root = path_here(source)
     if root is None:
         return download_file(str(source), name)
@@ -118,7 +119,7 @@ def find_settings(source: str | Path, name: str) -> Path | None:
 
 
 def model_folder(root: Path) -> Path:
-    """Returns the folder of the config and the weights: ``root``, or that of a sentence encoder's first module."""
+    """Returns the folder of the config and the weights: ``root``, or a sentence encoder's first module folder."""
     modules = read_modules(root)
     return root / modules[0][1] if modules else root
 
@@ -130,7 +131,7 @@ def path_here(source: str | Path) -> Path | None:
             return path
     if HUB_NAME.fullmatch(str(source)) and not str(source).endswith((".safetensors", *PICKLES)):
         return None
-    raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); not there")
+    raise CheckpointError(f"{path}: expected a folder, a weights file or a hub name (owner/model); it is not there")
 
 
 def open_weights(path: Path) -> WeightFile:
@@ -158,13 +159,13 @@ def open_shards(index: Path, wanted: Wanted | None) -> tuple[WeightFile, ...]:
         shards.append(shard)
     for key, name in weight_map.items():
         if name in needed and seen.get(key) != name:
-            raise CheckpointError(f"{index}: says that {name} holds {key!r}; it does not")
+            raise CheckpointError(f"{index}: lists {key!r} in {name}, which does not hold it")
     return tuple(shards)
 
 
 @contextmanager
 def hub_errors(name: str) -> Iterator[None]:
-    """Turns the errors of huggingface_hub inside the block into a CheckpointError that says what to do."""
+    """Turns errors of huggingface_hub in the block into a CheckpointError with advice."""
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
@@ -174,29 +175,29 @@ def hub_errors(name: str) -> Iterator[None]:
     except GatedRepoError as error:
         raise CheckpointError(f"{name}: accept this model's terms on the Hub first, and set a token") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise CheckpointError(f"{name}: not a file or folder here, nor a model that the Hub shows you") from error
-    except Exception as error:  # no network: each HTTP client of huggingface_hub has errors of its own
+        raise CheckpointError(f"{name}: not a file or folder here, nor a model that you can see on the Hub") from error
+    except Exception as error:  # no network: each HTTP client of huggingface_hub raises its own errors
         why = f"not a file or folder here, and the Hugging Face Hub cannot be reached ({str(error)[:80]})"
         raise CheckpointError(f"{name}: {why}; give the folder of a model on this machine") from error
 
 
 def download_file(name: str, file: str) -> Path | None:
-    """Returns the path of one file of a model; None if the model has no such file. Errors as for ``download``."""
+    """Returns the path of one file of a model, or None if it has no such file. Raises the errors of ``download``."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     with hub_errors(name):
         try:
             return Path(hf_hub_download(name, file))
-        except EntryNotFoundError:  # also without a network, if the file is not in the cache
+        except EntryNotFoundError:  # also raised without a network, if the file is not in the cache
             return None
 
 
 def download(name: str, *, wanted: Wanted | None = None) -> Path:
-    """Returns the folder in huggingface_hub's cache, after fetching what is missing there.
+    """Fetches a model into huggingface_hub's cache, except files already there, and returns its folder.
 
-    With ``wanted`` it fetches only config.json and the weights files that hold these tensors. Raises CheckpointError
-    if there is no such model, no access to it, or no network and nothing fetched before.
+    With ``wanted``, fetches only config.json and the weights files that hold the chosen tensors. Raises CheckpointError
+    if the model does not exist or cannot be accessed, or if there is neither a network nor an earlier copy.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError

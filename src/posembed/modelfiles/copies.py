@@ -1,8 +1,8 @@
-"""A changed copy of a checkpoint: whole, or absent. The original is never opened for writing.
+"""Writes a changed copy of a checkpoint, complete or not at all. The original is never opened for writing.
 
-A copy is recognised later, so that ``--overwrite`` never deletes anybody's work. Its record keeps the time of the
-resize and, for a folder, each file's hash. All files get that time, in whole even seconds, which every file system can
-store. What is added or changed later differs from the record.
+A copy can be recognized later, so that ``--overwrite`` never deletes anybody's work. Its record keeps the time of the
+resize and, for a folder, each file's hash. All files get that time, in even whole seconds, which every file system can
+store. Files that are added or changed later differ from the record.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from posembed.modelfiles.safetensors import AnyTensor, byte_count, read_header, 
 
 RECORD = "posembed.json"
 MOST_NAMED = 5
-# Of a file above 64 MB only blocks at even distances are hashed: all its bytes would take as long as the copy.
+# Above 64 MB, only evenly spaced blocks of a file are hashed: hashing all bytes would take as long as the copy.
 BLOCK, BLOCKS = 1 << 16, 1 << 10
-Changes = Mapping[str, Tensor | None]  # the tensors that differ from the original's; None removes one
+Changes = Mapping[str, Tensor | None]  # new values of tensors by key; None removes a tensor
 
 
 @contextmanager
 def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) -> Iterator[Copy]:
-    """Yields a copy to ``write``. It takes the name ``out`` at the end of the block, and vanishes after an error.
+    """Yields a Copy for the caller to write. Renames it to ``out`` at the end of the block; removes it after an error.
 
-    Raises CheckpointError, with the disk as it was, if ``out`` exists (without ``overwrite``) or cannot be written, or
-    if a file of the checkpoint changed during the block.
+    Raises CheckpointError, and leaves the disk unchanged, if ``out`` exists (without ``overwrite``) or cannot be
+    written, or if a file of the checkpoint changes during the block.
     """
     kept, _ = other_files(checkpoint)
     states = {path: file_state(path) for path in (*kept, *checkpoint.weights_paths)}
@@ -54,7 +54,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
             yield copy
             for path, state in states.items():
                 if not path.exists() or file_state(path) != state:
-                    raise CheckpointError(f"{path}: changed while it was read; try again when nothing writes it")
+                    raise CheckpointError(f"{path}: changed while it was read; try again when nothing writes to it")
             if (record := place / RECORD).is_file():
                 hashes = {str(path.relative_to(place)): fingerprint(path) for path in files_of(place) if path != record}
                 text = json_text({**read_json(record), "files": hashes})
@@ -71,7 +71,7 @@ def whole_copy(checkpoint: Checkpoint, out: Path, *, overwrite: bool = False) ->
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of ``checkpoint`` at ``place``. kept: the files, other than weights, that it copies."""
+    """A copy of ``checkpoint`` at ``place``. kept: the files to copy, other than weights."""
 
     checkpoint: Checkpoint
     kept: tuple[Path, ...]
@@ -80,15 +80,15 @@ class Copy:
     def write(
         self, *, tensors: Changes, documents: Mapping[Path, str], metadata: Mapping[str, str] | None = None
     ) -> None:
-        """Writes every file. Untouched tensors and files are copied as bytes; pickles become safetensors.
+        """Writes all files. Unchanged tensors and files are copied byte for byte; pickles become safetensors.
 
-        documents: whole new texts by their path inside the checkpoint. metadata: for the header of a single file.
+        documents: complete new texts of files, by path in the checkpoint. metadata: added to a single file's header.
         """
         if self.checkpoint.folder is None:
             (file,) = self.checkpoint.weights
             write_tensors(self.place, edited(file, tensors), {**file.metadata, **(metadata or {})})
             return
-        self.place.mkdir(mode=0o700)  # private until every file has its own permissions
+        self.place.mkdir(mode=0o700)  # private until the files get their permissions
         for file in self.checkpoint.weights:
             target = self.place_of(file.path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a name with a zero byte
         raise CheckpointError(f"{out}: not a path to write to ({error}); choose another name") from error
     if target == root or root in target.parents or target in root.parents:
-        raise CheckpointError(f"{out}: must lie outside {checkpoint.root} and not contain it; choose another path")
+        raise CheckpointError(f"{out}: must be outside {checkpoint.root} and must not contain it; choose another path")
     if checkpoint.folder is None and out.suffix != ".safetensors":
         raise CheckpointError(f"{out}: one file of weights is written as safetensors; name it NAME.safetensors")
     if not out.parent.is_dir():
@@ -134,7 +134,7 @@ def refuse_unsafe_place(checkpoint: Checkpoint, out: Path) -> None:
 
 
 def refuse_full_disk(checkpoint: Checkpoint, kept: tuple[Path, ...], out: Path) -> None:
-    """Refuses a copy that cannot fit, before its first byte. The added rows are not counted."""
+    """Refuses a copy that cannot fit on the disk, before its first byte. Added rows are not counted."""
     needed = sum(path.stat().st_size for path in kept) + sum(map(byte_count, checkpoint.tensors.values()))
     try:
         disk = shutil.disk_usage(out.parent)
@@ -150,7 +150,7 @@ def edited(file: WeightFile, tensors: Changes) -> dict[str, AnyTensor]:
 
 
 def safetensors_name(name: str) -> str:
-    """``pytorch_model-00001-of-00002.bin`` -> ``model-00001-of-00002.safetensors``; others keep their stem."""
+    """Returns ``model-1-of-2.safetensors`` for ``pytorch_model-1-of-2.bin``. Other names keep their stem."""
     if name == "pytorch_model.bin.index.json":
         return "model.safetensors.index.json"
     return Path(name.replace("pytorch_model", "model")).stem + ".safetensors" if name.endswith(PICKLES) else name
@@ -171,10 +171,10 @@ def new_index(checkpoint: Checkpoint, index: Path, tensors: Changes) -> str:
 
 
 def stamp(place: Path) -> None:
-    """Sets the time of the last resize, from the record, on a file or on all files of a folder."""
+    """Sets the modification time of a file, or of all files of a folder, to the recorded time of the last resize."""
     with suppress(
         KeyError, IndexError, TypeError, ValueError, OSError, CheckpointError
-    ):  # --overwrite then refuses this copy: safe
+    ):  # --overwrite then refuses to replace this copy, which is safe
         seconds = last_resize(place)["time"]
         for path in files_of(place):
             os.utime(path, (seconds, seconds))
@@ -186,13 +186,13 @@ def files_of(place: Path) -> list[Path]:
 
 
 def last_resize(place: Path) -> dict[str, Any]:
-    """Returns the newest entry of the record. Raises KeyError, IndexError, TypeError or ValueError if there is none."""
+    """Returns the last entry of the record. Raises KeyError, IndexError, TypeError or ValueError if it has no entry."""
     record: Any = read_json(place / RECORD) if place.is_dir() else json.loads(read_header(place)[1]["posembed"])
     return dict(record["resizes"][-1])
 
 
 def fingerprint(path: Path) -> str:
-    """Returns SHA-256 of a file's size and bytes; for a large file, of its size and blocks spread over it."""
+    """Returns the SHA-256 of a file's size and bytes; for a large file, of its size and evenly spaced blocks."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         digest = hashlib.sha256(str(size).encode())
@@ -203,7 +203,7 @@ def fingerprint(path: Path) -> str:
 
 
 def why_not_replaced(place: Path) -> str | None:
-    """Returns why a resize may not replace ``place``; None for an earlier resize, unchanged."""
+    """Returns why a resize may not replace ``place``; None if it is an unchanged earlier resize."""
     try:
         others = foreign_entries(place) if place.is_dir() else changes_of_file(place)
     except (OSError, CheckpointError):
@@ -216,7 +216,7 @@ def why_not_replaced(place: Path) -> str | None:
 
 
 def foreign_entries(root: Path) -> list[str]:
-    """Returns what differs from an earlier resize: files of another time or content, links, empty folders."""
+    """Returns the names of entries that differ from an earlier resize: changed files, links, empty folders."""
     record = root / RECORD
     hashes, seconds = {}, None
     with suppress(KeyError, IndexError, TypeError, ValueError, CheckpointError):
@@ -233,7 +233,7 @@ def foreign_entries(root: Path) -> list[str]:
 
 
 def changes_of_file(path: Path) -> list[str]:
-    """Returns what differs from the resize in a file's metadata: its time, or the hashes of its tables."""
+    """Returns [] if a file's time and tables match the resize in its metadata, or else a description of the file."""
     tensors, _ = read_header(path)
     with suppress(KeyError, IndexError, TypeError, ValueError):
         last = last_resize(path)

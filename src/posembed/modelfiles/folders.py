@@ -1,7 +1,7 @@
-"""Which files of a model's folder hold what, by their names and by the files that list others.
+"""Classifies the files of a model's folder, by their names and by the files that list other files.
 
 A copy leaves out everything that may hold the old table: weights in other formats, training state, other models in
-subfolders, and binary files of unknown kinds. Each is named.
+subfolders, and binary files of unknown kinds. The command names each file that it leaves out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
-# In a loader's order of preference: a single file wins over an index of shards, safetensors over pickles.
+# In a loader's order of preference: a single file before an index of shards, safetensors before pickles.
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -38,14 +38,14 @@ EXPORT = re.compile(
     r"|pdparams|pdopt|pdmodel|pdiparams|distcp|pkl|pickle|joblib"
 )
 
-# Files that mislead without the weights they describe: a loader takes the model that adapter_config.json names.
+# Files that mislead without the weights they describe: a loader would take the model that adapter_config.json names.
 DESCRIPTION = re.compile(r"adapter_config\.json|checkpoint|.*\.index\.json|.*\.ckpt\.(index|meta)")
-# Files that hold no table, binary or not: vocabularies, pictures, sounds, a voice.
+# Files that hold no table, binary or not: vocabularies, pictures, sounds, voices.
 HARMLESS = (
     ".model", ".spm", ".vocab", ".tiktoken", ".npy", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico",
     ".wav", ".mp3", ".flac", ".ogg", ".mp4", ".txt", ".md", ".json", ".jsonl", ".py",
 )  # fmt: skip
-# Mostly folders; in a worktree and in a submodule, files that lead to the folder.
+# These are mostly folders. In worktrees and submodules, .git is a file that points to the folder.
 VERSION_CONTROL = (".git", ".hg", ".svn", ".bzr", ".jj", ".dvc")
 SAMPLE = 1 << 16
 
@@ -55,12 +55,12 @@ def is_export(name: str) -> bool:
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file holds weights, for PyTorch or for another program."""
+    """Returns whether a file holds weights, for PyTorch or another framework."""
     return Path(name).suffix in (".safetensors", *PICKLES) or is_export(name)
 
 
 def read_modules(root: Path) -> list[tuple[str, Path]]:
-    """Returns the kind and the folder, relative to ``root``, of each module of a sentence encoder; [] for others."""
+    """Returns the kind and folder (relative to ``root``) of each module in modules.json, or [] without it."""
     path = root / "modules.json"
     if not path.exists():
         return []
@@ -69,7 +69,7 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
         described = module if isinstance(module, dict) else {}
         kind, folder = str(described.get("type", "")).rpartition(".")[2], described.get("path", "")
         if not isinstance(folder, str) or set(folder) & {"\\", "\0"} or ".." in Path(folder).parts or folder[:1] == "/":
-            raise CheckpointError(f"{path}: expected folders inside its own; got {folder!r}, which is not followed")
+            raise CheckpointError(f"{path}: expected only subfolders; got {folder!r}, which is not followed")
         modules.append((kind, Path(folder)))
     return modules
 
@@ -85,7 +85,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
 
 
 def weights_path(folder: Path) -> Path:
-    """Returns the weights file or the index that a loader would take, or else the only safetensors file."""
+    """Returns the weights file or the index that a loader would choose, or else the only safetensors file."""
     for name in WEIGHTS:
         if (folder / name).exists():
             return folder / name
@@ -100,10 +100,10 @@ def weights_path(folder: Path) -> Path:
 
 
 def not_needed(files: list[str], modules: list[Path]) -> list[str]:
-    """Returns the weights that a resized copy leaves out: for other programs, of other models, second copies.
+    """Returns the weights that a resized copy leaves out: weights for other programs or models, and second copies.
 
     A pickle is a second copy if a loader takes the weights of the same folder from safetensors. An
-    ``adapter_model.safetensors`` or safetensors in other folders do not make it one. modules: folders of the model.
+    ``adapter_model.safetensors``, or safetensors in other folders, do not count. modules: the folders of the model.
     """
     paths = [Path(file) for file in files]
 
@@ -119,9 +119,9 @@ def not_needed(files: list[str], modules: list[Path]) -> list[str]:
 
 
 def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Returns the paths of the other files that a copy keeps, and the names of what it leaves out.
+    """Returns the paths of the other files that a copy keeps, and the names of the files that it leaves out.
 
-    Raises CheckpointError for links out of the checkpoint.
+    Raises CheckpointError for links that lead out of the checkpoint.
     """
     if checkpoint.folder is None:
         return (), ()
@@ -145,7 +145,7 @@ def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ..
 
 
 def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """Yields every file in order, also behind links to folders, and hidden folders (.git, .cache) themselves."""
+    """Yields every file in order, following links to folders. Yields hidden folders (.git), but not their files."""
     here, names = folder.resolve(), sorted(os.listdir(folder))
     for name in names:
         path = folder / name
@@ -154,17 +154,17 @@ def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
             continue
         refuse_link_outside(root, path)
         if path.resolve() in (*above, here):
-            raise CheckpointError(f"{path}: a link to a folder that it is in; remove it from the checkpoint")
+            raise CheckpointError(f"{path}: a link to a folder that contains it; remove it from the checkpoint")
         yield from walk(root, path, (*above, here))
 
 
 def is_left_out(path: Path, modules: set[Path]) -> bool:
-    """Whether a file that is not known as weights is left out all the same."""
+    """Returns whether to leave out a file that is not known to hold weights."""
     in_module = not modules.isdisjoint(path.parents)
     if path.name in VERSION_CONTROL or (DESCRIPTION.fullmatch(path.name) and not in_module):
         return True
     if not path.is_file():
-        return path.exists()  # a hidden folder, a pipe; a link that leads nowhere is refused later
+        return path.exists()  # a hidden folder or a pipe; a broken link is refused later
     if path.suffix.lower() in HARMLESS or in_module:
         return False
     with path.open("rb") as file:
@@ -172,7 +172,7 @@ def is_left_out(path: Path, modules: set[Path]) -> bool:
 
 
 def refuse_link_outside(root: Path, path: Path) -> None:
-    """Refuses a link that leads neither into the checkpoint nor into the blobs of the hub cache around it."""
+    """Refuses a link that points neither into the checkpoint nor into the blobs of the hub cache around it."""
     if not path.is_symlink():
         return
     if not path.exists():
@@ -180,5 +180,5 @@ def refuse_link_outside(root: Path, path: Path) -> None:
     root, target = root.resolve(), path.resolve()
     caches = (snapshots.parent / "blobs" for snapshots in root.parents if snapshots.name == "snapshots")
     if not any(place in target.parents for place in (root, *caches)):
-        outside = f"a link to {target}, outside of the checkpoint"
+        outside = f"a link to {target}, outside the checkpoint"
         raise CheckpointError(f"{path}: {outside}; replace it with a copy of that file")

@@ -1,4 +1,4 @@
-"""JSON files of a model: settings, and one value replaced inside a large file."""
+"""Reads and writes JSON files of a model: settings, and single values of a large file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMA = re.compile(rf"{BLANKS},?{BLANKS}")
 
 
 def read_json(path: Path, *, expected: type = dict) -> Any:
-    """Reads a file of settings. Raises CheckpointError if it is not JSON of the expected kind."""
+    """Reads a settings file. Raises CheckpointError if it is not JSON of the expected type."""
     text = read_bytes(path, most=LARGEST_SETTINGS)
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=without_repeats)
@@ -44,7 +44,7 @@ def not_json(path: Path, error: Exception) -> CheckpointError:
 
 
 def json_text(value: Any, *, one_line: bool = False) -> str:
-    """Returns JSON in UTF-8. Lone surrogates, which UTF-8 cannot hold, stay escaped."""
+    """Returns a value as JSON. Lone surrogates, which UTF-8 cannot encode, stay escaped."""
     if one_line:
         return encodable(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
     return encodable(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
@@ -55,10 +55,10 @@ def encodable(text: str) -> str:
 
 
 class LargeJson:
-    """A JSON object of which single values are read and replaced. All other bytes stay, and most are not parsed.
+    """A JSON object whose values can be read and replaced one at a time. All other bytes stay; most are not parsed.
 
-    A vocabulary of 100 MB as Python objects would need gigabytes. Raises CheckpointError if the text, as far as it is
-    read, is not a JSON object.
+    As Python objects, a vocabulary of 100 MB would need gigabytes. Raises CheckpointError if the part of the text that
+    is read is not a JSON object.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,12 +69,12 @@ class LargeJson:
             raise not_json(path, error) from error
 
     def get(self, *names: str) -> Any:
-        """Returns the value under these names, from the outermost in; None if there is none."""
+        """Returns the value at these nested names, outermost first; None if it does not exist."""
         span = self._span(names)
         return None if span is None else json.loads(self.text[span])
 
     def replace(self, *names: str, value: Any) -> None:
-        """Replaces the value under these names. Raises KeyError if there is none."""
+        """Replaces the value at these nested names. Raises KeyError if it does not exist."""
         span = self._span(names)
         if span is None:
             raise KeyError(names)
@@ -91,9 +91,9 @@ class LargeJson:
 
 
 def find_value(text: str, start: int, name: str) -> slice | None:
-    """Returns where a value is in the object that begins at ``start``; None if that is no object or lacks the name.
+    """Returns the slice of a value in the object at ``start``; None if no object is there or if it lacks the name.
 
-    Raises ValueError if the text, as far as it is read, is not JSON.
+    Raises ValueError if the part of the text that is read is not JSON.
     """
     opened = OPENED.match(text, start)
     if opened is None:

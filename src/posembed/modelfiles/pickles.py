@@ -16,15 +16,15 @@ from posembed.errors import CheckpointError
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import DTYPE_NAMES
 
-# The names under which training scripts keep the weights among other things.
+# The names of the weights in files where training scripts save other things too.
 USUAL_NAMES = ("state_dict", "model_state_dict", "model", "module")
 
 
 def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[str, Any]]:
-    """Reads a file of torch.save: its state dict, the names of everything else, and fairseq's settings if it has any.
+    """Reads a file of torch.save. Returns its state dict, the names of all other entries, and any fairseq settings.
 
     The values stay in the file, mapped into memory, until they are used; files from before torch 1.6 are read whole.
-    Raises CheckpointError for a file that torch.save did not write, that would run code, or without a state dict.
+    Raises CheckpointError for a file that torch.save did not write, that would run code, or that has no state dict.
     """
     loaded = load_without_running(path)
     if not isinstance(loaded, dict):
@@ -38,9 +38,9 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
             others.append(str(key))
             continue
         if not isinstance(key, str) or value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
-            raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) has no place in safetensors")
+            raise CheckpointError(f"{path}: {key!r} ({value.dtype}, {value.layout}) cannot be stored in safetensors")
         if value.numel() * value.element_size() > size:
-            raise CheckpointError(f"{path}: {key!r} says that it has {value.numel()} values, in {size} bytes of file")
+            raise CheckpointError(f"{path}: {key!r} claims {value.numel()} values, but the file has {size} bytes")
         tensors[key] = value.detach()
     settings = loaded.get("args")
     return tensors, tuple(others), vars(settings) if isinstance(settings, argparse.Namespace) else {}
@@ -48,8 +48,8 @@ def read_pickle(path: Path) -> tuple[dict[str, Tensor], tuple[str, ...], dict[st
 
 def load_without_running(path: Path) -> Any:
     with open_file(path) as file:
-        zipped = file.read(4) == b"PK\3\4"  # as torch itself decides
-    if zipped:  # torch.save compresses nothing, so a compressed record is damage or a zip bomb
+        zipped = file.read(4) == b"PK\3\4"  # the test that torch uses
+    if zipped:  # torch.save does not compress, so a compressed record means damage or a zip bomb
         try:
             with zipfile.ZipFile(path) as archive:
                 records = archive.infolist()
@@ -60,7 +60,7 @@ def load_without_running(path: Path) -> Any:
     try:
         # fairseq keeps its settings in a Namespace, which holds values and runs nothing.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
-            warnings.simplefilter("ignore")  # torch addresses developers here, about pickle protocols
+            warnings.simplefilter("ignore")  # a warning about pickle protocols, meant for developers
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except Exception as error:  # a damaged pickle can raise nearly anything
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
@@ -71,7 +71,7 @@ def load_without_running(path: Path) -> Any:
 
 
 def find_state_dict(path: Path, loaded: dict[Any, Any]) -> tuple[dict[Any, Any], str | None]:
-    """Returns the state dict, and its name if it is inside another dict."""
+    """Returns the state dict, and its name if it is an entry of another dict."""
     if any(isinstance(value, Tensor) for value in loaded.values()):
         return loaded, None
     dicts = {key: value for key, value in loaded.items() if isinstance(value, dict)}

@@ -1,4 +1,4 @@
-"""Opens, copies and creates files. Errors of a file that is read name that file."""
+"""Opens, copies and creates files. Read errors name the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FileState = tuple[int, int, int]
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns every OSError inside the block into a CheckpointError that names its file, or else ``path``."""
+    """Turns every OSError in the block into a CheckpointError that names the file of the error, or else ``path``."""
     try:
         yield
     except OSError as error:
@@ -29,13 +29,13 @@ def reading(path: Path) -> Iterator[None]:
 def open_file(path: Path) -> Iterator[BufferedReader]:
     with reading(path):
         if not path.is_file():  # reading a pipe or a device could wait forever
-            raise CheckpointError(f"{path}: expected a file; {'this is none' if path.exists() else 'not there'}")
+            raise CheckpointError(f"{path}: expected a file; {'it is not one' if path.exists() else 'it is not there'}")
         with path.open("rb") as file:
             yield file
 
 
 def file_state(path: Path) -> FileState:
-    """Returns what changes when a file is written to or replaced."""
+    """Returns a file's inode, size and modification time, which change when it is written to or replaced."""
     with reading(path):
         found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -50,7 +50,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def create(path: Path) -> FileIO:
-    """Creates a file that only its owner can read until ``copy_mode``."""
+    """Creates a file that only its owner can read, until ``copy_mode`` is called."""
     return FileIO(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
@@ -67,7 +67,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copies a whole file. The copy is on the disk when this returns."""
+    """Copies a whole file and flushes the copy to disk."""
     with open_file(source) as original:
         size = os.fstat(original.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_mode(source: Path, target: Path) -> None:
-    """Gives ``target`` the permissions of ``source``. The owner can always read a file, and change a folder."""
+    """Gives ``target`` the permissions of ``source``. The owner can always read it, and change it if it is a folder."""
     if os.name == "posix":
         with reading(source):
             mode = source.stat().st_mode & 0o777 | (0o700 if source.is_dir() else 0o400)
@@ -86,7 +86,7 @@ def copy_mode(source: Path, target: Path) -> None:
 
 
 def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
-    """Appends bytes ``start`` to ``stop`` of ``source`` to ``target``, with at most one chunk of them in memory.
+    """Appends bytes ``start`` to ``stop`` of ``source`` to ``target``, with at most one chunk in memory.
 
     Raises CheckpointError if ``source`` cannot be read, OSError if ``target`` cannot be written.
     """
@@ -104,7 +104,7 @@ def copy_bytes(source: Path, start: int, stop: int, target: RawIOBase) -> None:
 
 
 def copy_in_kernel(source: Path, start: int, count: int, target: int) -> int:
-    """Returns how many bytes the kernel copied; 0 on any failure, which reading and writing will then report."""
+    """Copies bytes in the kernel. Returns their number, or 0 on any failure; the caller then copies them itself."""
     if not hasattr(os, "copy_file_range"):
         return 0
     with open_file(source) as file:

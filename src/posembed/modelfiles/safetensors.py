@@ -1,7 +1,7 @@
-"""One safetensors file: tensors that are read one by one, or copied as bytes.
+"""Reads and writes safetensors files. Tensors are read one by one, or copied byte for byte.
 
-The format (github.com/huggingface/safetensors): eight bytes with the header's length, a JSON header that gives
-each tensor's dtype, shape and byte range, then the tensors' bytes, end to end. safetensors itself checks the header.
+The format (github.com/huggingface/safetensors): eight bytes with the header's length, a JSON header with each tensor's
+dtype, shape and byte range, then the tensors' bytes, end to end. The safetensors library checks the header.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from posembed.errors import CheckpointError
 from posembed.files import flush_open
 from posembed.modelfiles.raw_files import copy_bytes, create, open_file, write_all
 
-# A header of 32 MB names about 300,000 tensors. Python's own objects cost up to 24 times the text they came from,
-# so a larger one could not be read in 1 GiB.
+# A header of 32 MB lists about 300,000 tensors. As Python objects it takes up to 24 times the memory of its text, so a
+# larger header could not be read within 1 GiB.
 LARGEST_HEADER = 32_000_000
 
 TORCH_DTYPES = {
@@ -44,7 +44,7 @@ BITS = {name: 8 * dtype.itemsize for name, dtype in TORCH_DTYPES.items()} | {
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file: what the checked header says of it, without its values."""
+    """A tensor in a file, as described by the checked header, without its values."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -53,9 +53,9 @@ class StoredTensor:
     stop: int
 
     def read(self) -> Tensor:
-        """Reads the values into memory of their own. Raises CheckpointError if the file ends early."""
+        """Reads the values into new memory. Raises CheckpointError if the file ends early."""
         if self.dtype not in TORCH_DTYPES:
-            raise CheckpointError(f"{self.path}: a tensor of dtype {self.dtype} cannot be read as numbers here")
+            raise CheckpointError(f"{self.path}: a tensor of dtype {self.dtype} cannot be read as numbers")
         if self.start == self.stop:
             return torch.empty(self.shape, dtype=TORCH_DTYPES[self.dtype])
         with open_file(self.path) as file:
@@ -75,7 +75,7 @@ def values_of(tensor: AnyTensor) -> Tensor:
 
 
 def first_rows(tensor: AnyTensor, number: int) -> Tensor:
-    """Returns the first rows of a (N, D) tensor without reading the others."""
+    """Returns the first rows of a tensor (N, D) without reading the others."""
     if not isinstance(tensor, StoredTensor):
         return tensor[:number]
     rows = min(number, tensor.shape[0])
@@ -84,11 +84,11 @@ def first_rows(tensor: AnyTensor, number: int) -> Tensor:
 
 
 def dtype_name(tensor: AnyTensor) -> str:
-    """Returns safetensors' name for the dtype. Raises CheckpointError for a dtype that the format does not have."""
+    """Returns the dtype's name in safetensors. Raises CheckpointError for a dtype that the format does not support."""
     if isinstance(tensor, StoredTensor):
         return tensor.dtype
     if tensor.dtype not in DTYPE_NAMES:
-        raise CheckpointError(f"a tensor of {tensor.dtype} has no place in a safetensors file")
+        raise CheckpointError(f"a tensor of {tensor.dtype} cannot be stored in a safetensors file")
     return DTYPE_NAMES[tensor.dtype]
 
 
@@ -97,7 +97,7 @@ def byte_count(tensor: AnyTensor) -> int:
 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
-    """Returns the values as a file holds them (little-endian, row by row)."""
+    """Returns the values as stored in a file (little-endian, row by row)."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
@@ -109,13 +109,13 @@ def tensor_sha256(tensor: Tensor) -> str:
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """Returns a file's tensors by key, in the order of their bytes, and its metadata.
 
-    Raises CheckpointError if it is not safetensors, is cut short, or its header contradicts the file or itself.
+    Raises CheckpointError if the file is not safetensors or ends early, or if its header is inconsistent.
     """
     try:
         with open_file(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if LARGEST_HEADER < length <= os.fstat(file.fileno()).st_size:
-                raise SafetensorError(f"a header of {length} bytes is beyond the {LARGEST_HEADER} that are read")
+                raise SafetensorError(f"a header of {length} bytes is above the limit of {LARGEST_HEADER}")
             with safe_open(path, framework="np"):  # checks every entry against the others and the file's size
                 header = json.loads(file.read(length))
     except (SafetensorError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -130,11 +130,11 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mapping[str, str]) -> None:
-    """Writes a safetensors file. A StoredTensor is copied from its file as bytes, by the kernel if possible.
+    """Writes a safetensors file. A StoredTensor is copied from its file byte for byte, by the kernel if possible.
 
-    An OSError of ``path`` passes through: the caller adds which copy this file is a part of.
+    An OSError from writing ``path`` is not converted, so that the caller can name the copy.
     """
-    # The widest dtypes first, as safetensors itself does, so that every tensor stays aligned to its own width.
+    # The widest dtypes come first, as in safetensors itself, so that every tensor is aligned to its width.
     ordered = sorted(tensors.items(), key=lambda item: -BITS[dtype_name(item[1])])
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
@@ -144,7 +144,7 @@ def write_tensors(path: Path, tensors: Mapping[str, AnyTensor], metadata: Mappin
     try:
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError(f"a tensor's name is not valid Unicode, as safetensors needs ({error})") from error
+        raise CheckpointError(f"a tensor's name is not valid Unicode, which safetensors requires ({error})") from error
     text += b" " * (-len(text) % 8)
 
     with create(path) as file:

@@ -1,12 +1,12 @@
-"""Attention, encoders and decoders that take any PositionEncoding, by object or by name.
+"""Attention, encoders and decoders that take any PositionEncoding, given as an object or by name.
 
     layers                      Attention, EncoderLayer, DecoderLayer
     stacks                      Encoder, Decoder, gpt2_init_
     encodings by name           ENCODINGS, Sizes, encoding_by_name
-    what layers share           Positions, KeyValueCache
+    shared by the layers        Positions, KeyValueCache
 
-Call any of them as ``layer(x, position_ids=None, *, offset=0, mask=None, ...)``: x (B, L, D) -> (B, L, D). Padded,
-unpadded and packed texts, and texts read token by token with a cache, give the same results.
+Call a layer or stack as ``layer(x, position_ids=None, *, offset=0, mask=None, ...)``: x (B, L, D) -> (B, L, D). A text
+gives the same results whether it is padded, unpadded, packed, or read token by token with a cache.
 """
 
 from posembed.nn.attention import Attention as Attention

@@ -1,4 +1,4 @@
-"""Attention restricted to the tokens that each token sees, at a cost proportional to the window: (B, H, L, d)."""
+"""Attention restricted to the tokens that each token sees. Under a window, its cost is proportional to the window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from posembed.layers.base import PositionEncoding, ScoreMod
 
 # Measured on two CPU cores, forward and backward: up to about 8 windows a dense (L, L) mask costs less (2.6 times
-# less at L = 4 w); beyond, blocks cost less (5 times less at L = 32 w).
+# less at L = 4 w); beyond that, blocks cost less (5 times less at L = 32 w).
 DENSE_UP_TO_WINDOWS = 8
 
 SMALLEST_FLEX_HEAD = 16
@@ -35,14 +35,14 @@ broadcast to (B, H, Lq, Lk)."""
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, window: int | None = None) -> Tensor:
-    """Attends from q (B, H, Lq, d') to k (B, Hk, Lk, d') and v (B, Hk, Lk, d): (B, H, Lq, d).
+    """Attends from q (B, H, Lq, d') to k (B, Hk, Lk, d') and v (B, Hk, Lk, d). Returns (B, H, Lq, d).
 
     H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
         bias: if given, it alone decides which tokens each token sees.
         causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
-        window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all up to i.
+        window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all tokens up to i.
     """
     grouped = q.size(1) != k.size(1)
     if isinstance(bias, FlexBias):
@@ -78,7 +78,7 @@ def _attend_from_one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Te
 
 
 def causal_mask(length: int, window: int | None, device: torch.device | None = None) -> Tensor:
-    """Returns a boolean (L, L): whether token i (row) sees token j (column)."""
+    """Returns a boolean mask (L, L), True where token i (row) sees token j (column)."""
     distance = torch.arange(length, device=device).unsqueeze(1) - torch.arange(length, device=device)
     visible = distance >= 0
     return visible if window is None else visible & (distance < window)
@@ -109,7 +109,7 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 def flex_bias(
     encoding: PositionEncoding, position_ids: Tensor, *, causal: bool = True, texts: Tensor | None = None
 ) -> FlexBias | None:
-    """Returns the bias of a text or of packed texts as a FlexBias. Returns None if it is dense or not needed.
+    """Returns the bias of one text or packed texts as a FlexBias, or None if it can only be dense or is not needed.
 
     Args:
         texts: the index of each token's text, (B, L) or (1, L), if several are packed. None means one text.
@@ -139,12 +139,12 @@ def flex_bias(
 
 @cache
 def compiled(name: str) -> Any:
-    """Compiles a function of torch.nn.attention.flex_attention; uncompiled it would create (L, L) tensors."""
+    """Compiles a function of torch.nn.attention.flex_attention. Uncompiled, it would create (L, L) tensors."""
     return torch.compile(getattr(importlib.import_module("torch.nn.attention.flex_attention"), name))
 
 
 def scale_by_log_length(q: Tensor, seen: Tensor, trained: int, window: int | None) -> Tensor:
-    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained. Others stay unchanged.
+    """Multiplies queries (B, H, L, d) that see n > trained tokens by ln n / ln trained. Other queries stay unchanged.
 
     A softmax over more keys is flatter; the factor makes up for it (Su 2021, kexue.fm/archives/8823; Chiang and
     Cholak 2022, arXiv:2202.12172). A bias is not scaled.

@@ -68,22 +68,23 @@ class Positioned(ChecksCalls, nn.Module):
         positions: Positions | None = None,
         **unknown: Never,
     ) -> Tensor:
-        """Reads the tokens x (B, L, D) at their positions: (B, L, D).
+        """Reads the tokens x (B, L, D) at their positions. Returns (B, L, D).
 
         Args:
-            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive: after the cache's
-                tokens, skipping padding, and from 0 in each packed sequence.
+            position_ids: (L,), (1, L) or (B, L), any integer dtype. None means consecutive ids, which continue
+                after the cache's tokens, skip padding, and start from 0 in each packed sequence.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
-            mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K) with the
-                tokens of the cache. Outputs at padding are finite but meaningless.
+            mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K), including
+                the tokens of the cache. Outputs at padding are finite but meaningless.
             segment_ids: (L,) or (B, L), any integer dtype, for sequences packed into one row: adjacent tokens with
                 the same number form a sequence. They see only each other and count from position 0.
             cu_seqlens: instead of segment_ids, (S + 1,), the start of each sequence and the end of the last; x is
                 then (1, N, D) or (N, D), and the result has the same shape.
             text_length: the number of tokens in each token's text, for encodings that depend on it: a number,
                 (B,), or (B, L). None means the largest position of each sequence plus one.
-            cache: the earlier tokens, from ``new_cache``; x is added to them. Results are the same as without it.
-            positions: the caller's Positions, instead of the arguments above. The caller also applies ``at_input``.
+            cache: the cache of the earlier tokens, from ``new_cache``. The call adds x to the cache. Results are the
+                same as without a cache.
+            positions: the caller's Positions, instead of the arguments above. The caller must also apply ``at_input``.
 
         Raises:
             PositionError: a position without a row.
@@ -125,7 +126,7 @@ class Positioned(ChecksCalls, nn.Module):
         return y
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
-        """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied: (B, L, D)."""
+        """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied. Returns (B, L, D)."""
         raise NotImplementedError
 
     def new_cache(
@@ -169,7 +170,7 @@ class Attention(Positioned):
             ``positions`` in each call, so that layers share one encoding and its bias is computed once.
         max_len: the training length in tokens, for names that need it (``"learned"``). Names that need more, such
             as a window or a grid, are built by ``encoding_by_name``.
-        causal: True lets token i see only the tokens up to i; False lets every token see all.
+        causal: True lets token i see only the tokens up to i; False lets every token see all tokens.
         dropout: the probability of dropout.
 
     Raises:
@@ -202,7 +203,7 @@ class Attention(Positioned):
         return self.dropout(self.output(y.transpose(1, 2).flatten(2)))
 
     def project(self, rows: Tensor) -> Tensor:
-        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Key heads are repeated for query heads."""
+        """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
         both = F.linear(rows, self.queries_keys_values.weight[: sum(self.widths[:2])])
         if self.kv_heads == self.heads:
             return both
@@ -226,7 +227,7 @@ class Attention(Positioned):
         return positions.scale(q), k, v
 
     def weights(self, x: Tensor, *, positions: Positions) -> Tensor:
-        """Returns the attention weights in ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
+        """Returns the attention weights of ``read``, (B, H, Lq, Lk): row i holds token i's weights for all tokens."""
         q, k, v = self.queries_keys_and_values(x, positions)
         bias = positions.bias(self.project, self.dim // self.heads, dense=True)  # FlexAttention takes no wide values
         # Attention to the rows of the identity gives the weights, by the same code and under the same masks.
@@ -237,7 +238,7 @@ class Attention(Positioned):
 def require_fitting(
     encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
 ) -> None:
-    """Raises ArgumentError for an encoding of other sizes, or with a causal window in an encoder."""
+    """Raises ArgumentError if the encoding has other sizes, or a causal window although the model is an encoder."""
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads

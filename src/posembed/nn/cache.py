@@ -11,9 +11,9 @@ from posembed.errors import ArgumentError
 class KeyValueCache:
     """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
 
-    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates one. Keys are stored after the rotation by
+    ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates a cache. Keys are stored after the rotation by
     their positions if no later token changes that rotation (``PositionEncoding.turns_are_final``). Otherwise they are
-    stored before it, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
+    stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
     """
 
     def __init__(self, keys: Tensor) -> None:
@@ -27,7 +27,7 @@ class KeyValueCache:
 
     @property
     def max_len(self) -> int:
-        """The number of tokens that it can hold for each sequence, padding included."""
+        """The number of tokens that the cache can hold for each sequence, padding included."""
         return self.keys.size(-2)
 
     def require_room(self, batch: int, length: int) -> None:

@@ -1,4 +1,4 @@
-"""The encodings by name: what each is, how to build it, and which models it serves. To add one, add an entry.
+"""The encodings by name: how to build each, what it is, and which models it suits. To add an encoding, add an entry.
 
 A name means the same everywhere: in ``posembed.nn``, in ``posembed compare`` and in its reports.
 """
@@ -44,7 +44,7 @@ class Sizes:
     Args:
         dim: the width D.
         heads: the number of heads H. None for a model without attention heads.
-        kv_heads: the number of key/value heads, a divisor of heads. None means heads.
+        kv_heads: the number of key/value heads, a divisor of heads. None means as many as heads.
         max_len: the training length in tokens.
         longest: the longest text at test time. None means max_len.
         window: the causal window of the encodings that need one, and of names with "+window".
@@ -115,7 +115,7 @@ def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
 
 
 def longrope(s: Sizes) -> LongRopeScaling:
-    """Returns a scaling that trains as plain RoPE and reads longer texts with given factors, found by a search."""
+    """Returns a scaling that trains as plain RoPE and reads longer texts with the given factors, found by a search."""
     factors = s.rope_factors
     if not factors and s.tested > s.length:
         raise ArgumentError(
@@ -153,7 +153,7 @@ ENCODINGS: dict[str, Entry] = {
         "queries and keys rotated by an angle that grows with position", "Su et al. 2021, arXiv:2104.09864", EITHER),
     "alibi": Entry(lambda s: Alibi(s.given("heads")),
         "a penalty on the scores that grows with distance", "Press et al. 2021, arXiv:2108.12409", EITHER),
-    # 1 / sqrt(D), as T5 starts.
+    # T5's initial standard deviation is 1 / sqrt(D).
     "t5": Entry(lambda s: T5Bias(s.given("heads"), bidirectional=not s.causal, std=s.dim**-0.5),
         "a learned number added to the scores for each head and bucket of distances",
         "Raffel et al. 2020, arXiv:1910.10683", EITHER),
@@ -170,8 +170,8 @@ ENCODINGS: dict[str, Entry] = {
     "pope": Entry(lambda s: PolarEmbedding(head_dim=s.head_dim, heads=s.kv_heads or s.given("heads")),
         "queries and keys give magnitudes, and positions alone give their angles",
         "Gopalakrishnan et al. 2025, arXiv:2509.10534", EITHER),
-    # Trained as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
-    # to it, or by given factors.
+    # These train as plain RoPE. Beyond the training length, frequencies are scaled by the ratio of the text's length
+    # to the training length, or by given factors.
     "rope-linear": Entry(rope(lambda s: LinearScaling(original_length=s.length)),
         "RoPE; at test time, positions are divided by the ratio of the text's length to the training length",
         "Chen et al. 2023, arXiv:2306.15595"),
@@ -274,11 +274,11 @@ def split_name(name: str, use: Use = "decoder") -> tuple[str, frozenset[str]]:
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 
-    It is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
+    The encoding is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
 
     Raises:
-        ArgumentError: an unknown name, an encoding that is not for this use, or one that needs a size that
-            is None or does not fit.
+        ArgumentError: an unknown name, an encoding that is not for this use, or a size that the encoding needs
+            and that is None or does not fit.
     """
     use: Use = "images" if sizes.grid is not None else "decoder" if sizes.causal else "encoder"
     base, suffixes = split_name(name, use)

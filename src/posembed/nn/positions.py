@@ -1,4 +1,7 @@
-"""The positions of the tokens in one forward pass, and which tokens each one sees: alone, padded, packed or cached."""
+"""The positions of the tokens in one forward pass, and the tokens that each token sees.
+
+Texts may be padded, packed or continued from a cache.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from posembed.positions.from_layout import consecutive, from_segment_ids, given_
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 Project = Callable[[Tensor], Tensor]
-"""(N, D) -> (N, 2 D): the products with a layer's W_q and W_k side by side. Grouped key heads are repeated."""
+"""Maps (N, D) to (N, 2 D): the products with a layer's W_q and W_k side by side. Repeats shared key heads."""
 
 
 class Positions(ChecksCalls):
     """One encoding and the tokens of one forward pass: all that the layers of a model share.
 
-    A model creates one in each call. It makes all calls of the encoding's methods, in the order of a forward pass:
+    A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
     ``at_input`` once, then in each layer ``rows``, ``turn_and_extend``, ``scale`` and ``attend``.
 
     Args:
@@ -91,7 +94,7 @@ class Positions(ChecksCalls):
         self.is_causal = causal and self._whole
         """Whether each token sees all tokens up to it, within the window, so that ``attend`` needs no mask."""
         self._alone: list[Positions] | None = None
-        """For packed texts on a CPU: the positions of each text, to which attention is applied in turn."""
+        """For packed texts on a CPU: the Positions of each text. Attention is applied to one text after the other."""
         recorded = is_being_recorded() or transforms_are_active() or type(x) is not Tensor
         if texts is not None and texts.numel() and x.is_cpu and not recorded:
             self._alone = self._each_alone(x, texts, None if counted else self.q_positions)
@@ -114,7 +117,7 @@ class Positions(ChecksCalls):
     def turn_and_extend(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Applies positions to q and k (B, H, L, D/H) and puts the tokens of the cache before k and v.
 
-        The layers of a model must call it in their order.
+        The layers of a model must call this method in their order.
         """
         if self.cache is None:
             return *self.turn(q, k), v
@@ -165,7 +168,7 @@ class Positions(ChecksCalls):
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns one layer's bias for ``attend``, in which the tokens that a token does not see are masked out.
 
-        On a GPU it is a FlexBias if there is neither padding nor a cache, unless it must be dense.
+        On a GPU it is a FlexBias if there is neither padding nor a cache, unless ``dense`` is True.
         """
         return self._bias_in(self.encoding.in_layer(project), head_dim, dense=dense)
 
@@ -178,7 +181,7 @@ class Positions(ChecksCalls):
             text.share_bias(head_dim)
 
     def _bias_in(self, here: PositionEncoding, head_dim: int, *, dense: bool = False) -> Bias | None:
-        """Returns the bias of ``in_layer``'s encoding, the shared one if it is the same for all layers."""
+        """Returns the bias of ``here``, the encoding in one layer: the shared bias, if all layers have it."""
         if here is self.encoding and self._shared is not None and not (dense and isinstance(self._shared[0], FlexBias)):
             return self._shared[0]
         return self._bias_of(here, head_dim, dense)
@@ -198,7 +201,7 @@ class Positions(ChecksCalls):
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def _each_alone(self, x: Tensor, texts: Tensor, position_ids: Tensor | None) -> list[Positions]:
-        """Returns the Positions of each packed text. Texts of the same length share theirs unless ids are given."""
+        """Returns the Positions of each packed text. Texts of equal length share an object unless ids are given."""
         rows = torch.arange(len(x)).unsqueeze(1) * x.size(1)
         lengths = (texts + rows).flatten().unique_consecutive(return_counts=True)[1].tolist()
 
@@ -222,8 +225,8 @@ class Positions(ChecksCalls):
     def _seen(self, length: int) -> Tensor | None:
         """Returns a boolean mask of the keys that the last ``length`` tokens see: (Lq, Lk), (B, 1, Lq or 1, Lk).
 
-        Padding is masked out, except that a causal padding token sees itself, so that no softmax is empty. None means
-        no mask.
+        Padding is masked out, except that under causal attention a padding token sees itself, so that no softmax is
+        empty. None means no mask.
         """
         present, window = self.present, self.encoding.window
         same = None if self.texts is None else self.texts.unsqueeze(-1) == self.texts.unsqueeze(-2)
@@ -291,7 +294,7 @@ def _longest(position_ids: Tensor, texts: Tensor) -> Tensor:
 
 
 def _present(mask: Tensor | None, batch: int, length: int, cache: KeyValueCache | None) -> Tensor | None:
-    """Returns a boolean (B, earlier + L), False for padding; None for no padding at all."""
+    """Returns a boolean mask (B, earlier + L), False for padding, or None if there is no padding."""
     earlier, before = (0, None) if cache is None else (cache.length, cache.present)
     if mask is None:
         return None if before is None else torch.cat((before, before.new_ones(batch, length)), dim=1)

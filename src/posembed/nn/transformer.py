@@ -33,9 +33,10 @@ class SwiGLU(nn.Module):
 
 
 def feed_forward_network(kind: FeedForward, dim: int, hidden: int | None, dropout: float) -> nn.Sequential:
-    """Builds D -> hidden -> D. None means 4 D for "gelu" and 8/3 D for "swiglu", about the same number of weights.
+    """Builds a feed-forward network D -> hidden -> D.
 
-    A SwiGLU has no biases, and its width is rounded up to a multiple of 8.
+    None means 4 D for "gelu" and 8/3 D for "swiglu", which give about the same number of weights. A SwiGLU has no
+    biases, and its default width is rounded up to a multiple of 8.
     """
     if kind == "gelu":
         hidden = 4 * dim if hidden is None else hidden
@@ -89,7 +90,7 @@ class EncoderLayer(_Layer):
 
     Args:
         dim, heads, kv_heads, encoding, max_len: as in ``Attention``.
-        norm: "pre" computes x + part(norm(x)), "post" norm(x + part(x)).
+        norm: "pre" computes x + part(norm(x)), and "post" computes norm(x + part(x)).
         feed_forward: "gelu" or "swiglu".
         hidden: the width of the feed-forward network. None means 4 D for "gelu" and 8/3 D, rounded up, for "swiglu".
         dropout: the probability of dropout, applied to the output of each part.
@@ -156,14 +157,14 @@ class _Stack(Positioned):
 
 
 class Encoder(_Stack):
-    """EncoderLayers that share one encoding; with pre-norm, a LayerNorm follows the last. Call it like ``Attention``.
+    """A stack of EncoderLayers that share one encoding. With pre-norm, a LayerNorm follows the last layer.
 
-    It reads embedded tokens or patches (B, L, D) and returns (B, L, D). The model adds its own embeddings and heads.
+    Call it like ``Attention``, on embedded tokens or patches. The model adds its own embeddings and heads.
 
     Args:
         layers: the number of layers.
-        checkpoint_activations: recompute each layer's activations in the backward pass instead of keeping them. This
-            takes about a third more time and gives the same results.
+        checkpoint_activations: True recomputes each layer's activations in the backward pass instead of keeping them.
+            This takes about a third more time and gives the same results.
         dim, heads, kv_heads, encoding, max_len, norm, feed_forward, hidden, dropout: as in ``EncoderLayer``.
 
     Raises:
@@ -174,7 +175,7 @@ class Encoder(_Stack):
 
 
 class Decoder(_Stack):
-    """DecoderLayers that share one encoding; with pre-norm, a LayerNorm follows the last. Arguments as in ``Encoder``.
+    """A stack of DecoderLayers that share one encoding. Its arguments are the same as in ``Encoder``.
 
     With a cache (``new_cache``), reading token by token gives the same results as reading the whole text. If positions
     depend on the length of the text (RoPE with a scaling, stretched tables), pass the final ``text_length`` each time.

@@ -6,7 +6,7 @@
     drawn for training     shifted, randomized, skipped, augmented, abacus, coupled
 
 Ids are int64 (only ``augmented`` returns floats) and denote positions, not rows: the table's layout says which row
-holds position 0. All functions work under torch.compile, where the random ones take no torch.Generator.
+holds position 0. All functions work under torch.compile, where the random functions take no torch.Generator.
 """
 
 from posembed.positions.checks import check_positions as check_positions

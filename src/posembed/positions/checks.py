@@ -44,7 +44,7 @@ def require_whole(number: object, name: str) -> None:
 
 
 def require_at_least_one(**sizes: int) -> None:
-    """Raises ArgumentError unless every size is a whole number from 1. The message names it by its keyword."""
+    """Raises ArgumentError unless every size is a whole number from 1. The message names the size."""
     for name, size in sizes.items():
         require_whole(size, name)
         if size < 1:
@@ -58,7 +58,7 @@ def require_probability(dropout: float) -> None:
 
 
 def no_row(position: int, max_len: int, *, length: int = 1) -> PositionError:
-    """Returns the error for a position that a table does not hold, the last of ``length`` consecutive tokens."""
+    """Returns the error for a position without a row. It belongs to the last of ``length`` consecutive tokens."""
     first = position - length + 1
     reached = f"{length} tokens from offset {first} reach it, and " if length > 1 and first >= 0 else ""
     held = (
@@ -82,7 +82,7 @@ def _which_has_no_row(ids: Tensor, max_len: int, lowest: int) -> Exception:
 
 
 def _checked(what: str, holds: Callable[..., Tensor], explain: Callable[..., Exception]) -> Callable[..., Tensor]:
-    """Makes a function (values, *limits) that returns valid values, and raises ``explain(...)`` for others."""
+    """Makes a function (values, *limits) that returns the values if they are valid, or else raises ``explain(...)``."""
 
     def check(values: Tensor, limits: Sequence[int]) -> None:
         if not holds(values, *limits):
@@ -142,7 +142,7 @@ _check_offset = _checked("no offset is negative", lambda offset: (offset >= 0).a
 
 
 def check_offset(offset: int | Tensor) -> int | Tensor:
-    """Returns the offset, a number or a tensor () or (B,), as int64, after checking that it is not negative."""
+    """Returns the offset, a number or an int64 tensor () or (B,), after checking that it is not negative."""
     if isinstance(offset, Tensor):
         require_integers(offset, "offset")
         if offset.dim() > 1:
@@ -162,7 +162,7 @@ check_within = _checked(
         f"{int(ids.max())}"
     ),
 )
-"""(position_ids int64 (...), length) -> the same ids, each checked to be below the length of its text."""
+"""Returns position_ids (int64, any shape) after checking that each is below ``length``, the length of its text."""
 
 
 def _what_is_no_mask(mask: Tensor) -> Exception:
@@ -209,7 +209,7 @@ _check_bounds = _checked(
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
-    """Returns cu_seqlens (S + 1,), any integer dtype, as int64, after checking that it rises from 0 to length."""
+    """Checks that cu_seqlens (S + 1,), of any integer dtype, rises from 0 to length, and returns it as int64."""
     require_integers(cu_seqlens, "cu_seqlens")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] == 0:
         raise ArgumentError(f"cu_seqlens must be (number of sequences + 1,); got shape {tuple(cu_seqlens.shape)}")

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def consecutive(
     length: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None
 ) -> Integer[Tensor, "... L"]:
-    """Returns the ids of ``length`` tokens after ``offset`` earlier ones: (L,), or (B, L) for offsets (B,).
+    """Returns the ids of ``length`` tokens after ``offset`` earlier tokens: (L,), or (B, L) for offsets (B,).
 
-    A tensor offset decides the device; ``device`` applies only to a number.
+    If ``offset`` is a tensor, the ids are on its device, and ``device`` is ignored.
     """
     require_whole(length, "length")
     if length < 0:
@@ -40,7 +40,7 @@ def consecutive(
 def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: int | Tensor) -> None:
     """Raises ArgumentError unless these positions fit an input of ``batch`` sequences of ``length`` tokens.
 
-    Every layer accepts position_ids (L,), (1, L) or (B, L), or an offset, a number or (B,).
+    Every layer accepts either position_ids, (L,), (1, L) or (B, L), or an offset, which is a number or (B,).
     """
     if position_ids is None:
         if isinstance(offset, Tensor) and offset.dim() and tuple(offset.shape) != (batch,):
@@ -60,7 +60,7 @@ def require_fit(batch: int, length: int, position_ids: Tensor | None, offset: in
 def given_or_consecutive(
     position_ids: Tensor | None, offset: int | Tensor, *, batch: int, length: int, device: torch.device
 ) -> Tensor:
-    """Returns the given ids, or consecutive ones from ``offset``, after ``require_fit``: (L,), (1, L) or (B, L)."""
+    """Checks the arguments. Returns the given ids, or consecutive ids from ``offset``: (L,), (1, L) or (B, L)."""
     require_fit(batch, length, position_ids, offset)
     return consecutive(length, offset, device=device) if position_ids is None else position_ids
 
@@ -75,8 +75,8 @@ def require_heads_fit(x: Tensor, position_ids: Tensor) -> None:
 def text_lengths(position_ids: Tensor, text_length: int | Tensor | None = None) -> Tensor:
     """Returns the number of tokens in each token's text, int64, broadcasting with position_ids: (), (B, 1) or (B, L).
 
-    ``text_length`` is a number or (), (B,), or (B, L). None means the largest position plus one, per sequence if
-    sequences have their own ids.
+    ``text_length`` is a number, or a tensor (), (B,) or (B, L). None means the largest position plus one, per sequence
+    if sequences have their own ids.
     """
     if text_length is None:
         if position_ids.numel() == 0:
@@ -123,7 +123,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
 
 
 def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
-    """Numbers the tokens other than ``pad_id``, (L,) or (B, L), from 0, as fairseq and RoBERTa do."""
+    """Numbers the tokens in token_ids (L,) or (B, L) from 0, skipping ``pad_id``, as fairseq and RoBERTa do."""
     require_whole(pad_id, "pad_id, the id of the padding token,")
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
@@ -131,7 +131,7 @@ def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding:
 def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
     """Numbers the tokens of each packed sequence from 0: (L,).
 
-    cu_seqlens (S + 1,) holds the start of each sequence and the end of the last.
+    cu_seqlens (S + 1,) holds the start of each sequence and the end of the last sequence.
 
     Raises:
         ArgumentError: cu_seqlens does not rise from 0 to ``length``, the number of packed tokens.
@@ -161,8 +161,8 @@ def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.d
 def zigzag_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:
     """Returns the ids of an early piece and of its mirror image, a late piece: (L / world_size,).
 
-    Of 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask gives every
-    process the same work.
+    If W processes share 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask
+    gives every process the same work.
     """
     return _shard(length, rank, world_size, device, (rank, 2 * world_size - 1 - rank))
 

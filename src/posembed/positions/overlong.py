@@ -14,13 +14,13 @@ from posembed.positions.from_layout import consecutive
 
 
 def keep_first(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all of a shorter one."""
+    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all tokens of a shorter sequence."""
     require_at_least_one(max_len=max_len)
     return tokens[:, :max_len]
 
 
 def keep_last(tokens: Tensor, max_len: int) -> Tensor:
-    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Number them from 0."""
+    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Count their positions from 0."""
     require_at_least_one(max_len=max_len)
     return tokens[:, -max_len:]
 
@@ -28,7 +28,7 @@ def keep_last(tokens: Tensor, max_len: int) -> Tensor:
 def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
     """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head`` and then the last tokens.
 
-    Sun et al. 2019 (1905.05583) classify long texts best with 128 tokens of head and 382 of tail.
+    Sun et al. 2019 (1905.05583) classify long texts best with the first 128 and the last 382 tokens.
     """
     require_at_least_one(max_len=max_len)
     if not 0 <= head <= max_len:
@@ -40,7 +40,7 @@ def keep_head_and_tail(tokens: Tensor, max_len: int, *, head: int) -> Tensor:
 
 
 def sliding(length: int, offset: int | Tensor, max_len: int, *, device: torch.device | str | None = None) -> Tensor:
-    """Returns the ids of ``length`` tokens after ``offset`` earlier ones, in a window of ``max_len`` tokens.
+    """Returns the ids of ``length`` tokens after ``offset`` earlier tokens, in a window of ``max_len`` tokens.
 
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
     token keeps the last position, as in the cache of StreamingLLM (2309.17453). Returns (L,), or (B, L) for offsets

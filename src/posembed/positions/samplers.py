@@ -1,4 +1,4 @@
-"""Random positions for training, so that a table also trains positions beyond its training sequences.
+"""Random positions for training, so that rows past the length of the training sequences are trained too.
 
 Each function draws from ``generator`` on its device; the same seed gives the same result. For evaluation
 use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
@@ -24,13 +24,13 @@ Source = torch.Generator | None
 
 
 def shifted(batch: int, length: int, *, max_shift: int, generator: Source = None) -> Integer[Tensor, "B L"]:
-    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L). SHAPE, 2109.05644."""
+    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L) (SHAPE, 2109.05644)."""
     starts = _integers((batch, 1), max_shift, generator)
     return starts + torch.arange(length, device=starts.device)
 
 
 def randomized(batch: int, length: int, *, max_len: int, generator: Source = None) -> Integer[Tensor, "B L"]:
-    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L). 2305.16843."""
+    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L) (2305.16843)."""
     _require_room(length, max_len)
     return _distinct(batch, length, max_len, generator)
 
@@ -38,7 +38,7 @@ def randomized(batch: int, length: int, *, max_len: int, generator: Source = Non
 def skipped(
     batch: int, length: int, *, max_len: int, chunks: int = 2, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
-    """Draws random skips between chunks of consecutive ids: (B, L). PoSE, 2309.10400.
+    """Draws random skips between chunks of consecutive ids: (B, L) (PoSE, 2309.10400).
 
     Chunk i is shifted by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. The chunk boundaries are drawn uniformly.
     """
@@ -63,10 +63,11 @@ def augmented(
     max_scale: float = 1.0,
     generator: Source = None,
 ) -> Float[Tensor, "B L"]:
-    """Draws real-valued positions s (p + d + e_p): (B, L), float32. CAPE, 2106.03143.
+    """Draws real-valued positions s (p + d + e_p): (B, L), float32 (CAPE, 2106.03143).
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
-    e_p ~ U(-max_jitter, max_jitter). Only for encodings that are functions of position: a table has no row 1.5.
+    e_p ~ U(-max_jitter, max_jitter). Use them only with encodings that are functions of position: tables have no row
+    1.5.
     """
     if max_shift < 0 or max_jitter < 0 or max_scale < 1:
         raise ArgumentError(
@@ -82,7 +83,7 @@ def augmented(
 def abacus(
     token_ids: Integer[Tensor, "B L"], digit_ids: Tensor, *, max_shift: int = 0, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
-    """Numbers each number's digits from 1, plus a shift k ~ U{0 .. max_shift} per batch; 0 elsewhere. 2405.17399.
+    """Numbers the digits of each number from 1 + k, k ~ U{0 .. max_shift} per batch. Other tokens get 0 (2405.17399).
 
     Numbers in token_ids (B, L) are written least significant digit first; digit_ids are the tokens of the digits.
     Returns (B, L). The paper trains with ``max_shift=99``.
@@ -100,7 +101,7 @@ def coupled(
     max_start: int = 1,
     generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
-    """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence. 2405.20671.
+    """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence (2405.20671).
 
     token_ids (B, L) are texts such as ``653+49=207``: operands have their most significant digit first; the answer,
     after ``equals_id``, has its least significant digit first. The symbol after an operand gets the start, the digit
@@ -125,14 +126,14 @@ def _digits(token_ids: Tensor, digit_ids: Tensor) -> Tensor:
 
 
 def _place_in_run(member: Tensor) -> Tensor:
-    """Numbers the True entries of each run in a bool (..., L) from 1."""
+    """Numbers the True entries of each run in a boolean mask (..., L) from 1."""
     places = torch.arange(1, member.shape[-1] + 1, device=member.device)
     last_outside = torch.where(member, 0, places).cummax(-1).values
     return places - last_outside
 
 
 def _one_later(member: Tensor) -> Tensor:
-    """Returns a bool (..., L): whether the previous token is a member."""
+    """Returns a boolean mask (..., L), True where the previous token is a member."""
     return torch.cat((torch.zeros_like(member[..., :1]), member[..., :-1]), dim=-1)
 
 

@@ -34,21 +34,21 @@ from posembed.report.words import listed, number
 from posembed.statistics import Estimate
 
 LONGEST = 28
-"""Letters of a name at the end of a line; a longer one, such as a path, loses its beginning."""
+"""The most letters of a name at the end of a line. A longer name, such as a path, loses its beginning."""
 ROOM = 0.07
-"""How far a text in the plot should be from every line, as a share of the height."""
+"""The distance to keep between a text in the plot and every line, as a share of the height."""
 DOTS = (0, (2, 3))
-"""The dashes of lines that mark a value."""
+"""The dash pattern of lines that mark a value."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One name's estimates by x."""
+    """The estimates of one name at each x."""
 
     name: str
     points: Mapping[int, Estimate]
     end: int | None = None
-    """The x at which the line ends, if that is before the others."""
+    """The x at which the line ends, if it ends before the others."""
 
     @classmethod
     def of(cls, name: str, values: Mapping[int, Estimate | None], end: int | None = None) -> Line:
@@ -71,10 +71,10 @@ def line_chart(
 ) -> Figure:
     """Draws the lines.
 
-    names: everything that the page compares, so that a name has the same colour in every figure. trained: the x of
+    names: all names that the page compares, so that a name has the same colour in every figure. trained: the x of
     training, marked by a dotted line. logarithmic: the lowest and highest y of logarithmic axes; None means shares, in
-    percent. target: a share marked by a horizontal line. past_end: what it writes next to lines with an end, before the
-    x. baselines: names to draw grey and dotted.
+    percent. target: a share marked by a horizontal line. past_end: the words before the x in the note on a line that
+    ends early. baselines: names to draw grey and dotted.
     """
     drawn, factor = styles(names), 1.0 if logarithmic else 100.0
     drawn |= dict.fromkeys(baselines, Style(0, dashed=False, baseline=True))
@@ -141,7 +141,7 @@ def _note(axes: Axes, place: tuple[float, float], text: str, *, offset: tuple[fl
 
 
 def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *, text: str) -> None:
-    """Writes which encodings end where, as low as the lines allow."""
+    """Writes a note at each end of a line, as low as the lines allow."""
     taken: list[float] = []
     for end in dict.fromkeys(line.end for line in lines):
         if end is None:
@@ -154,8 +154,10 @@ def _name_ends(axes: Axes, lines: Sequence[Line], drawn: Mapping[str, Style], *,
 
 
 def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> float:
-    """Returns the lowest height, as a share of the axes, at which a text to the right of ``start`` meets no line; if
-    there is none, the one farthest from all lines."""
+    """Returns the lowest height, as a share of the axes, at which a text to the right of ``start`` meets no line.
+
+    If every height meets a line, returns the one farthest from all lines.
+    """
     to_axes = axes.transData + axes.transAxes.inverted()
     left = to_axes.transform((start, axes.get_ylim()[0]))[0]
     across = np.linspace(left, left + len(text) * LETTER / (WIDTH * axes.get_position().width), 30)
@@ -171,7 +173,7 @@ def _free_height(axes: Axes, start: int, text: str, taken: Sequence[float]) -> f
 
 
 def _apart(sizes: Sequence[int]) -> list[int]:
-    """Returns the sizes from the largest down, without those whose numbers would touch."""
+    """Returns the sizes in descending order, without those whose labels would touch."""
     apart: list[int] = []
     for size in sorted(sizes, reverse=True):
         if not apart or apart[-1] - size >= 0.06 * apart[0]:
@@ -182,7 +184,7 @@ def _apart(sizes: Sequence[int]) -> list[int]:
 def rows_sheet(
     names: Sequence[str], *, title: str, below: str, each: float = 30, top: float = 40, right: float = 16
 ) -> tuple[Figure, Axes]:
-    """Returns a figure with one row per name, from the top: row i is at y = i, ``each`` high."""
+    """Returns a figure with one row per name, from the top. Row i is at y = i and ``each`` high."""
     left = max(map(len, names)) * LETTER + 14
     figure, axes = sheet(each * len(names), title=title, below=below, left=left, right=right, top=top)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -195,7 +197,7 @@ def rows_sheet(
 
 
 def draw_interval(axes: Axes, estimate: Estimate, row: float, *, factor: float = 1, **how: Any) -> None:
-    """Draws an interval, if it is known, times ``factor``."""
+    """Draws an interval, multiplied by ``factor``, if it is known."""
     if estimate.low is not None and estimate.high is not None:
         axes.plot((factor * estimate.low, factor * estimate.high), (row, row), **how)
 
@@ -208,7 +210,7 @@ def write_right(axes: Axes, row: float, text: str, colour: str) -> None:
 def dots_figure(
     rows: Sequence[tuple[str, Estimate | None, str]], *, title: str, below: str, marked: float | None = None
 ) -> Figure:
-    """Draws rows from the top: (name, estimate or None, text at the right). ``marked``: the x of a vertical line."""
+    """Draws rows from the top, each (name, estimate or None, text at the right). marked: the x of a vertical line."""
     right = max(len(text) for _, _, text in rows) * LETTER + 12
     figure, axes = rows_sheet([name for name, _, _ in rows], title=title, below=below, right=right)
     for row, (_, found, text) in enumerate(rows):

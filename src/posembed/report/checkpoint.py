@@ -1,4 +1,4 @@
-"""A checkpoint's position tables: names and values for the terminal, and one HTML page with pictures."""
+"""A checkpoint's position tables, as facts for the terminal and as an HTML page with figures."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from posembed.tables.health import describe_rows
 from posembed.tables.spectrum import table_spectrum
 
 KINDS = {"learned": "learned", "sinusoidal": "fixed sines and cosines"}
-# name: (title, caption)
+# The title and the caption of each figure.
 WORDS = {
     "spectrum": (
-        "How much of its width it uses",
-        "A random table uses all directions equally. The steeper the right curve, the fewer numbers describe the rows.",
+        "How much of its width the table uses",
+        "A random table uses all directions equally. The steeper the right curve, the fewer directions the rows use.",
     ),
     "grid-similarity": (
         "Which cells are similar",
-        "Nine cells, each marked in a map of the whole grid: red is similar, blue opposite. A spot around the mark "
-        "shows that near cells are similar; a cross, that rows and columns are distinguished.",
+        "Each map marks one of nine cells and shows how similar all cells are to it: red is similar, blue opposite. A "
+        "spot around the mark shows that nearby cells are similar; a cross shows that rows and columns are separate.",
     ),
     "grid-components": (
-        "Its strongest directions, on the grid",
+        "The strongest directions, on the grid",
         "Each cell's coordinate along the strongest directions, with their share of the variance. A direction that "
-        "changes along only one side encodes the position along that side; speckle is noise.",
+        "varies along only one axis encodes the position on that axis; speckle is noise.",
     ),
     "along": (
         "The table from its first row to its last",
         "Blue is negative, red positive. Smooth bands are slow waves; speckle is noise, as at the start of training. "
-        "A row whose norm or similarity differs from the others marks a position, or was never trained.",
+        "A row whose norm or similarity stands out has a special role, or was never trained.",
     ),
     "similarity": (
         "Which positions are similar",
-        "Red is similar, white unrelated, blue opposite. A broad red diagonal shows that near positions are similar; "
-        "stripes along it, that similarity depends on distance alone; a line across, that one row resembles no other.",
+        "Red is similar, white unrelated, blue opposite. A broad red diagonal shows that nearby positions are similar. "
+        "Stripes along it show that similarity depends only on distance. A line across shows a row unlike all others.",
     ),
     "components": (
-        "Its strongest directions",
-        "Each row's coordinate along the strongest directions. A slope separates far from near; waves separate "
-        "neighbours; a spike is a row with a direction of its own.",
+        "The strongest directions",
+        "Each row's coordinate along the strongest directions. A slope distinguishes distant rows, and waves "
+        "distinguish neighbours. A spike is a row with a direction of its own.",
     ),
     "fourier": (
-        "Whether they are waves",
-        "One dark cell in a line: that direction is one wave, as sinusoids are. A run of cells: waves of nearly one "
-        "length. Cells all over the line: no wave.",
+        "Whether the strongest directions are waves",
+        "Each line is a direction. One dark cell means a single wave, such as a sinusoid. Several adjacent cells mean "
+        "waves of similar lengths. Cells all over the line mean that the direction is not a wave.",
     ),
 }
 
 
 def facts(report: TableReport) -> list[tuple[str, str]]:
-    """Returns what a table is and what it learned, as names and values."""
+    """Returns pairs (name, value) that describe a table and what it learned."""
     table, learned, kind, length = report.table, report.learned, "not known", "not known"
     rows = [f"{table.rows} rows of {table.width}, {table.dtype}"]
     if isinstance(table, PositionTable):
@@ -81,17 +81,17 @@ def facts(report: TableReport) -> list[tuple[str, str]]:
         cosines = ", ".join(f"{cosine:.2f} at {distance}" for distance, cosine in learned.cosine_by_distance)
         lines.append(("cosine by distance", cosines))
     if learned.toeplitz is not None:
-        lines.append(("Toeplitz residual", f"{learned.toeplitz:.2f} (0: similarity depends on distance alone)"))
+        lines.append(("Toeplitz residual", f"{learned.toeplitz:.2f} (0: similarity depends only on distance)"))
     if learned.position_error is not None:
         error = f"a linear probe errs by {learned.position_error:.1f} positions on average"
-        lines.append(("position", f"{error} (a guess: {learned.rows / 4:.0f})"))
+        lines.append(("position", f"{error} (guessing: {learned.rows / 4:.0f})"))
     if learned.order_error is not None:
-        lines.append(("order", f"a linear probe errs in {learned.order_error:.1%} of pairs (a guess: 50%)"))
+        lines.append(("order", f"a linear probe errs in {learned.order_error:.1%} of pairs (guessing: 50%)"))
     return lines
 
 
 def write_checkpoint_page(report: CheckpointReport, path: str | Path) -> Path:
-    """Writes what ``inspect_checkpoint`` found as one self-contained HTML file. Errors as for ``write_page``."""
+    """Writes a report of ``inspect_checkpoint`` as a self-contained HTML file. Raises the errors of ``write_page``."""
     return write_page(Path(path), render(report))
 
 
@@ -99,7 +99,7 @@ def render(report: CheckpointReport) -> str:
     name = shown_name(report.source)
     kind = f", {report.model_type}" if report.model_type else ""
     return render_page(
-        title=f"What did the positions of {name} learn?",
+        title=f"What did the position tables of {name} learn?",
         about=f"{name}{kind}: {report.parameters:,} parameters; position tables: {len(report.tables)}.",
         answer=answer(report),
         sections=[section_of(table, f"t{index}") for index, table in enumerate(report.tables)],
@@ -107,7 +107,7 @@ def render(report: CheckpointReport) -> str:
 
 
 def shown_name(source: str) -> str:
-    """Returns a hub name unchanged; for a path, its end, which is all that another reader needs."""
+    """Returns a hub name unchanged, or the last two parts of a path."""
     path = Path(source)
     return "/".join(path.resolve().parts[-2:]) if path.exists() else source
 
@@ -126,7 +126,7 @@ def sentences(report: TableReport) -> Iterator[str]:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
         yield f"{capitalised(where)}: {finding.what}."
     if not report.findings and isinstance(table, PositionTable) and table.kind == "learned":
-        yield "Nothing is wrong with its rows."
+        yield "No problems were found in its rows."
     if learned is None:
         return
     yield f"{learned.directions_90:,} of {min(learned.rows, table.width):,} directions hold 90% of the rows' variance."
@@ -135,9 +135,9 @@ def sentences(report: TableReport) -> Iterator[str]:
         yield f"Neighbouring rows have a mean cosine of {near[1]:.2f}; rows {far[0]:,} apart, {far[1]:.2f}."
     if learned.position_error is not None and learned.order_error is not None:
         yield (
-            f"A linear probe finds the position of a row with a mean error of {learned.position_error:.0f} positions "
-            f"(a guess: {learned.rows / 4:.0f}), and errs in {learned.order_error:.1%} of pairs about which row comes "
-            "first (a guess: 50%)."
+            f"A linear probe predicts a row's position with a mean error of {learned.position_error:.0f} positions "
+            f"(guessing: {learned.rows / 4:.0f}), and orders {learned.order_error:.1%} of pairs of rows incorrectly "
+            "(guessing: 50%)."
         )
 
 
@@ -148,7 +148,7 @@ def section_of(report: TableReport, name: str) -> Section:
 
 
 def pictures_of(report: TableReport, name: str) -> Iterator[Picture]:
-    """Yields nothing if the table is not understood, or its rows are not finite or too few to measure."""
+    """Yields the figures of a table. Yields none if its layout is unknown, or if its rows are too few or not finite."""
     from posembed.report import checkpoint_pictures as draw  # imports matplotlib, which the terminal does not need
 
     if not isinstance(report.table, PositionTable) or report.learned is None:

@@ -1,6 +1,6 @@
-"""Figures of one position table: its values, similarities and spectrum; rows in a line, or cells of a grid.
+"""Figures of one position table, as rows in a line or as cells of a grid: values, similarities and spectrum.
 
-Figures of large tables show every k-th row; all numbers are computed on all rows.
+Figures of large tables show every k-th row; numbers are computed on all rows.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from posembed.report.drawing import INK, MUTED, SERIES, TEXT, WIDTH, axes_at, fi
 from posembed.tables.similarity import cosine_matrix, neighbour_cosine
 from posembed.tables.spectrum import Spectrum, fourier_power
 
-MOST_DRAWN = 512  # rows or columns of a picture: no screen shows more
+MOST_DRAWN = 512  # rows or columns of a figure: no screen shows more
 COMPONENTS = 6
-WAVE = 0.7  # the share of its power within a quarter of one frequency that makes a direction a wave
+WAVE = 0.7  # a direction is a wave if this share of its power is within a quarter of one frequency
 LEFT = 44
 WIDE = WIDTH - LEFT - 8
 
 
 def thinned(rows: Tensor, most: int = MOST_DRAWN) -> tuple[Tensor, int]:
-    """Returns every k-th row, at most ``most`` of them, and k."""
+    """Returns every k-th row and k, the smallest step that gives at most ``most`` rows."""
     step = math.ceil(len(rows) / most)
     return rows[::step], step
 
 
 def every(step: int) -> str:
-    return f"; every {step}th row" if step > 1 else ""
+    return f"; 1 row in {step}" if step > 1 else ""
 
 
 def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure:
-    """Draws rows (N, D) in a line: values, norms, and the cosine of neighbours, one below the other.
+    """Draws rows (N, D) in a line: values, norms, and cosines of neighbours, one below the other.
 
-    first: the index of the first row in its table. marked: indices that stand out.
+    first: the index of the first row in its table. marked: the indices of rows to mark.
     """
     figure = new_figure(430)
     drawn, step = thinned(rows)
     last = first + len(rows)
     sample, _ = thinned(rows.abs().float().flatten(), most=200_000)
-    largest = sample.quantile(0.995).item() or 1.0  # so that a few large values do not turn all others white
+    largest = sample.quantile(0.995).item() or 1.0  # a few large values must not turn all others white
     title, extent = f"values, ± {largest:.2g}{every(step)}", (first, last, rows.size(1), 0)
     where: dict[str, Any] = {"left": LEFT, "top": 26, "width": WIDE, "height": 150, "title": title}
     values = heat_map(figure, thinned(drawn.T)[0], largest, extent=extent, y="dimension", **where)
@@ -65,7 +65,7 @@ def along_figure(rows: Tensor, *, first: int, marked: tuple[int, ...]) -> Figure
 
 
 def label_marks(axes: Axes, marked: list[int], norms: Tensor, first: int) -> None:
-    """Writes the numbers of the rows that stand out, as far as they do not overlap."""
+    """Writes the numbers of the marked rows, except where they would overlap."""
     low, high = axes.get_xlim()
     near, last = (high - low) * 0.09, -math.inf
     for row in marked:
@@ -93,7 +93,7 @@ def similarity_figure(rows: Tensor, *, first: int) -> Figure:
     drawn, step = thinned(rows)
     last = first + len(rows)
     where: dict[str, Any] = {"top": 26, "height": 330, "left": LEFT, "width": 330, "x": "row", "y": "row"}
-    title = f"cosine of two rows{every(step)}"
+    title = f"cosines between rows{every(step)}"
     heat_map(figure, cosine_matrix(drawn), 1.0, extent=(first, last, last, first), title=title, **where)
     where = {"top": 26, "height": 330, "left": LEFT + 348, "width": 10}
     scale = heat_map(figure, torch.linspace(1, -1, 101)[:, None], 1.0, extent=(0, 1, -1, 1), ticks=0, **where)
@@ -105,15 +105,15 @@ def similarity_figure(rows: Tensor, *, first: int) -> Figure:
 
 
 def spectrum_figure(spectrum: Spectrum) -> Figure:
-    """Draws the singular values, and the share of the variance that the first directions hold together."""
+    """Draws the singular values, and the cumulative share of the variance."""
     figure = new_figure(250)
     shares, few = spectrum.variance_shares, spectrum.directions_for(0.9)
     shown = max(2, min(len(shares), 2 * spectrum.directions_for(0.99)))
     directions = range(1, shown + 1)
-    where: dict[str, Any] = {"top": 26, "width": 168, "height": 175, "x": "direction, the strongest first", "grid": "y"}
+    where: dict[str, Any] = {"top": 26, "width": 168, "height": 175, "x": "direction, strongest first", "grid": "y"}
     strengths = axes_at(figure, left=LEFT, title="singular values", **where)
     strengths.bar(directions, spectrum.singular_values[:shown].tolist(), width=1.0, color=SERIES[0])
-    together = axes_at(figure, left=WIDTH - 168 - 10, title="share of the variance, together", **where)
+    together = axes_at(figure, left=WIDTH - 168 - 10, title="cumulative variance share", **where)
     together.plot(directions, (100 * shares.cumsum(0)[:shown]).tolist(), color=SERIES[0], linewidth=1.8)
     together.plot([0, few, few], [90, 90, 0], color=MUTED, linewidth=1, linestyle=(0, (2, 3)))
     together.annotate(f"90% in {few:,}", (few, 45), xytext=(5, 0), textcoords="offset points", fontsize=TEXT, color=INK)
@@ -146,27 +146,27 @@ def components_figure(spectrum: Spectrum, *, first: int) -> Figure:
 
 
 def wave_length(power: Tensor, rows: int) -> float | None:
-    """Returns the rows per wave of a direction with this power by frequency; None if it is no wave."""
+    """Returns the wavelength, in rows, of a direction with this power by frequency; None if it is not a wave."""
     peak = int(power.argmax())
     low, high = min(peak - 1, math.floor(0.75 * peak)), max(peak + 1, math.ceil(1.25 * peak))
     return rows / peak if peak > 0 and power[max(low, 0) : high + 1].sum() > WAVE else None
 
 
 def fourier_figure(spectrum: Spectrum) -> Figure:
-    """Draws how the power of the strongest directions divides over the waves that fit into the table."""
+    """Draws the power of the strongest directions by frequency, in waves per table length."""
     number = min(16, spectrum.left_vectors.size(1))
     power = fourier_power(spectrum.left_vectors[:, :number]).T
     bins = min(power.size(1), int((power.amax(dim=0) > 0.01).nonzero().max()) + 9)
     power = F.adaptive_max_pool1d(power[:, :bins], min(bins, MOST_DRAWN))
     figure = new_figure(90 + 11 * number)
     where: dict[str, Any] = {"left": LEFT, "top": 26, "width": WIDE, "height": 11 * number, "y": "direction"}
-    where |= {"title": "strength of each wave (root of its share)", "x": "waves in the length of the table"}
+    where |= {"title": "strength of each wave (square root of its share)", "x": "waves in the length of the table"}
     heat_map(figure, power.sqrt(), 1.0, extent=(-0.5, bins - 0.5, number + 0.5, 0.5), **where)
     return figure
 
 
 def grid_similarity_figure(rows: Tensor, grid: tuple[int, int]) -> Figure:
-    """Draws the cosine to all other rows, on the grid, of nine cells: 3 x 3 of them across the grid."""
+    """Draws nine maps of the grid: the cosine of every cell to one cell. The nine cells lie 3 x 3 across the grid."""
     high, wide = grid
     unit = F.normalize(rows.double(), dim=1)
     chosen = [(round(r * (high - 1)), round(c * (wide - 1))) for r in (0.1, 0.5, 0.9) for c in (0.1, 0.5, 0.9)]
@@ -186,7 +186,7 @@ def grid_components_figure(spectrum: Spectrum, grid: tuple[int, int]) -> Figure:
 
 
 def grid_maps(maps: Sequence[tuple[str, Tensor, float]], grid: tuple[int, int]) -> tuple[Figure, list[Axes]]:
-    """Draws maps (title, values (H * W,), the value of the strongest red), three side by side."""
+    """Draws maps, each (title, values (H * W,), the value of the strongest red), three per line."""
     side, between = 118, 28
     tall = side * min(max(grid[0] / grid[1], 0.3), 3.0)
     figure, drawn = new_figure(22 + math.ceil(len(maps) / 3) * (tall + 40)), []

@@ -1,4 +1,4 @@
-"""What all figures share: colours, sizes, axes, names at the ends of lines, and SVG for pages in light and dark."""
+"""Helpers of all figures: colours, sizes, axes, names at the ends of lines, and SVG for light and dark pages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLoca
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Found by search: any two differ by 27 or more (CIE76), also for viewers without red, green or blue cones (Machado et
-# al. 2009), and each is dark enough for text on white. A dark page has its own colours (page.css): svg_for_page puts
-# the names of its variables in place of these.
+# Found by search: any two differ by at least 27 (CIE76), also for viewers without red, green or blue cones (Machado et
+# al. 2009), and each is dark enough for text on white. A dark page has its own colours (page.css), so svg_for_page
+# replaces these by CSS variables.
 INK, MUTED, RULE, PAPER = "#1c1c1f", "#6b6b70", "#d9d9de", "#fffffe"
 SERIES = ("#0340cb", "#711902", "#028753", "#c80d96", "#927209", "#3b3540")
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} | {
@@ -30,20 +30,20 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"} |
 MARKERS = "os^Dvp"
 
 WIDTH = 440
-"""The width of every figure, in units of which text is 12 high. A phone shows about 0.8 pixels per unit."""
+"""The width of every figure, in points (text is 12 high). A phone shows about 0.8 pixels per point."""
 TEXT = 12
 LETTER = 0.62 * TEXT
-"""The width of a letter in a wide font, as on some readers' systems."""
+"""The width of a letter in a wide font, which some readers' systems use."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How an encoding is drawn in every figure: its colour, its marker, and dashes if it has a window."""
+    """The style of an encoding in every figure: its colour, its marker, and dashes if it has a window."""
 
     index: int
     dashed: bool
     baseline: bool = False
-    """Grey and dotted."""
+    """Whether to draw it grey and dotted."""
 
     @property
     def colour(self) -> str:
@@ -55,7 +55,7 @@ class Style:
 
 
 def styles(names: Sequence[str]) -> dict[str, Style]:
-    """Assigns styles to names. If there are more names than colours, those after the last colour are dashed too."""
+    """Assigns styles to names. If there are more names than colours, the colours repeat with dashes."""
     bases = list(dict.fromkeys(name.partition("+")[0] for name in names))
     drawn = {}
     for name in names:
@@ -66,7 +66,7 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
 
 
 def new_figure(height: float) -> Figure:
-    """Returns a figure WIDTH wide. It is made without pyplot, which would keep it and might open a window."""
+    """Returns a figure WIDTH wide. It does not use pyplot, which would keep the figure and might open a window."""
     return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none")
 
 
@@ -82,9 +82,9 @@ def axes_at(
     y: str = "",
     grid: Literal["x", "y", ""] = "",
 ) -> Axes:
-    """Adds axes at a place in the figure's units, from its upper left corner, with two thin spines and muted ticks.
+    """Adds axes with two thin spines and muted ticks. Positions are in points from the figure's upper left corner.
 
-    title: written above. x, y: names of the axes. grid: the axis whose ticks get lines.
+    title: the text above. x, y: names of the axes. grid: the axis whose ticks get lines.
     """
     tall = figure.get_figheight() * 72
     axes = figure.add_axes((left / WIDTH, 1 - (top + height) / tall, width / WIDTH, height / tall))
@@ -114,8 +114,8 @@ def heat_map(
 ) -> Axes:
     """Draws values (H, W) as colours: blue below zero, white at zero, red above.
 
-    largest: the value of the strongest red. extent: what the axes show at (left, right, bottom, top). ticks: at most
-    so many per axis. where: see ``axes_at``.
+    largest: the value of the strongest red. extent: the values of the axes at (left, right, bottom, top). ticks: the
+    most ticks per axis. where: see ``axes_at``.
     """
     axes = axes_at(figure, **where)
     colours: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
@@ -126,13 +126,13 @@ def heat_map(
 
 
 def key_above(axes: Axes, **how: Any) -> None:
-    """Writes the labels of what the axes show above their right end, in its colours. how: see ``Axes.legend``."""
+    """Writes a legend above the right end of the axes, in the colours of the lines. how: see ``Axes.legend``."""
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "borderaxespad": 0}
     axes.legend(frameon=False, labelcolor="linecolor", handlelength=1.2, **place, **{"fontsize": TEXT - 1, **how})
 
 
 def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0) -> None:
-    """Writes a line of text at a place in the figure's units, such as the title above its plots."""
+    """Writes a line of text, such as a title, at a position in points."""
     tall = figure.get_figheight() * 72
     figure.text(left / WIDTH, 1 - (top + 14) / tall, text, fontsize=TEXT, color=INK, parse_math=False)
 
@@ -153,7 +153,7 @@ def room_for(names: Iterable[str]) -> float:
 
 
 def tick_heights(axes: Axes) -> None:
-    """Sets round ticks on a logarithmic y axis of any length."""
+    """Sets round ticks on a logarithmic y axis of any range."""
     low, high = axes.get_ylim()
     if high / low < 5:
         heights = [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
@@ -173,8 +173,10 @@ def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
 
 
 def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Returns the positions nearest to the wanted (least squares) that keep their order and a gap between neighbours.
-    They lie within low .. high if there is space for all."""
+    """Moves positions as little as possible (least squares) so that neighbours keep their order and a gap.
+
+    They lie within low .. high if there is space for all.
+    """
     from scipy.optimize import isotonic_regression  # takes half a second
 
     if not wanted:
@@ -188,8 +190,11 @@ def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> l
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Writes names beside the plot, each joined to the end of its line: (last value, name, colour). The y axis must
-    have its limits and scale. The names of lines that leave it stand at its top."""
+    """Writes names beside the plot, each joined to the end of its line.
+
+    ends: (last value, name, colour) of each line. The limits and scale of the y axis must be set. The names of lines
+    that leave the plot stand at its top.
+    """
     ends = sorted(ends, key=lambda end: end[0] if end[0] < math.inf else math.inf)
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -206,7 +211,7 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
 
 
 def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
-    """Returns a figure as an <svg> element with text as text and the page's colours; equal figures give equal text.
+    """Returns a figure as an <svg> element with selectable text and the page's colours. Equal figures give equal SVG.
 
     ``name`` makes its ids unique on the page; ``described`` is the escaped text for screen readers.
     """
@@ -217,7 +222,7 @@ def svg_for_page(figure: Figure, *, name: str, described: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # matplotlib's names of parts, to which nothing refers
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # matplotlib's ids of parts, which nothing refers to
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px var(--font)", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")

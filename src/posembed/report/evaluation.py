@@ -1,4 +1,4 @@
-"""An evaluation in tables and sentences, for the terminal and the benchmarks, and as one HTML page."""
+"""An evaluation as tables and sentences for the terminal and the benchmarks, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def table(evaluation: Evaluation, measure: Measure) -> Table:
-    """Returns values by length, and the difference from the reference at the longest length. See ``legend``."""
+    """Returns a table of values by length, and of differences from the reference at the longest length. ``legend``
+    returns the text that explains it."""
     reference, longest = evaluation.reference, evaluation.lengths[-1]
 
     def at(length: int) -> Column:
@@ -49,20 +50,20 @@ def table(evaluation: Evaluation, measure: Measure) -> Table:
     columns = [at(length) for length in evaluation.lengths]
     if len(evaluation.rows) > 1:
         columns.append((f"{'ratio' if measure.perplexity else 'difference'} at {longest:,}", difference_cell))
-    title = f"{capitalised(measure.name)}, by text length in tokens ({better(measure)})"
+    title = f"{capitalised(measure.name)} by text length in tokens ({better(measure)})"
     return table_of(evaluation.rows, title, "", *columns, first="checkpoint")
 
 
 def legend(evaluation: Evaluation) -> str:
     if evaluation.texts < 2:
-        return "One text: there are no intervals, and any difference may be chance."
-    intervals = f"±: half the {INTERVAL} over texts; not shown if all texts have the same value."
+        return "With one text, there are no intervals, and any difference may be chance."
+    intervals = f"± gives half the width of the {INTERVAL} over texts; it is omitted if all texts have the same value."
     if len(evaluation.rows) == 1:
         return intervals
     return (
-        f"{intervals} Reference: {evaluation.reference.name}. Compared with it at the same length, paired by text, + "
-        "is significantly better, - significantly worse, = not significant. Last column: the difference from it at "
-        f"{evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
+        f"{intervals} Reference: {evaluation.reference.name}. Compared with the reference at the same length, paired "
+        "by text, + is significantly better, - is significantly worse, and = is not significant. The last column gives "
+        f"the difference from the reference at {evaluation.lengths[-1]:,} tokens (for perplexities, the ratio)."
     )
 
 
@@ -86,7 +87,7 @@ def answer(evaluation: Evaluation) -> list[str]:
     if reference is not best and versus is not None and theirs is not None:
         by = difference(measure, versus.value) + (" times" if measure.perplexity else "")
         ends = interval(versus, lambda end: difference(measure, end))
-        paired = f"{best.name}, {by}{f' (paired {INTERVAL} {ends})' if ends else ''}"
+        paired = f"{best.name} ({by}{f'; paired {INTERVAL} {ends}' if ends else ''})"
         than = f"“{reference.name}” with {value(measure, theirs.value)}"
         sentences += by_outcome(than, [(measure.verdict(versus), paired)])
     rivals = [row for row in evaluation.checkpoints if row is not best]
@@ -103,12 +104,12 @@ def value(measure: Measure, mean: float) -> str:
 
 
 def difference(measure: Measure, mean: float) -> str:
-    """Formats a difference, "−0.064"; for a perplexity the ratio, "1.07"."""
+    """Formats a difference, such as "−0.064", or the ratio of two perplexities, such as "1.07"."""
     return number(mean) if measure.perplexity else signed(mean)
 
 
 def half_width(measure: Measure, found: Estimate) -> str:
-    """Formats "±.021"; empty if there is no interval or if all texts have the same value."""
+    """Formats half the width of an interval, such as "±.021". Empty if the interval is unknown or has no width."""
     if found.low is None or found.high is None or found.low == found.high:
         return ""
     half = (found.high - found.low) / 2
@@ -116,13 +117,13 @@ def half_width(measure: Measure, found: Estimate) -> str:
 
 
 def span(measure: Measure, found: Estimate) -> str:
-    """Formats "0.764–0.806". A share ends at 0 and 1, whatever Student's t gives."""
+    """Formats an interval, such as "0.764–0.806". Student's t can exceed 0 and 1, so the ends of shares are clipped."""
     most = math.inf if measure.perplexity else 1.0
     return interval(found, lambda end: value(measure, min(max(end, 0.0), most)))
 
 
 def write_evaluation_page(evaluation: Evaluation, path: str | Path) -> Path:
-    """Writes an evaluation as one self-contained HTML file, whole or not at all. Errors as for ``write_page``."""
+    """Writes an evaluation as one self-contained HTML file. Raises the errors of ``write_page``."""
     return write_page(Path(path), render(evaluation))
 
 
@@ -132,11 +133,11 @@ def render(evaluation: Evaluation) -> str:
         length_figure(evaluation, measure),
         name="lengths",
         described=sentences,
-        caption=f"{capitalised(measure)} by length in tokens. Shaded: {INTERVAL}s over texts. Rows with overlapping "
-        "intervals can still differ significantly, because they are measured on the same texts.",
+        caption=f"{capitalised(measure)} by text length in tokens. Shaded bands are {INTERVAL}s over texts. Rows with "
+        "overlapping intervals can still differ significantly, because they are measured on the same texts.",
     )
     return render_page(
-        title=f"How good is the model with {evaluation.lengths[-1]:,} tokens of text?",
+        title=f"How good is the model at {evaluation.lengths[-1]:,} tokens of text?",
         about=f"{capitalised(KINDS[evaluation.kind])}, on {evaluation.texts:,} texts: "
         f"{', '.join(row.name for row in evaluation.checkpoints)}.",
         answer=[sentences],

@@ -1,4 +1,4 @@
-"""The last sections of every page about runs: how they trained, and every value."""
+"""The last sections of every page about runs: training losses, settings, machine and all measured values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ HOW_TO_READ = "One line per run. Each name stands at the mean final loss of its 
 
 
 def training_section(results: Sequence[RunResult[Any, Any]], *, unit: str) -> Section:
-    """Returns the training losses as a figure. ``unit``: what a loss is the mean of."""
-    figure, described = training_figure(results, unit=unit), "Training loss by step."
+    """Returns a section with a figure of the training losses. ``unit``: the unit of a loss, such as "per token"."""
+    figure, described = training_figure(results, unit=unit), "Training loss by step, with one line per run."
     return Section("Training", (picture(figure, name="training", described=described, caption=HOW_TO_READ),))
 
 
 def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per token") -> Figure:
-    """Draws the smoothed training loss by step on logarithmic axes: one line per run, a cross where one failed."""
+    """Draws the smoothed training loss by step on logarithmic axes: a line per run, with a cross if the run failed."""
     drawn = styles([result.spec.compared for result in results])
     title, below = f"training loss, nats {unit} (log scale)", "training step (log scale)"
     figure, axes = sheet(212, title=title, below=below, right=room_for(drawn))
@@ -47,7 +47,7 @@ def training_figure(results: Sequence[RunResult[Any, Any]], *, unit: str = "per 
 
 
 def run_evidence(results: Sequence[RunResult[Any, Any]], values: Sequence[Table]) -> Section:
-    """Returns the settings, the machine and every value. ``values``: tables of what each run measured."""
+    """Returns a section with the settings, the machine and all values. ``values``: tables of the runs' measurements."""
     environments = [result.environment for result in results]
     found = {
         name: "; ".join(dict.fromkeys(each[name] for each in environments if name in each))
@@ -82,7 +82,7 @@ def evidence_section(settings: Mapping[str, Any], environment: Mapping[str, str]
 
 
 def smoothed(losses: Sequence[float], *, each_side: int = 3) -> list[float]:
-    """Averages each loss with its neighbours, as many before as after; fewer near the ends."""
+    """Averages each loss with up to ``each_side`` neighbours on each side, fewer near the ends."""
     means = []
     for index in range(len(losses)):
         side = min(each_side, index, len(losses) - 1 - index)

@@ -1,4 +1,4 @@
-"""What a run learned, in pictures: its table before, during and after training, and where its heads look."""
+"""Figures of what a run learned: its table before, during and after training, and where its heads look."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ Tables = Mapping[int, Tensor]
 
 HOW_TO_READ = (
     "Blue is negative, white zero, red positive. Stripes along the diagonal of the cosines mean that nearby rows are "
-    "alike."
+    "similar."
 )
 HOW_HEADS_READ = (
     "The mean attention weight by distance, on held-out text at the training length: one panel per layer, one line per "
-    "head. Dashed: a head that weighs everything it sees equally."
+    "head. The dashed line is a head that attends equally to every token it sees."
 )
 LEAST_WEIGHT = 1e-4
 """Smaller weights are not drawn."""
@@ -58,17 +58,17 @@ def untrained_rows(tables: Tables, step: int) -> list[int]:
 
 
 MEASURES: dict[str, Callable[[Tables, int], float]] = {
-    "norm of a row, mean": lambda tables, step: tables[step].double().norm(dim=1).mean().item(),
-    "cosine of neighbouring rows, mean": lambda tables, step: neighbour_cosine(tables[step]).mean().item(),
+    "mean norm of the rows": lambda tables, step: tables[step].double().norm(dim=1).mean().item(),
+    "mean cosine of neighbouring rows": lambda tables, step: neighbour_cosine(tables[step]).mean().item(),
     "effective rank": lambda tables, step: table_spectrum(tables[step]).effective_rank,
-    "rows that no step has changed yet": lambda tables, step: len(untrained_rows(tables, step)),
+    "rows that still have their initial values": lambda tables, step: len(untrained_rows(tables, step)),
 }
 
 
 def first_kept(
     runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]], kind: str
 ) -> dict[str, tuple[RunResult[Any, Any], Path]]:
-    """Returns, by name, the first successful run whose file exists, with that file."""
+    """Returns, for each name, the first successful run whose file exists, and that file."""
     found: dict[str, tuple[RunResult[Any, Any], Path]] = {}
     for result in sorted(results, key=lambda result: result.spec.seed):
         file = runs.file(kind, result.spec)
@@ -84,7 +84,7 @@ def tables_of(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> d
 
 
 def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]]) -> Iterator[Picture]:
-    """Yields each table before, during and after training; then numbers about all of them."""
+    """Yields figures of each table before, during and after training, then one with numbers about all tables."""
     tables_by_name = tables_of(runs, results)
     for name, (seed, tables) in tables_by_name.items():
         first, *_, last = tables.values()
@@ -100,7 +100,7 @@ def table_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, Any]])
             name=f"{name}-along",
             described=f"The table of {name} during training: cosines of its rows, norms, spectrum.",
             title=f"{name}, during training",
-            caption=f"Darker lines are later. {which_were_trained(tables)}",
+            caption=f"Darker lines are later steps. {which_were_trained(tables)}",
         )
     if tables_by_name:
         yield measures_picture({name: tables for name, (_, tables) in tables_by_name.items()})
@@ -110,7 +110,7 @@ def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
     return picture(
         measures_along_figure(tables_by_name),
         name="tables-along",
-        described="Norms, neighbour cosine and effective rank of the tables against the training step.",
+        described="Norms, neighbour cosines, effective ranks and untrained rows of the tables by training step.",
         title="The tables in numbers, during training",
         caption="By training step: the mean norm of the rows, the similarity of neighbouring rows, the number of "
         "directions that the rows use, and the number of rows that still have their initial values.",
@@ -137,7 +137,7 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
         dimension, row = ("dimension", "row") if column == 0 else ("", "")
         values = f"values, ± {largest:.2g}"
         heat_map(figure, rows.T, largest or 1.0, left=at, top=40, width=side, height=150, title=values, y=dimension)
-        alike = "cosine of two rows, ± 1"
+        alike = "cosines between rows, ± 1"
         heat_map(figure, cosine_matrix(rows), 1.0, left=at, top=236, width=side, height=side, title=alike, y=row)
         below.plot(rows.double().norm(dim=1).numpy(), color=colour, linewidth=1.6, label=stage)
     below.set_xlim(-0.5, len(final) - 0.5)
@@ -149,7 +149,7 @@ def table_figure(initial: Tensor, final: Tensor) -> Figure:
 
 
 def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
-    """Chooses the first step, and steps spread evenly over the last 60% of those given: little happens before."""
+    """Chooses the first step, and steps evenly spread over the last 60% of those given, since little happens before."""
     last = len(steps) - 1
     middle = last * 0.4
     chosen = {round(middle + index * (last - middle) / (count - 2)) for index in range(count - 1)}
@@ -157,7 +157,7 @@ def frames(steps: Sequence[int], count: int = FRAMES) -> list[int]:
 
 
 def table_along_figure(tables: Tables) -> Figure:
-    """Draws one table at several steps: the cosine of each pair of rows; below, row norms and spectrum."""
+    """Draws one table at several steps: the cosine of each pair of rows, and row norms and the spectrum below."""
     side, between, above = 132, 22, 26
     chosen = frames(list(tables))
     below = -(-len(chosen) // 3) * (side + above) + 34
@@ -230,7 +230,7 @@ def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
 
 
 def attention_figure(weights: Tensor, *, window: int | None) -> Figure:
-    """Draws weights (layers, H, L) on logarithmic axes. Dashed: a head that weighs everything it sees equally."""
+    """Draws weights (layers, H, L) on logarithmic axes. The dashed line is a head with equal weights."""
     layers, _, length = weights.shape
     wide, tall, between, above = 122, 110, 12, 30
     height = -(-layers // 3) * (tall + above) + 48
@@ -268,12 +268,12 @@ def attention_pictures(runs: RunFolder[Any], results: Sequence[RunResult[Any, An
 
 
 def sharpest(weights: Tensor) -> str:
-    """Returns a sentence on the largest weight beyond the token itself, in weights (layers, H, L)."""
+    """Returns a sentence on the largest of the weights (layers, H, L), apart from that of a token on itself."""
     if weights.size(2) < 2:
         return ""
     layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))
-    share, where = weights[layer, head, back + 1].item(), f"the token {back + 1:,} back"
-    return f"The sharpest is head {head + 1} of layer {layer + 1}: {share:.0%} of its attention is on {where}."
+    share, where = weights[layer, head, back + 1].item(), f"distance {back + 1:,}"
+    return f"Head {head + 1} of layer {layer + 1} is the sharpest: {share:.0%} of its attention is at {where}."
 
 
 def _drawn(curve: Tensor) -> list[float]:

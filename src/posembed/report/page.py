@@ -1,4 +1,4 @@
-"""Pages: an answer, then sections of figures and tables, in one self-contained HTML file."""
+"""Pages: an answer, then sections with figures and tables, in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Cell:
     note: str = ""
     """Small text below, such as an interval."""
     kind: str = ""
-    """How it looks: "words", "muted", "good", "bad", or the kind of a verdict."""
+    """The style of the cell: "words", "muted", "good", "bad", or the kind of a verdict."""
     rank: int = 0
-    """The rank of a head's column: a narrow terminal leaves out the highest ranks first."""
+    """In a head, the rank of its column. A narrow terminal hides the largest rank numbers first, and rank 0 never."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Row:
 class Table:
     title: str
     says: str
-    """How to read the table, in a sentence or two."""
+    """A sentence or two on how to read the table."""
     head: tuple[Cell, ...]
     rows: tuple[Row, ...]
     first: str = ""
@@ -53,7 +53,7 @@ class Table:
 
 
 Column = tuple[str | Cell, Callable[[Any], str | Cell]]
-"""A head, and the cell of a row below it."""
+"""The head of a column, and a function that returns the column's cell for a row."""
 
 
 def table_of(
@@ -64,7 +64,7 @@ def table_of(
     first: str = "encoding",
     name: Callable[[Any], str] = lambda row: row.name,
 ) -> Table:
-    """Returns a table with one line per row, written column by column. Texts are of kind "words" if their head is."""
+    """Returns a table with one line per row. Text below a head of kind "words" becomes a cell of that kind."""
 
     def cell(written: str | Cell, head: str | Cell = "") -> Cell:
         words = isinstance(head, Cell) and head.kind == "words"
@@ -76,7 +76,7 @@ def table_of(
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with a title above and a caption below that says how to read it."""
+    """A figure with a title above it, and a caption below it that explains how to read it."""
 
     svg: Markup
     title: str = ""
@@ -104,7 +104,7 @@ Part = Picture | Table | Pairs | Lines | Folded
 
 @dataclass(frozen=True)
 class Section:
-    """Parts under a heading. Without a heading they continue the section before. ``says`` stands below the heading."""
+    """Parts under a heading. An empty heading continues the previous section. ``says``: a text below the heading."""
 
     heading: str
     parts: tuple[Part, ...]
@@ -112,7 +112,7 @@ class Section:
 
 
 def picture(figure: Figure, *, name: str, described: str, title: str = "", caption: str = "") -> Picture:
-    """Returns a figure for a page. ``name`` is unique on the page; ``described`` is for screen readers."""
+    """Returns a figure for a page. ``name`` must be unique on the page. ``described``: a text for screen readers."""
     from posembed.report.drawing import svg_for_page  # imports matplotlib, which the terminal does not need
 
     return Picture(Markup(svg_for_page(figure, name=name, described=escape(described))), title, caption)
@@ -126,15 +126,15 @@ def render_page(
     sections: Sequence[Section],
     styles: Mapping[str, Style] | None = None,
 ) -> str:
-    """Returns the page as text, the same for the same arguments.
+    """Returns the page as text. Equal arguments give equal text.
 
-    title: the question that the page answers. about: what was measured, in a sentence or two. answer: paragraphs, shown
-    first. sections: those without parts are left out. styles: how figures draw the names of table rows; the page shows
-    that colour beside the name.
+    title: the question that the page answers. about: a sentence or two on the measurement. answer: the paragraphs shown
+    first. sections: the sections; empty sections are omitted. styles: how the figures draw each name. Tables show
+    the colour of a name next to it.
     """
     parts = {"answer": answer, "sections": [section for section in sections if section.parts], "styles": styles or {}}
     page = _environment().get_template("page.html").render(version=__version__, title=title, about=about, **parts)
-    # The hash tells a page that nobody changed from one that somebody edited.
+    # The hash distinguishes an unchanged page from an edited one.
     return f"{page}\n<!-- posembed {hashlib.sha256(as_bytes(page)).hexdigest()} -->\n"
 
 
@@ -160,9 +160,9 @@ def _environment() -> Environment:
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Writes a page, whole or not at all, and returns its path. Replaces only an unchanged earlier page.
+    """Writes a page atomically and returns its path. Replaces only an unchanged earlier page.
 
-    Raises ArgumentError if the page cannot be written there.
+    Raises ArgumentError if the page cannot be written.
     """
     try:
         write_whole(path, as_bytes(page), refusal=why_not_replaced)
@@ -172,7 +172,7 @@ def write_page(path: Path, page: str) -> Path:
 
 
 def refuse_page(path: Path) -> None:
-    """Raises the ArgumentError of ``write_page`` early, before hours are spent on what the page will show."""
+    """Raises the ArgumentError of ``write_page`` early, before time is spent on the results for the page."""
     why = why_not_replaced(path) if path.exists() else None
     if path.is_symlink():
         why = "it is a link"
@@ -187,14 +187,14 @@ def unwritten(path: Path, why: str) -> ArgumentError:
 
 
 def why_not_replaced(path: Path) -> str | None:
-    """Returns why a page may not replace this file, or None if it is an earlier page that nobody changed."""
+    """Returns the reason why a page may not replace this file, or None if it is an unchanged earlier page."""
     if not path.is_file():
-        return "it is a folder" if path.is_dir() else "it is no file"
+        return "it is a folder" if path.is_dir() else "it is not a file"
     try:
         page = path.read_bytes() if path.stat().st_size < LARGEST_PAGE else b""
     except OSError:
-        return "the file there cannot be read"
+        return "the existing file cannot be read"
     signed = re.fullmatch(rb"(.*)\n<!-- posembed (\w{64}) -->\n", page, flags=re.DOTALL)
     if signed is None or hashlib.sha256(signed[1]).hexdigest() != signed[2].decode():
-        return "the file there is not a page of posembed, or was changed since"
+        return "the existing file is not a page of posembed, or was changed"
     return None

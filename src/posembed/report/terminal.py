@@ -1,4 +1,4 @@
-"""A page's tables on a terminal: the same cells, with intervals and other notes below the values."""
+"""Prints a page's tables on a terminal: the same cells, with intervals and other notes below the values."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STYLES = {
     "failed": "red",
     "muted": "dim",
 }
-"""How cells of a kind look."""
+"""The terminal style of each kind of cell."""
 
 
 def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence[str] = ()) -> None:
-    """Prints tables with their titles, then paragraphs. Columns that do not fit are left out and named."""
+    """Prints tables with their titles, then paragraphs. Names the columns that do not fit instead of showing them."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -44,7 +44,7 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
             shown.add_column(Text(_at_foot(_lines(cell), lines)), justify=side, overflow="fold")
         for row in table.rows:
             cells = [row.cells[column] for column in columns]
-            end = "\n" if any(cell.note for cell in cells) else ""  # values stand on one line, notes on the next
+            end = "\n" if any(cell.note for cell in cells) else ""  # values on one line, notes on the next
             texts = (Text(cell.text + end + cell.note, style=STYLES.get(cell.kind, "")) for cell in cells)
             shown.add_row(Text(row.name + end), *texts)
         for part in (Text(table.title, style="bold"), "", shown, ""):
@@ -57,9 +57,10 @@ def print_tables(console: Console, tables: Sequence[Table], paragraphs: Sequence
 
 
 def fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns to show in ``width`` characters: those of the highest ranks are left out first.
+    """Returns the indices of the columns that fit into ``width`` characters.
 
-    Names longer than half of the width, such as paths, are folded.
+    Columns with the largest rank numbers are hidden first, and columns of rank 0 never. Names longer than half of the
+    width, such as paths, are folded.
     """
     names = min(_width([Cell(table.first), *(Cell(row.name) for row in table.rows)]), width // 2)
     widths = [_width([cell, *(row.cells[i] for row in table.rows)]) for i, cell in enumerate(table.head)]

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from posembed.lab.runs.spec import TrainingSpec
 
 MINUS = "\N{MINUS SIGN}"
-LEADS = {
-    "better": "Significantly better than",
-    "worse": "Significantly worse than",
-    "not significant": "Not significantly different from",
-    "equal": "Equal, for every text, to",
-    "unknown": "With an unknown interval, compared with",
+OUTCOMES = {
+    "better": ("is", "are", "significantly better than {}"),
+    "worse": ("is", "are", "significantly worse than {}"),
+    "not significant": ("is", "are", "not significantly different from {}"),
+    "equal": ("equals", "equal", "{} on every text"),
+    "unknown": ("has", "have", "no interval for the difference from {}"),
 }
-"""How a sentence about names with one outcome begins."""
+"""For each outcome: the verb for one name, the verb for several names, and the rest of the sentence, which contains the
+reference."""
 
 
 def number(value: float) -> str:
@@ -44,7 +45,7 @@ def percent(share: float) -> str:
 
 
 def interval(estimate: Estimate | None, write: Callable[[float], str] = number) -> str:
-    """Formats an interval as "3.50–3.58", or with "to" if an end has a sign; empty if it is unknown."""
+    """Formats an interval as "3.50–3.58", or with "to" if an end has a sign; empty if the interval is unknown."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     low, high = write(estimate.low), write(estimate.high)
@@ -52,25 +53,25 @@ def interval(estimate: Estimate | None, write: Callable[[float], str] = number) 
 
 
 def measured(estimate: Estimate, write: Callable[[float], str] = number, unit: str = "") -> str:
-    """Formats an estimate with its interval, if it is known: "3.54 (3.50–3.58)"."""
+    """Formats an estimate, with its interval if known: "3.54 (3.50–3.58)"."""
     known = interval(estimate, write)
     return f"{write(estimate.value)}{unit}{f' ({known})' if known else ''}"
 
 
 def up_to(largest: int | None, tested: Sequence[int]) -> str:
-    """Formats the largest size that passes a test: "64", "256+" for the largest tested, "under 32" for none."""
+    """Formats the largest size that passes a test: "64", "256+" if it is the largest tested, "under 32" for None."""
     if largest is None:
         return f"under {min(tested):,}"
     return f"{largest:,}+" if largest == max(tested) else f"{largest:,}"
 
 
 def called(encoding: str) -> str:
-    """Returns an encoding's name for a sentence. "none" is quoted, since it would read as a word."""
+    """Returns an encoding's name for a sentence. "none" is quoted, because it would read as a word."""
     return f"“{encoding}”" if encoding.partition("+")[0] == "none" else encoding
 
 
 def listed(things: Sequence[str]) -> str:
-    """Joins names: "a", "a and b", "a, b and c"; empty for none."""
+    """Joins names: "a", "a and b", "a, b and c"; empty without names."""
     *before, last = things or ("",)
     return f"{', '.join(before)} and {last}" if before else last
 
@@ -89,14 +90,17 @@ def capitalised(sentence: str) -> str:
 
 
 def by_outcome(reference: str, found: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns one sentence per outcome. ``found``: an outcome of LEADS, or "", and the text to list, for each name.
+    """Returns one sentence per outcome. ``found``: for each name, a key of OUTCOMES (or "") and the text to list.
 
     >>> by_outcome("alibi", [("better", "rope"), ("better", "t5")])
-    ['Significantly better than alibi: rope and t5.']
+    ['rope and t5 are significantly better than alibi.']
     """
-    known = list(found)
-    groups = {lead: [text for outcome, text in known if outcome == key] for key, lead in LEADS.items()}
-    return [f"{lead} {reference}: {listed(texts)}." for lead, texts in groups.items() if texts]
+    known, sentences = list(found), []
+    for outcome, (singular, plural, compared) in OUTCOMES.items():
+        if texts := [text for each, text in known if each == outcome]:
+            verb = plural if len(texts) > 1 else singular
+            sentences.append(f"{listed(texts)} {verb} {compared.format(reference)}.")
+    return sentences
 
 
 def model_size(spec: TrainingSpec) -> str:
@@ -104,34 +108,37 @@ def model_size(spec: TrainingSpec) -> str:
 
 
 def ended_at(row: Row, values: Mapping[int, object], trained: int) -> int | None:
-    """Returns the last size that an encoding has positions for, if it has none (a value of None) at some tested one.
-    A table is at least as long as the training size ``trained``."""
+    """Returns the last size that an encoding has positions for, or None if it has positions at all tested sizes.
+
+    values: the measured value by size; None at sizes without positions. trained: the training size, which always has
+    positions.
+    """
     there = [size for size, value in values.items() if value is not None]
     return max([trained, *there]) if row.seeds and len(there) < len(values) else None
 
 
 def certainty(rows: Sequence[Row], of_each: str) -> str:
-    """Returns how many runs the means are of, and what their intervals are; empty if every run failed."""
+    """Returns sentences on the number of runs and the kind of intervals; empty if every run failed."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
     if not counts:
         return ""
     if counts == [1]:
         return f"There is one run per {of_each}, so there are no intervals over seeds; small differences may be chance."
     return (
-        f"{from_to([f'{count}' for count in counts])} runs per {of_each}. In brackets, and below each mean: its "
-        f"{INTERVAL} over seeds (Student's t). Differences and ratios are paired by seed."
+        f"There are {from_to([f'{count}' for count in counts])} runs per {of_each}. Unless stated otherwise, intervals "
+        f"are {INTERVAL}s over seeds (Student's t). Differences and ratios are paired by seed."
     )
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
     failed = [
-        f"{called(row.name)} {len(row.failures)} of {len(row.failures) + len(row.seeds)} ({row.failures[0]})"
+        f"{len(row.failures)} of {len(row.failures) + len(row.seeds)} with {called(row.name)} ({row.failures[0]})"
         for row in rows
         if row.failures
     ]
-    return [f"Failed runs, which are left out: {', '.join(failed)}."] if failed else []
+    return [f"Failed runs are left out: {', '.join(failed)}."] if failed else []
 
 
 def not_drawn(rows: Sequence[Row]) -> list[str]:
     failed = [row for row in rows if not row.seeds]
-    return [f"Not drawn, since training failed: {names_of(failed)}."] if failed else []
+    return [f"Not drawn because training failed: {names_of(failed)}."] if failed else []

@@ -19,10 +19,11 @@ FieldPath = tuple[str, ...]  # the path of a field in a config: ("text_config", 
 class KnownTable:
     """One table of a family, under its key in the files.
 
-    fields: the config fields that may give its length or, for a grid, the image size. A resize changes the first.
-    default: the value if the config has none of them.
-    patch: for a grid, the config field with the patch size. kernel: or else the key of a convolution of that size.
-    layout: how its rows are read; a grid has no size here. None means a grid after a prefix of up to two rows.
+    fields: the config fields that may give its length or, for a grid, the image size. A resize changes the first field.
+    default: the value if the config has none of these fields.
+    patch: for a grid, the config field with the patch size. kernel: without ``patch``, the key of the convolution
+    whose kernel has that size.
+    layout: the roles of its rows; for a grid, without its size. None means a grid after a prefix of up to two rows.
     """
 
     key: str
@@ -92,7 +93,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
-    """Returns the family of the model in a config.json, by its ``model_type`` or by open_clip's or timm's format."""
+    """Returns the model family of a config.json, by its ``model_type`` or by the formats of open_clip and timm."""
     if isinstance(config.get("model_cfg"), dict):
         name = "open_clip"
     elif isinstance(config.get("architecture"), str):

@@ -20,11 +20,12 @@ SCALED = ("normal", "truncated_normal", "sinusoidal")
 
 
 def sinusoids(positions: Tensor, dim: int, *, base: float = 10000.0, interleaved: bool = True) -> Tensor:
-    """Returns the sinusoids (..., dim), float32, of positions (...): Vaswani et al. 2017, section 3.5.
+    """Returns the sinusoids (..., dim), float32, of positions of any shape (...) (Vaswani et al. 2017, section 3.5).
 
     Interleaved is the paper's layout: column 2i is sin(p / base^(2i/dim)) and column 2i+1 its cosine. Otherwise
     the layout is fairseq's and tensor2tensor's: sines in the first half, cosines in the second, with frequencies
-    that reach 1 / base exactly, base^(-i/(dim/2 - 1)). Every row has norm sqrt(dim / 2). Computed in float64.
+    base^(-i/(dim/2 - 1)), the last of which is exactly 1 / base. Every row has norm sqrt(dim / 2). Values are computed
+    in float64.
 
     Raises:
         ArgumentError: an odd dim.
@@ -61,8 +62,8 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
 
     "normal"            N(0, std^2), by default with std .02, as in BERT. GPT-2's code uses .01; .5 drowns the tokens
     "truncated_normal"  the same, truncated at two standard deviations, as in BERT and ViT
-    "sinusoidal"        ``sinusoidal_table``, by default with amplitude 1 and so a root mean square of sqrt(1/2); std
-                        sets another one. For tokens of scale .02 give std=.02, or the rows drown them
+    "sinusoidal"        ``sinusoidal_table``, by default with amplitude 1, a root mean square of sqrt(1/2); ``std`` sets
+                        another root mean square. For tokens of scale .02 give std=.02, or the rows drown them
     "xavier"            U(-a, a) with a = sqrt(6 / (length + dim)) (Glorot and Bengio, 2010)
     "zero"              zeros: the model starts without position information and must learn it
     """
@@ -88,7 +89,7 @@ def initial_table(init: str, length: int, dim: int, *, std: float | None = None)
 
 
 def initial_rows(init: str | Tensor, layout: TableLayout, length: int, dim: int, *, std: float | None = None) -> Tensor:
-    """Returns a table (N, dim) for ``length`` positions in this layout: filled by name, or given and checked.
+    """Returns a table (N, dim) for ``length`` positions in this layout: new values by name, or the given table.
 
     Reserved rows are zero, since no position reads them; the others are filled as one sequence.
     """

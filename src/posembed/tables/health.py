@@ -26,27 +26,29 @@ FEWEST_DIMENSIONS = 32
 (two random rows have cosines around 1/sqrt(32) = .18) and their norms differ."""
 
 SIGMAS = 6
-"""Normal noise exceeds six standard deviations twice in 10^9: not once in a table of a million rows."""
+"""The number of standard deviations beyond which a value is not noise. Normal noise exceeds 6 twice in 10^9."""
 
 DEAD = 2.0**-8
 """A row this small relative to the others is rounded away in bfloat16 (8 bits) when it is added to a token."""
 
 NORM_CHANGE = 0.25
-"""MiniLM's norms lie within 14% of the median around them; the marked rows' norms are at least 47% above it."""
+"""The smallest relative difference to the local median norm that counts as outlying. In MiniLM, it is at most .14 for
+the other rows and at least .47 for the marked rows."""
 
 COSINE_DROP = 0.2
-"""MiniLM's cosines to the nearer neighbour lie within .08 of the median around them. The cosines of three marked rows
-are at least .29 below it; row 510 is only .14 below, but its norm reveals it."""
+"""The smallest drop of the cosine to the nearer neighbour below the local median that counts as outlying. In MiniLM,
+it is at most .08 for other rows and at least .29 for three marked rows; row 510 has .14, but its norm reveals it."""
 
 FRESH = 4.0
-"""D cos^2 of two random rows is 1 on average, and its mean over a window's 16 neighbours exceeds 4 once in 10^7.
-MiniLM's lowest is 35; in a small language model the median was 8 after 100 steps of training, 43 after 600."""
+"""The mean of D cos^2 between a row and its neighbours below which the row looks random. For random rows, D cos^2 is 1
+on average, and its mean over 16 neighbours exceeds 4 once in 10^7. MiniLM's lowest mean is 35; in a small language
+model the median was 8 after 100 steps of training, 43 after 600."""
 
 TOKEN_RATIO = 3.0
-"""The largest ratio of the rows' norm to the tokens': at 3, nine tenths of the variance of the sum are position."""
+"""The largest ratio of the rows' norm to the tokens' norm. At 3, position makes up 9/10 of the variance of the sum."""
 
 ROW_RATIO = 20.0
-"""The largest ratio of the tokens' norm to the rows': at 20, position makes up 1/400 of that variance."""
+"""The largest ratio of the tokens' norm to the rows' norm. At 20, position makes up 1/400 of that variance."""
 
 SHOWN = 4
 """The largest number of rows whose values a figure lists."""
@@ -59,7 +61,7 @@ UNREACHED = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem of a table. ``what`` and ``rows`` are for programs, the sentences for people."""
+    """One problem of a table. ``what`` and ``rows`` are for programs, the other fields for people."""
 
     what: str
     """"not finite", "dead", "never trained", "repeated", "outlying" or "scale"."""
@@ -95,9 +97,9 @@ def check_table(
 
     Args:
         table: (N, D), (1, N, D) or (N, 1, D), floating.
-        layout: how its rows are read. Only rows of positions are judged, but all are checked for NaN and infinity.
+        layout: the roles of its rows. Only rows of positions are judged, but all rows are checked for NaN and infinity.
         token_norm: the mean norm of the token rows that the table is added to, times the model's own factor if it has
-            one (sqrt(D) in the original Transformer). None skips this check.
+            one (sqrt(D) in the original Transformer). None skips the check of scale.
 
     Raises:
         ArgumentError: a table, layout or norm that cannot be used.
@@ -173,12 +175,12 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
 def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
     """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
 
-    A table of zeros, which a model fills by training, has no scale to compare.
+    A table of zeros, which a model fills by training, gives no finding.
 
     Args:
-        tokens: embedded tokens (..., D), floating, as the rows are added to them.
+        tokens: embedded tokens (..., D), floating, at the scale at which the rows are added to them.
         table: the rows (N, D), or a layer that has them: one of posembed's, or an nn.Embedding.
-        layout: how the rows are read. None means the layer's layout; all rows are positions if it has none.
+        layout: the roles of the rows. None means the layer's layout; without one, all rows are positions.
 
     Raises:
         ArgumentError: tokens and rows of different widths, or a layer without rows.
@@ -238,7 +240,7 @@ def dead_rows(rows: Tensor) -> Tensor:
 
 
 def fresh_rows(rows: Tensor) -> Tensor:
-    """Flags rows that look newly initialized: no more like their neighbours than by chance, and of equal norm.
+    """Flags rows that look newly initialized: as unlike their neighbours as random rows, and of equal norm.
 
     Weight decay shrinks all unread rows by the same factor, so both properties remain. A few rows may be unlike their
     neighbours for a reason, so only runs of 2 WINDOW rows or more count.
@@ -279,7 +281,7 @@ def outlying_rows(rows: Tensor) -> Tensor:
     change = norm_over_median(rows) - 1
     cosine = nearer_cosine(rows)
     drop = local_median(cosine) - cosine
-    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): a drop of four of them is still chance.
+    # The cosine of two unrelated rows has the standard deviation 1/sqrt(D): four of them are still chance.
     least_drop = max(COSINE_DROP, 4 / dim**0.5)
     return (change.abs() > _limit(change, NORM_CHANGE)) | (drop > _limit(drop, least_drop))
 

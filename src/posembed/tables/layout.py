@@ -18,7 +18,7 @@ from torch import Tensor
 from posembed.errors import ArgumentError
 
 PADDING = -1
-"""The position of a padding token. A table with a pad row reads that row for it; others reject it."""
+"""The position of a padding token. A table with a pad row reads that row for it; other tables reject it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class TableLayout:
 
     @property
     def front(self) -> int:
-        """The number of rows before position 0, and hence the row of position 0."""
+        """The number of rows before position 0, which is also the row number of position 0."""
         return self.reserved + self.prefix
 
     def rows(self, length: int) -> int:
@@ -112,7 +112,7 @@ class TableLayout:
         return table[: self.front], table[self.front : self.front + length], table[self.front + length :]
 
     def rows_of(self, position_ids: Tensor) -> Tensor:
-        """Returns the row numbers of position_ids, integers (...). ``PADDING`` becomes the pad row."""
+        """Returns the row numbers of position_ids, integers of any shape. ``PADDING`` becomes the pad row."""
         position_ids = position_ids.to(torch.int64)  # a small dtype may not hold the row number, or PADDING
         rows = position_ids + self.front
         if self.pad_row is None:
@@ -163,7 +163,7 @@ def as_table(rows: Tensor, table: Tensor) -> Tensor:
 def float64_rows(table: Tensor, *, at_least: int = 1) -> Tensor:
     """Returns the rows (N, D) of a table, as ``table_rows`` does, in float64 on the CPU, detached.
 
-    Raises ArgumentError for a table that ``table_rows`` rejects, with too few rows, or with NaN or infinity.
+    Raises ArgumentError for a table that ``table_rows`` rejects, or that has too few rows, NaN or infinity.
     """
     rows = table_rows(table).detach().to("cpu", torch.float64)
     if len(rows) < at_least:

@@ -1,4 +1,4 @@
-"""Finds position tables in modules and state dicts of any library, and how their rows are read."""
+"""Finds position tables and their layouts in the modules and state dicts of any library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def table_key(
 
     Args:
         key: the tensor's own key, or the path of the module that holds it. None means to look for a table by name.
-        argument: the name of the user's argument that sets ``key``, for the error.
+        argument: the name of the user's argument that sets ``key``, for the error message.
         known: keys that belong to a position table, whatever their names.
         lone: whether a tensor of any name but that of tokens counts as the table if it is the only candidate.
 
@@ -58,7 +58,7 @@ def table_key(
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Returns the parameters and buffers that may be tables, leaving out torch's own linear layers and norms.
+    """Returns the parameters and buffers that may be tables. Skips torch's own layers, except nn.Embedding.
 
     A tensor that several modules share is listed under each of its names. A parametrized weight is listed as its
     module reads it.
@@ -100,10 +100,10 @@ def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Pa
 
 
 def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | None) -> tuple[Tensor, TableLayout]:
-    """Returns the position table of a module, and the given layout or else the one that the module shows.
+    """Returns a module's position table and its layout: the given layout, or else the layout inferred from the module.
 
     Raises:
-        ArgumentError: no tensor, or several, could be the table, or the module does not show how its rows are read.
+        ArgumentError: no tensor, or several, could be the table, or its layout cannot be inferred.
     """
     if not isinstance(module, nn.Module):
         raise ArgumentError(f"expected a module; got {type(module).__name__}. Pass a state dict to from_state_dict")
@@ -125,12 +125,12 @@ def parent(path: str) -> str:
 
 
 def has_layout(module: nn.Module) -> bool:
-    """Returns whether a module has a ``layout``, which tells how the rows of its table are read."""
+    """Returns whether a module has a ``layout``, which gives the roles of its table's rows."""
     return isinstance(getattr(module, "layout", None), TableLayout)
 
 
 def layout_in(module: nn.Module, key: str) -> TableLayout:
-    """Returns how the rows of the table under ``key`` are read, as the modules around it show.
+    """Returns the layout of the table under ``key``, inferred from the modules around it.
 
     Raises:
         ArgumentError: the table has a padding row, and nothing shows where its positions begin.
@@ -153,7 +153,7 @@ def layout_in(module: nn.Module, key: str) -> TableLayout:
 
 
 def shown_layout(owner: nn.Module, around: nn.Module | None) -> TableLayout | None:
-    """Returns the layout that the module of a table shows by its attributes; None if it shows none.
+    """Returns the layout that the attributes of a table's module show, or None if they show no layout.
 
     BART and OPT have an ``offset``. RoBERTa's embeddings, in ``around``, count positions from the padding row; so does
     fairseq's table, as its ``max_positions`` shows. Elsewhere (LXMERT) a ``padding_idx`` only means that this row

@@ -19,7 +19,7 @@ learning rate of 1e-4 gives 1e-5; the rounding of a thousand steps of weight dec
 
 
 class TableMonitor:
-    """Compares a table with its values when the monitor was created.
+    """Compares a table with the values it had when the monitor was created.
 
     Args:
         layer: a PositionEncoding with a table, another module with a ``weight`` (nn.Embedding), or the parameter
@@ -45,7 +45,7 @@ class TableMonitor:
         return table_rows(table).detach().to("cpu", torch.float64, copy=True)
 
     def unchanged(self) -> Tensor:
-        """Returns a boolean (N,): the rows that training has not changed. Weight decay alone does not count."""
+        """Returns a boolean mask (N,) of the rows that training has not changed. Weight decay alone is not a change."""
         rows = self.rows()
         if rows.shape != self.initial.shape:
             raise ArgumentError(
@@ -55,12 +55,12 @@ class TableMonitor:
         return (rows == self.initial).all(dim=1) | (1 - (now * then).sum(dim=1) <= SAME_DIRECTION)
 
     def state(self) -> dict[str, float]:
-        """Measures the table as it is now.
+        """Measures the table's current values.
 
         ``rows``: N. ``norm_mean``, ``norm_min``, ``norm_max``: statistics of the rows' norms. ``effective_rank``: exp
         of the entropy of the centered rows' variance shares (Roy and Vetterli 2007). ``rows_unchanged``: the number of
         unchanged rows. ``neighbour_cosine``: the mean cosine of rows i and i + 1, 0 for a single row. If the table is
-        not finite, all are NaN except ``rows`` and ``rows_unchanged``.
+        not finite, all values are NaN except ``rows`` and ``rows_unchanged``.
         """
         rows = self.rows()
         counts = {"rows": float(len(rows)), "rows_unchanged": float(self.unchanged().sum())}

@@ -1,6 +1,6 @@
 """Linear probes that predict positions from a table's rows (Wang and Chen 2020, arXiv:2010.04903).
 
-There are five folds over the positions, shuffled with a fixed seed, so every row is tested by a probe that never saw
+The positions are split into five folds, shuffled with a fixed seed, so every row is tested by a probe that never saw
 it. The probes use one thread: on matrices this small, several threads would wait longer than they work.
 """
 
@@ -17,8 +17,8 @@ from posembed.tables.layout import float64_rows
 # scikit-learn takes a second to import, so it is imported only when a probe runs.
 
 FOLDS: Mapping[str, Any] = {"n_splits": 5, "shuffle": True, "random_state": 0}
-FEWEST_ROWS = 10  # two per fold, so that every fold has a pair to order
-PAIRS = 4096  # per fold: enough for the error rate to within about 1%
+FEWEST_ROWS = 10  # two per fold, so that every fold has a pair to put in order
+PAIRS = 4096  # per fold: enough to estimate the error rate to within about 1%
 
 
 def _features(table: Tensor) -> np.ndarray:
@@ -30,8 +30,9 @@ def _features(table: Tensor) -> np.ndarray:
 def position_error(table: Tensor) -> float:
     """Returns the mean error, in positions, of a linear regression from held-out rows (N, D) to their positions.
 
-    Uninformative rows give about N / 4. This is a ridge regression with a penalty chosen in each fold by leave-one-out.
-    With about as many dimensions as rows, plain least squares would fit noise and be worse than a guess.
+    Uninformative rows give about N / 4. This is a ridge regression, whose penalty is chosen in each fold by
+    leave-one-out validation. With about as many dimensions as rows, plain least squares would fit noise and be worse
+    than a guess.
     """
     from sklearn.linear_model import RidgeCV
     from sklearn.model_selection import KFold, cross_val_predict

@@ -14,8 +14,8 @@ from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS
 
 DEFAULT_TEXT_METHOD = "tile"
 WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
-"""Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, lengthened by tiling and
-then fine-tuned, random rows were far worse (arXiv:2004.05150)."""
+"""Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, which was lengthened
+and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150)."""
 DEFAULT_GRID_METHOD = "bicubic-antialias"
 
 Method = Callable[[Tensor, Any], Tensor]
@@ -42,14 +42,14 @@ def resize_table(
             ``GRID_METHODS`` (default "bicubic-antialias"); or a function from (rows (n, D), length) to
             (length, D), or from (rows (h, w, D), grid) to (height, width, D), such as
             ``partial(hierarchical, alpha=0.3)``.
-        layout: how the rows of ``table`` are read, with its current grid.
+        layout: the roles of the rows of ``table``, with its current grid.
 
     Returns:
-        A new tensor with the table's axes, dtype and device: (M, D), (1, M, D) or (M, 1, D). For the table's own
-        size, any method returns a copy.
+        A new tensor with the table's axes, dtype and device: (M, D), (1, M, D) or (M, 1, D). If the size
+        does not change, any method returns a copy.
 
     Raises:
-        ArgumentError: a table, size or method that cannot be used, or that do not fit each other.
+        ArgumentError: a table, size or method that cannot be used, or a size or method that does not fit the table.
     """
     rows = table_rows(table)
     if (length is None) == (grid is None):
@@ -87,7 +87,7 @@ def resize_table(
 
 
 def leading_rows_kept(old: Tensor, new: Tensor) -> int:
-    """Counts the leading rows that are equal in both tables, bit for bit, because a resize kept them.
+    """Counts the leading rows that a resize kept: the rows that are equal in both tables, bit for bit.
 
     Raises:
         ArgumentError: an argument that is not a table, or tables of different widths or dtypes.

@@ -43,8 +43,8 @@ def interpolate(rows: Tensor, length: int, *, mode: str = "linear", align_corner
     """Stretches or shrinks the whole table, each column on its own.
 
     mode: "linear", or "cubic" (PyTorch's bicubic in one dimension, constant -.75).
-    align_corners: True puts the first and last new rows on the first and last old ones: new row k is read at
-    k (N - 1) / (length - 1). False aligns the outer edges: (k + .5) N / length - .5. Both are in use.
+    align_corners: True puts the first and last new rows on the first and last old rows: new row k is read at
+    k (N - 1) / (length - 1). False aligns the outer edges: at (k + .5) N / length - .5. Both are in use.
     """
     if mode not in ("linear", "cubic"):
         raise ArgumentError(f"mode must be 'linear' or 'cubic'; got {mode!r}")
@@ -58,7 +58,7 @@ def stretch(rows: Tensor, length: int, *, keep: int = 20) -> Tensor:
     """Keeps the first ``keep`` rows and stretches the others linearly (Long-CLIP, arXiv:2403.15378).
 
     New row k >= keep is read at keep + (k - keep) (N - keep) / (length - keep). The line through the last two old
-    rows continues past the last, as in Long-CLIP's code, which keeps 20 of 77 rows and turns each other row into four.
+    rows continues past them, as in Long-CLIP's code, which keeps 20 of 77 rows and turns each of the others into four.
     """
     if not 0 <= keep <= len(rows) - 2:
         raise ArgumentError(
@@ -82,8 +82,8 @@ def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
     """Makes row a N + b from rows a and b, like a two-digit number (Su 2020, kexue.fm/archives/7947; bert4keras).
 
     With u_i = (p_i - alpha p_0) / (1 - alpha), new[a N + b] = alpha u_a + (1 - alpha) u_b. The formula reproduces
-    the first N rows, which are copied here, bit for bit. There are only N^2 two-digit numbers. alpha is above 0 and
-    below .5; at .5, (a, b) and (b, a) would give the same row.
+    the first N rows, which are copied here, bit for bit. There are only N^2 two-digit numbers, so the result has at
+    most N^2 rows. alpha is above 0 and below .5; at .5, (a, b) and (b, a) would give the same row.
     """
     if not 0 < alpha < 0.5:
         raise ArgumentError(f"alpha must lie above 0 and below 0.5; got {alpha}. The author's choice is 0.4")
@@ -98,7 +98,7 @@ def hierarchical(rows: Tensor, length: int, *, alpha: float = 0.4) -> Tensor:
 
 
 def two_digit_rows(rows: Tensor, positions: Tensor, *, alpha: float = 0.4) -> Tensor:
-    """Applies the formula of ``hierarchical`` to positions (...) below N^2: (..., D)."""
+    """Applies the formula of ``hierarchical`` to positions below N^2 of any shape (...). Returns (..., D)."""
     u = (rows - alpha * rows[:1]) / (1 - alpha)
     return alpha * u[positions // len(rows)] + (1 - alpha) * u[positions % len(rows)]
 
@@ -139,7 +139,7 @@ def interpolate_grid(rows: Tensor, grid: tuple[int, int], *, mode: str, antialia
 def dinov2_grid(rows: Tensor, grid: tuple[int, int], *, offset: float = 0.1) -> Tensor:
     """Interpolates bicubically with the scale factor (new + offset) / old, as DINO's ``interpolate_offset`` does.
 
-    The offset keeps the floor of old * factor from being one too few. It also moves the sampled points, and DINO's
+    The offset keeps the floor of old * factor from being one too small. It also moves the sampled points, and DINO's
     and DINOv2's backbones were trained with it, so their tables need it.
     """
     factors = tuple((new + offset) / old for new, old in zip(grid, rows.shape[:2], strict=True))

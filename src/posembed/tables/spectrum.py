@@ -10,7 +10,7 @@ from torch import Tensor
 from posembed.tables.layout import float64_rows
 
 MOST = 0.975
-"""The default share of the variance that the counted directions of a table hold."""
+"""The share of the variance that ``directions_for`` uses by default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Spectrum:
 
     @property
     def effective_rank(self) -> float:
-        """The exp of the entropy of the variance shares: K equal directions give K (Roy and Vetterli 2007, on s^2)."""
+        """The exp of the entropy of the variance shares (Roy and Vetterli 2007, on s^2). K equal directions give K."""
         shares = self.variance_shares
         return torch.special.entr(shares).sum().exp().item() if shares.any() else 0.0
 
@@ -74,7 +74,8 @@ def fourier_power(vectors: Tensor) -> Tensor:
 def wave_share(vectors: Tensor, *, bins: int = 3) -> Tensor:
     """Returns each column's share of power in its ``bins`` strongest bins, (N, K) -> (K,); near 1 for a wave.
 
-    Three bins hold at least 85% of a sinusoid of any frequency; noise leaves about 3 ln(N/2) / (N/2) in them.
+    Three bins hold at least 85% of the power of a sinusoid of any frequency, and about 3 ln(N/2) / (N/2) of the
+    power of noise.
     """
     power = fourier_power(vectors)
     return power.topk(min(bins, len(power)), dim=0).values.sum(dim=0)

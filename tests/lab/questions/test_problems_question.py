@@ -70,21 +70,21 @@ def test_the_answer_says_who_goes_how_far() -> None:
     found, rule, certainty = PAGE.answer(summarise(runs(2)))
     assert "with coupled. The largest size solved is 30+ with coupled" in found
     assert "(exact match 98.5%, 92\N{EN DASH}100" in found
-    for part in ("5 with rope", "5 with alibi", "under 5 with “none”", "Positions end at 10 with learned"):
+    for part in ("5 with rope", "5 with alibi", "under 5 with “none”", "size with positions is 10 with learned"):
         assert part in found
-    assert "sinusoidal 2 of 2 (seed 0: the loss was nan)" in found
+    assert "2 of 2 with sinusoidal (seed 0: the loss was nan)" in found
     assert "95%" in rule
     assert "2 runs per encoding" in certainty
 
 
 def test_a_single_run_and_runs_that_differ_are_reported() -> None:
     alone = PAGE.answer(summarise([result("none", (0.0, 0.0, 0.0))]))
-    assert "with no encoding" in alone[0]
+    assert "with none of the encodings" in alone[0]
     assert "there are no intervals" in alone[-1]
     apart = [result("rope", (1.0, 1.0, 0.97)), result("rope", (1.0, 0.1, 0.0), seed=1)]
     assert "by seed: rope 30 and 5" in PAGE.answer(summarise(apart))[-2]
     within = dataclasses.replace(summarise([result("rope", (1.0, 1.0, 1.0))]), test_sizes=(5, 10))
-    assert PAGE.answer(within)[0].startswith("Nothing was tested past the 10 digits")
+    assert PAGE.answer(within)[0].startswith("No size past the 10 digits of training was tested")
 
 
 def test_numbers_in_words() -> None:

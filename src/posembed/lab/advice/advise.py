@@ -1,8 +1,9 @@
-"""Turns needs and studies into one recommendation, with its costs, its caveats and the measurements behind it.
+"""Turns a user's needs and measured studies into one recommendation, with its costs, caveats and measurements.
 
 For a fixed length, the rules recommend a learned table, or RoPE if the table would be large. For growing lengths, they
-recommend a ring under a window, or scaled RoPE if far tokens must be retrieved. A checkpoint keeps its own positions. A
-user's own runs overrule the rules if their 95% intervals do not overlap.
+recommend a rolling table under a window, or scaled RoPE if far tokens must be retrieved. For a checkpoint, they
+recommend its own positions, resized or scaled if necessary. A user's own runs overrule the rules if they show a
+better encoding and the 95% intervals do not overlap.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ CONDITIONS: dict[str, Callable[[Needs], bool]] = {
 class Choice:
     """A possible recommendation. Its texts are templates, which are formatted with the needs as ``n``.
 
-    of: the kind of positions that it applies to: "sequence", "grid" or "checkpoint".
+    of: the kind of needs that it applies to: "sequence", "grid" or "checkpoint".
     encoding: its name in the lab and in the studies; None if the lab does not train it.
-    rows: the number of its position rows, new or existing: "table" (one per position), "window", or None for no rows.
-    reason: why to choose it, if it meets the needs.
+    rows: the number of its position rows, new or existing: "table" (one per position), "window" (one per token of the
+        window) or None (no rows).
+    reason: the reason to choose it if it meets the needs.
     unless: pairs (a condition under which it does not meet the needs, the reason). caveats: pairs (condition, caveat).
     """
 
@@ -70,11 +72,11 @@ class Choice:
         return {"table": needs.table, "window": needs.window * needs.width, None: 0}[self.rows]
 
     def cannot(self, needs: Needs) -> str | None:
-        """Returns why it does not meet the needs; None if it does."""
+        """Returns the reason why the choice does not meet the needs; None if it does."""
         return next(iter(texts_for(self.unless, needs)), None)
 
     def warnings(self, needs: Needs) -> list[str]:
-        """Returns the caveats, including one if an existing checkpoint cannot use this choice."""
+        """Returns the caveats, including one if this choice would discard the table of an existing checkpoint."""
         notes = texts_for(self.caveats, needs)
         if needs.checkpoint is not None and needs.has_table and self.of != "checkpoint":
             held = f"{needs.checkpoint.length:,}"
@@ -85,7 +87,7 @@ class Choice:
         return notes
 
     def is_relevant(self, needs: Needs) -> bool:
-        """Returns whether the choice applies to the needs: to their grid, sequence or checkpoint."""
+        """Returns whether the choice applies to the kind of needs: a grid, a sequence or a checkpoint."""
         if self.of == "checkpoint":
             return needs.checkpoint is not None
         return (self.of == "grid") == (needs.grid is not None)
@@ -103,7 +105,7 @@ TRAINED = {choice.encoding for choice in CHOICES if choice.encoding is not None}
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that was considered. ``cannot``: why it does not meet the needs; None if it does."""
+    """A choice that was considered. ``cannot``: the reason why it does not meet the needs; None if it does."""
 
     name: str
     title: str
@@ -165,7 +167,8 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
             ``width``, ``heads``, ``vocabulary``, ``far``, ``checkpoint``.
 
     Raises:
-        ArgumentError, RunFolderError: needs that contradict each other, or a folder without finished runs.
+        ArgumentError: the needs contradict each other, or the folder has no finished run.
+        RunFolderError: the folder is not a run folder of ``posembed compare lengths``, or is damaged.
 
     >>> advise(length=512, longest=4096, far=True).recommendation
     'rope-scaled'
@@ -213,7 +216,7 @@ def recommend(needs: Needs, studies: Sequence[Study] = ()) -> Advice:
 
 
 def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list[Figures]:
-    """Returns figures of the user's own studies, or else of the choice's study and the one with the most encodings."""
+    """Returns figures of the user's own studies. Without them, uses ``study`` and the study with the most encodings."""
     if needs.grid is not None or not studies:
         return []
     broadest = max(studies, key=lambda study: len([row for row in study.rows if row.encoding in TRAINED]))
@@ -234,10 +237,11 @@ def figures(study: Study | None, needs: Needs, studies: Sequence[Study]) -> list
 
 
 def best_rival(study: Study, chosen: Choice, needs: Needs) -> tuple[Choice, bool, str] | None:
-    """Returns the choice that meets the needs and did better than ``chosen`` in the study, whether their 95% intervals
-    are disjoint, and both perplexities in words. Prefers disjoint intervals, then the lowest perplexity.
+    """Finds a choice that meets the needs and has a lower perplexity than ``chosen`` in the study, if there is one.
 
-    Compares at the training length if nothing longer is needed, else at the longest length of the study.
+    Returns that choice, whether the 95% intervals of both are disjoint, and both perplexities in words. Prefers
+    disjoint intervals, then the lowest perplexity. Compares at the training length if the needs are limited to it, or
+    else at the longest length of the study.
     """
     length = study.train_length if needs.fixed else study.longest
     ours = study.perplexity(chosen.encoding, length)
@@ -278,7 +282,7 @@ def ranked(needs: Needs) -> list[Choice]:
 
 
 def too_large(needs: Needs) -> str | None:
-    """Returns why a learned table of the longest length is not the default; None if it is."""
+    """Returns the reason why a learned table of the longest length is too large as the default; None if it is not."""
     rows = needs.longest or needs.length
     if rows > USUAL_LENGTH:
         return f"{rows:,} rows are more than the {USUAL_LENGTH:,} that are usual for learned tables"

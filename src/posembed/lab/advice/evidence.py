@@ -15,7 +15,7 @@ PUBLISHED = Path(__file__).with_name("evidence.json")
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of one encoding on the same tokens, by context length; None where it has no position."""
+    """The perplexity of one encoding on the same tokens, by context length. None means no position."""
 
     encoding: str
     window: int | None
@@ -26,7 +26,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Study:
-    """Results of encodings trained alike. own: whether it is the user's own study, which may overrule the rules."""
+    """Results of encodings that were trained in the same way. own: whether the study is the user's own."""
 
     title: str
     source: str
@@ -47,13 +47,13 @@ class Study:
 
 
 def published_studies() -> list[Study]:
-    """Returns the studies of the documentation; those with the most seeds come first."""
+    """Returns the studies in the documentation. Studies with more seeds come first."""
     return read_studies(PUBLISHED.read_text(encoding="utf-8"))
 
 
 def study_of_folder(folder: Path) -> Study:
-    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError for another folder, and
-    ArgumentError if no run is finished."""
+    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError if the folder holds anything
+    else, and ArgumentError if no run is finished."""
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder, read_settings
 
@@ -73,7 +73,7 @@ def study_of_folder(folder: Path) -> Study:
 
 
 def read_studies(text: str) -> list[Study]:
-    """Reads evidence.json. An estimate is [mean] or [mean, low, high]; null means no position."""
+    """Reads the text of evidence.json, in which an estimate is [mean], [mean, low, high], or null for no position."""
     studies = []
     for study in json.loads(text):
         for row in study["rows"]:

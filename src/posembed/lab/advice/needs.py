@@ -11,7 +11,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option, options, require_divisible
 
 LAYERS = 12
-"""The number of layers for which windows are suggested."""
+"""The number of layers that a suggested window is for."""
 
 Grid = tuple[int, int]
 """(height, width) in patches."""
@@ -22,7 +22,7 @@ class Existing:
     """The positions of an existing checkpoint."""
 
     length: int | None
-    """Usable positions of its learned table; None if it has no table (RoPE, ALiBi, relative biases)."""
+    """The number of usable positions in its learned table; None without a table (RoPE, ALiBi, relative biases)."""
     grid: Grid | None = None
     source: str = ""
     findings: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Existing:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What the encoding must support. For images, both lengths count patches and the vocabulary is 0.
+    """The requirements for an encoding. For images, both lengths count patches, and the vocabulary is 0.
 
     Raises ArgumentError for needs that contradict each other.
     """
@@ -89,7 +89,7 @@ class Needs:
 
     @property
     def largest(self) -> tuple[int, ...] | None:
-        """The sides of the longest grid, or the longest length alone; None without a limit."""
+        """The sides of the longest grid, or a tuple with only the longest length; None without a limit."""
         if self.grid is not None:
             return self.longest_grid or self.grid
         return None if self.longest is None else (self.longest,)
@@ -114,7 +114,7 @@ class Needs:
 
     @property
     def stretch(self) -> float:
-        """The longest length as a multiple of the checkpoint's table; 0 without a limit or a table."""
+        """The longest length as a multiple of the length of the checkpoint's table; 0 without a limit or a table."""
         held = None if self.checkpoint is None else self.checkpoint.length
         return self.longest / held if self.longest and held else 0.0
 
@@ -136,12 +136,12 @@ class Needs:
 
     @property
     def table(self) -> int:
-        """Parameters of a learned table of the longest length, or of the training length without a limit."""
+        """The parameters of a learned table for the longest length (without a limit, for the training length)."""
         return (self.longest or self.length) * self.width
 
     @property
     def window(self) -> int:
-        """The lab's window for 12 layers at the training length; at least 2."""
+        """The lab's default window for 12 layers and this training length, but at least 2."""
         return max(default_window(LAYERS, self.length), 2)
 
     def share(self, parameters: int) -> float | None:

@@ -1,4 +1,4 @@
-"""Measures the time and the peak memory of steps, in turns, so that a disturbance affects all of them alike."""
+"""Measures the time and the peak memory of steps. Timed steps take turns, so that a disturbance affects all alike."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Step = Callable[[], object]
 
 
 def ratio(ours: Estimate, theirs: Estimate, *, less: float = 0.0) -> Estimate:
-    """Estimates the median ratio of times from the same rounds, minus ``less``; ``less=1`` gives the overhead."""
+    """Estimates the median over rounds of the ratio of two times, minus ``less``. ``less=1`` gives the overhead."""
     return estimate_median([a / b - less for a, b in zip(ours.values, theirs.values, strict=True)])
 
 
@@ -35,11 +35,11 @@ def take_turns(
 ) -> dict[str, Estimate]:
     """Times each step once per round, until ``seconds`` have passed and ``fewest`` rounds are done.
 
-    Every other round runs in reverse order, so that no step always follows the same one. ``on_round`` is called
-    after each round with the share done, from 0 to 1. Returns the median seconds of each step.
+    Every other round runs in reverse order, so that no step always follows the same step. ``on_round`` is called
+    after each round with the share of the work done, from 0 to 1. Returns the median time of each step in seconds.
     """
     for step in steps.values():
-        step()  # the first call sets things up
+        step()  # the first call also does one-time setup, so it is not timed
     times: dict[str, list[float]] = {name: [] for name in steps}
     started = time.perf_counter()
     rounds = 0
@@ -61,16 +61,17 @@ def _wait() -> None:
 
 
 def fit_exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
-    """Fits value = a size^b by least squares on the logarithms. Returns b, or None without three positive points."""
+    """Fits value = a size^b by least squares on the logarithms. Returns b, or None if there are fewer than three
+    points or a value is not positive."""
     if len(sizes) < 3 or min(values) <= 0:
         return None
     return statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values]).slope
 
 
 def peak_bytes(step: Step) -> int:
-    """Returns the peak number of bytes in tensors that the step creates, on all devices together.
+    """Returns the peak number of bytes in the tensors that a step creates, on all devices together.
 
-    It counts storages, so a view costs nothing. It does not see memory that a kernel uses outside of tensors.
+    Storages are counted, so a view adds nothing. Memory that a kernel uses outside of tensors is not counted.
     """
     counter = _Storages()
     with counter:
@@ -86,7 +87,7 @@ class _Storages(TorchDispatchMode):
         self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.update(_storages(args, kwargs))  # they existed before the step, or are counted already
+        self.seen.update(_storages(args, kwargs))  # these existed before the step, or are counted already
         created = func(*args, **(kwargs or {}))
         for storage in _storages(created):
             if storage not in self.seen:

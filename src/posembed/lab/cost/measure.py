@@ -1,4 +1,4 @@
-"""Measures the cost of encodings, CostSettings -> CostResult. All encodings take turns on this machine."""
+"""Measures the cost of encodings on this machine. All encodings take turns."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from posembed.nn.encodings import names_for, split_name
 from posembed.statistics import Estimate
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""(current part, amount done, total amount)."""
+"""A function of the name of the current part, the amount done and the total amount."""
 
 PLAIN = "attention without position"
 
 GROWTH_SHAPE = Shape(batch=1, length=512, width=64, heads=2)
 """The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
-MOST_BYTES = 2 * 2**30  # a length whose step would need more at its peak is not tried
-SECONDS = 30.0  # each encoding gets an equal share; a length that would take it past its share is not tried
+MOST_BYTES = 2 * 2**30  # a length is not tried if its step would need more than this at its peak
+SECONDS = 30.0  # shared equally; a length is not tried if it would take its encoding past its share
 ROUNDS = 3
 CALLS = ROUNDS + 2  # plus one call to warm up and one to count the memory
 MOST_GROWTH = 4
-"""The largest predicted growth of time when the length doubles: quadratic growth is 4 times, and more is noise."""
+"""The largest factor to predict for the time when the length doubles. Quadratic growth is 4; any more is noise."""
 FIT_FROM = 2048  # below this length, the overhead of function calls dominates
 FEWEST_TO_FIT = 3
 
@@ -44,12 +44,12 @@ LOWEST = dict.fromkeys(("batch", "width", "heads", "layers", "vocabulary", "wind
     "longest": (GROWTH_SHAPE.length, ", the length that the growth measurement starts at"),
     "seconds": (0, ""),
 }
-"""The lowest value of each setting, and why."""
+"""The lowest value of each setting, and the end of the error message for lower values."""
 
 
 def checked(settings: CostSettings) -> CostSettings:
-    """Returns the settings with each encoding once. Raises ArgumentError for an unknown encoding or device, a number
-    below its ``LOWEST``, or a width that the heads do not divide."""
+    """Returns the settings without duplicate encodings. Raises ArgumentError for an unknown encoding or device, a
+    number below its ``LOWEST``, or a width that the heads do not divide."""
     names = tuple(dict.fromkeys(settings.encodings))
     if not names:
         raise ArgumentError(f"expected at least one encoding; choose from {', '.join(names_for('decoder'))}")
@@ -161,7 +161,7 @@ def grow(
     device: torch.device,
     progress: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Growth]:
-    """Measures the forward pass of each encoding alone, at lengths that double up to ``longest``; all take turns."""
+    """Measures the forward pass of each encoding alone, at lengths that double up to ``longest``."""
     lengths = doublings(GROWTH_SHAPE.length, longest)
     found: dict[str, list[Point]] = {name: [] for name in names}
     stopped: dict[str, str] = {}
@@ -186,7 +186,7 @@ def doublings(first: int, last: int) -> tuple[int, ...]:
 
 
 def too_much(found: Sequence[Point], length: int, *, seconds: float) -> str | None:
-    """Returns why this length is not tried, predicted from the last two lengths; None if it is tried."""
+    """Returns the reason not to try this length, predicted from the last two lengths; None if it should be tried."""
     if len(found) < 2:
         return None
     before, last = found[-2:]

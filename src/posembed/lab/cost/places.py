@@ -1,4 +1,4 @@
-"""The work of an encoding outside a model: alone, at the places that it uses, and in one layer of attention."""
+"""Runs an encoding without a whole model: either by itself, or within one attention layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ FLOAT = 4  # bytes of a float32
 
 
 class Made(NamedTuple):
-    """The tensors that an encoding creates at its places; empty for a place that it does not use."""
+    """The tensors that an encoding creates for the input, for queries and keys, and for scores. A field is empty if the
+    encoding does not act there."""
 
     input: tuple[Tensor, ...]
     queries_keys: tuple[Tensor, ...]
@@ -25,9 +26,9 @@ class Made(NamedTuple):
 
 
 class Places:
-    """An encoding with the tensors of one layer, laid out as in ``Attention``. A call is one step.
+    """An encoding by itself, with random tensors that are laid out as in one ``Attention`` layer. A call runs one step.
 
-    training: a step includes the backward pass, and uses the encoding's training positions.
+    training: whether a step includes the backward pass and uses the encoding's training positions.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Places:
             ids = encoding.training_positions(shape.batch, shape.length, generator)
         self.position_ids = ids.to(device)
         self.qkv = random(shape.batch, shape.length, 3 * shape.width)
-        # Stands in for W_q and W_k, which project a ring's rows.
+        # Stands in for W_q and W_k, which project the rows of a rolling table.
         self.projection = random(shape.width, 2 * shape.width)
         self.leaves = [self.x, self.qkv, self.projection]
 
@@ -54,7 +55,7 @@ class Places:
         return [tensor for place in self.made() for tensor in place]
 
     def __call__(self) -> object:
-        """Runs the forward pass and, in training, the backward pass with the results as upstream gradients."""
+        """Runs the forward pass and, in training, the backward pass. The results also serve as upstream gradients."""
         with torch.set_grad_enabled(self.training):
             made = [tensor for tensor in self.results() if tensor.requires_grad]
         leaves = [tensor for tensor in (*self.leaves, *self.encoding.parameters()) if tensor.requires_grad]
@@ -78,7 +79,7 @@ class Places:
 
 
 class AttentionWith(Places):
-    """One attention layer with an encoding: projections, scores, output."""
+    """An encoding within one attention layer. A step runs the whole layer: projections, scores and output."""
 
     def __init__(self, encoding: PositionEncoding, attention: Attention, shape: Shape, **settings: Any) -> None:
         super().__init__(encoding, shape, **settings)
@@ -92,7 +93,7 @@ class AttentionWith(Places):
 
 
 def writes(encoding: PositionEncoding, shape: Shape) -> Writes:
-    """Computes the bytes that an encoding writes, scaled from its tensors for two tokens."""
+    """Computes the number of bytes that an encoding writes, by scaling up the sizes of its tensors for two tokens."""
     with torch.no_grad():
         made = Places(encoding, Shape(1, 2, shape.width, shape.heads)).made()
     per_token, per_layer, per_pair = (FLOAT * sum(tensor.numel() for tensor in tensors) for tensors in made)

@@ -30,7 +30,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class CostSettings:
-    """The sizes that all encodings are measured at. ``measure.checked`` refuses invalid ones."""
+    """The sizes at which all encodings are measured. ``measure.checked`` refuses invalid sizes."""
 
     encodings: tuple[str, ...] = option(
         "Encodings, separated by commas. NAME+window adds a window. Default: all.", default_factory=every_encoding
@@ -56,7 +56,7 @@ class CostSettings:
 
 @dataclass(frozen=True)
 class Passes:
-    """A figure for the forward pass alone, and one for forward and backward together."""
+    """A value for the forward pass alone, and a value for the forward and backward passes together."""
 
     forward: Estimate
     backward: Estimate
@@ -64,11 +64,12 @@ class Passes:
 
 @dataclass(frozen=True)
 class Writes:
-    """The bytes, in float32, of the tensors that an encoding passes to the model: the least it must write.
+    """The bytes, in float32, of the tensors that an encoding passes to the model. It must write at least these.
 
-    input: (B, L, D), tokens with their rows, once per forward pass.
-    queries_keys: 2 (B, L, D) if rotated or with rows added, 4 (B, L, D) if both or if widened; in each layer.
-    scores: (H, L, L), the bias, once per forward pass.
+    input: the tokens with their rows added (B, L, D), written once per forward pass.
+    queries_keys: the queries and keys, written in each layer: 2 B L D numbers if they are rotated or rows are added to
+        them, 4 B L D numbers if both happen or if they are widened.
+    scores: the bias (H, L, L), written once per forward pass.
     """
 
     input: int
@@ -82,9 +83,10 @@ class Writes:
 
 @dataclass(frozen=True)
 class Growth:
-    """The cost of one encoding's forward pass alone, on one sequence, at growing lengths.
+    """The cost of the forward pass of one encoding by itself, for one sequence, at growing lengths.
 
-    seconds: medians. peak: bytes. stopped: why no longer length was tried; None if all were.
+    seconds: median times. peak: peak memory in bytes. stopped: the reason why longer lengths were not tried; None if
+    all lengths were tried.
     """
 
     lengths: tuple[int, ...]
@@ -100,10 +102,11 @@ class CostRow:
     """The cost of one encoding. Times are medians in seconds, sizes are in bytes.
 
     share_of_embeddings: its share of the position and token parameters.
-    alone: its own work for one layer. attention: an attention layer with it.
-    alone_share, overhead: both relative to an attention layer without position, paired by round. An overhead of .1
-    means 10% more time; it is negative where a window saves work.
-    peak_forward, peak_backward: the peak memory of the encoding alone.
+    alone: the time of the encoding by itself, for one layer. attention: the time of an attention layer with it.
+    alone_share: ``alone`` relative to an attention layer without position, paired by round.
+    overhead: the relative change in that layer's time with the encoding, paired by round. An overhead of .1 means 10%
+        more time; it is negative if a window saves work.
+    peak_forward, peak_backward: the peak memory of the encoding by itself, without and with the backward pass.
     """
 
     encoding: str
@@ -122,7 +125,8 @@ class CostRow:
 
 @dataclass(frozen=True)
 class CostResult:
-    """All costs. attention: seconds of an attention layer without position. seconds: time of the whole measurement."""
+    """The costs of all encodings. attention: the time in seconds of an attention layer without position. seconds: the
+    time of the whole measurement."""
 
     settings: CostSettings
     attention: Passes
@@ -139,7 +143,7 @@ def prepare(folder: Path, settings: CostSettings) -> None:
 
 
 def save(result: CostResult, folder: Path) -> None:
-    """Writes the result to cost.json and replaces an earlier one. Raises the errors of ``prepare``."""
+    """Writes the result to cost.json, replacing an earlier result. Raises the errors of ``prepare``."""
     prepare(folder, result.settings)
     write_text(folder / OF_COST, json.dumps(dataclasses.asdict(result)) + "\n")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of a model's embeddings. A table without a model has 0 layers.
+    """The sizes of a model's embeddings. layers: 0 for a table without a model.
 
-    rows: rows of the position table, including reserved ones. vocabulary: rows of the token table; 0 for images.
-    types: rows of the segment table. source: where a published model's sizes come from.
+    rows: rows of the position table, including reserved rows. vocabulary: rows of the token table; 0 for images.
+    types: rows of the segment table. source: the source of a published model's sizes.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Size:
 
     @property
     def share_of_embeddings(self) -> float | None:
-        """Its share of the position and token parameters; None without a token table."""
+        """The share of the position table in the position and token parameters; None without a token table."""
         return self.table / (self.table + self.tokens) if self.vocabulary else None
 
     @property

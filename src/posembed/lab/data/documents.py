@@ -15,7 +15,7 @@ from posembed.errors import DataError
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
 NOT_SOURCE |= {"entities.py", "mimetypes.py", "stringprep.py"}
-"""Parts of the standard library that are not read: tests, and modules that only hold tables of data."""
+"""Parts of the standard library to leave out: tests, and modules that contain only tables of data."""
 
 RUNS_WRITE = re.compile(
     r"(settings|reading|cost)\.json|report\.html|(results/)?\.[^/]*\.partial|results/[^/]*\.json|tracking/.*", re.DOTALL
@@ -55,7 +55,7 @@ def read_documents(data: str) -> tuple[list[Document], list[Document] | None, st
     documents, skipped = [], 0
     # a path may contain a comma
     names = [data] if os.path.exists(os.path.expanduser(data)) else [name.strip() for name in data.split(",")]
-    if "" in names:  # the path "" would mean this folder
+    if "" in names:  # the path "" would mean the current folder
         raise DataError(f"expected files or folders separated by commas, got {data!r}")
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
@@ -125,8 +125,8 @@ def _text_rows(rows: Any, name: str) -> list[Document]:
 
 
 def _below(root: Path, files: Iterable[Path]) -> tuple[list[Document], int]:
-    """Returns the text files, sorted by name, and the number of other files. The lab's own files count as others,
-    because a run that trains on a folder may also write into it."""
+    """Returns the text files, sorted by name, and the number of skipped files. The lab's own files are skipped, because
+    a run that trains on a folder may also write into it."""
     files = sorted(files)
     runs = {path.parent for path in files if path.name == "settings.json" and _is_of_lab(path)}
     documents = []

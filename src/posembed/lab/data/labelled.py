@@ -26,7 +26,7 @@ COLUMNS = {
 
 HELD_OUT_SHARE = 0.2
 LABELS_PER_DOCUMENT = 0.5
-"""With more different labels per document than this, the labels identify documents and are not classes."""
+"""The maximum number of different labels per document. With more, the labels identify documents and are not classes."""
 PART_FILES = 10  # a standard library package becomes a class if it has at least this many source files
 PIECE = 400  # the maximum number of characters in a piece of source, which consists of whole lines
 
@@ -35,7 +35,8 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A labelled text. document: all examples of a document (a file, equal texts) stay on one side of the split."""
+    """A labelled text. document: a key that is shared by the pieces of one file, or by equal texts. All examples of a
+    document are on the same side of the split."""
 
     text: str
     label: str
@@ -44,7 +45,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled texts, split. labels: in sorted order. sha256: covers every example and its side of the split."""
+    """Labelled texts, split into two parts. labels: all labels, sorted. sha256: a hash of the split examples."""
 
     train: tuple[Example, ...]
     held_out: tuple[Example, ...]
@@ -57,14 +58,14 @@ def load_labelled(data: str = "stdlib", *, text_column: str | None = None, label
     """Reads, checks and splits labelled texts.
 
     Args:
-        data: "stdlib" (from which package of Python's standard library is this piece of source?), a .csv, .tsv or
+        data: "stdlib" (pieces of source from Python's standard library, labelled with their package), a .csv, .tsv or
             .jsonl file, or "hf:NAME[:CONFIG]" (a Hugging Face dataset, with its own held-out split if it has one).
-        text_column: the column of the text, or several separated by commas (such as pairs of sentences), which become
-            lines of one text. None means the only column with an obvious name (``COLUMNS``).
+        text_column: the column of the text. Several columns, separated by commas (such as pairs of sentences), become
+            the lines of one text. None means the only column with an obvious name (``COLUMNS``).
         label_column: the column of the label. None means the only column with an obvious name.
 
     Raises:
-        DataError: data that cannot be read or lacks these columns, or labels that are not classes.
+        DataError: the data cannot be read or lacks these columns, or the labels are not classes.
     """
     if data == "stdlib":
         if text_column or label_column:
@@ -115,8 +116,8 @@ def _packages() -> list[Example]:
 
 
 def pieces(text: str, size: int) -> list[str]:
-    """Splits a text into pieces of as many whole lines as fit into ``size`` characters; a longer line is a piece of its
-    own. Drops blank pieces."""
+    """Splits a text into pieces of whole lines, with as many lines as fit into ``size`` characters. A longer line is a
+    piece of its own. Blank pieces are dropped."""
     cut = [""]
     for line in text.splitlines(keepends=True):
         if cut[-1] and len(cut[-1]) + len(line) > size:
@@ -175,7 +176,7 @@ def _json_lines(text: str, path: Path) -> Iterator[tuple[int, Mapping[str, Any]]
 
 
 def _columns(columns: Sequence[str], what: str, wanted: str | None, name: str) -> list[str]:
-    """Returns the requested text or label columns. If none is requested, returns the only one with an obvious name."""
+    """Returns the requested text or label columns; by default, the only column with an obvious name."""
     listed = f"it has {', '.join(columns)}"
     if wanted is None:
         found = [column for column in columns if column.strip().lower() in COLUMNS[what]]
@@ -197,10 +198,10 @@ def _examples(
     name: str,
     classes: Sequence[str] | None,
 ) -> tuple[list[Example], int]:
-    """Returns one example per row with a text, and the number of other rows. Texts that differ only in white space
-    are one document.
+    """Returns one example for each row that has a text, and the number of rows without a text. Texts that differ only
+    in white space are one document.
 
-    classes: the names of the classes, if labels are numbers.
+    classes: the names of the classes, if the labels are their numbers.
     """
     examples, blank = [], 0
     for number, row in rows:
@@ -237,7 +238,7 @@ def labelled(
     blank: int = 0,
 ) -> Labelled:
     """Checks the labels and splits the examples. With ``held_out``, keeps the given split, but drops the
-    training documents that are held out too. ``blank``: the number of skipped examples without text.
+    training documents that are held out too. ``blank``: the number of rows that were skipped for lack of text.
 
     Raises DataError for labels that ``check_labels`` refuses, and for a label that is missing on one side of the split.
     """
@@ -269,8 +270,9 @@ def labelled(
 
 
 def split_by_document(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Returns (train, held out). For each label, holds out its smallest document, then others in the order of their
-    names' hashes while they fit into a fifth of the examples. A document has the label of its first example."""
+    """Returns (train, held out). For each label, holds out its smallest document. Then goes through its other documents
+    in the order of their names' hashes, and holds out each that still fits into a fifth of the label's examples. A
+    document has the label of its first example."""
     sizes = Counter(example.document for example in examples)
     by_label = defaultdict(list)
     for document, label in {e.document: e.label for e in reversed(examples)}.items():

@@ -1,4 +1,4 @@
-"""A corpus: text as token ids, split by document into a training part and a held-out part, with no text in both."""
+"""A corpus of token ids, split by document into a training part and a held-out part that have no document in common."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from posembed.lab.data.documents import Document, read_documents
 from posembed.lab.data.tokenizer import Bytes, Loaded, read_tokenizer
 
 HELD_OUT_SHARE = 0.1
-DOCUMENTS_TO_SPLIT_BY = 20  # the fewest documents for holding out whole ones; below that, the end of each is held out
+DOCUMENTS_TO_SPLIT_BY = 20  # with fewer documents, the end of each is held out instead of whole documents
 LONG_LINE = 40  # bytes. Shorter lines often repeat by chance.
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A split text, as token ids (N,) on the CPU, uint8 or int32. A separator follows each document."""
+    """Training and held-out text as token ids (N,), uint8 or int32, on the CPU. Each document ends in a separator."""
 
     train: Tensor
     held_out: Tensor
     held_out_bytes: Tensor | None
-    """The bytes of text per held-out token, which turn a loss per token into bits per byte. None if the tokens do not
-    decode to the text."""
+    """The numbers of bytes in the held-out tokens, to convert a loss per token to bits per byte. None if the tokens do
+    not decode to the text."""
     vocabulary: int
     description: str
     sha256: str
-    """Hash of the tokenizer and both sides of the split. It does not depend on the path of the text."""
+    """A hash of the tokenizer and of both parts. It does not depend on the path of the text."""
 
 
 def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | None = None) -> Corpus:
@@ -44,8 +44,8 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | No
     (every text file below it), or "hf:NAME[:CONFIG]" (a Hugging Face dataset). tokenizer: as in ``read_tokenizer``.
     end: the id that ends a document, if the tokenizer is not "bytes"; None means an id that no token has.
 
-    Raises DataError for data without text or a tokenizer that finds no token, and the errors of ``read_documents`` and
-    ``read_tokenizer``.
+    Raises DataError if the data has no text or the tokenizer finds no token in it, and the errors of ``read_documents``
+    and ``read_tokenizer``.
     """
     documents, own, description = read_documents(data)
     sides = split(documents, by_name=data == "stdlib") if own is None else apart(documents, own)
@@ -83,7 +83,7 @@ def load_corpus(data: str = "stdlib", *, tokenizer: str = "bytes", end: int | No
 
 
 def _in_a_row(documents: Sequence[Document], tokenizer: Bytes | Loaded) -> Tensor:
-    """Concatenates the ids of the documents, each followed by the tokenizer's end."""
+    """Concatenates the ids of the documents, with the tokenizer's end id after each document."""
     texts = (document.text.decode() for document in documents)
     end = np.array([tokenizer.end], dtype=tokenizer.dtype)
     parts = [part for ids in tokenizer.ids(texts) for part in (ids, end)]
@@ -105,9 +105,10 @@ class Split:
 def split(documents: Sequence[Document], *, by_name: bool = False) -> Split:
     """Holds out about a tenth of the different texts.
 
-    Takes whole documents in the order of their texts' hashes, except large ones. If there are too few documents, or too
-    much of the text is in large ones, takes the end of each instead. The order of ``documents`` does not matter.
-    ``by_name`` hashes names instead of texts, because names stay the same in the next version of a library.
+    Holds out whole documents in the order of their texts' hashes, but skips large documents. If there are too few
+    documents, or if large documents contain too much of the text, holds out the end of every document instead. The
+    order of ``documents`` does not matter. ``by_name`` hashes names instead of texts, because names stay the same in
+    the next version of a library.
     """
 
     def order(document: Document) -> tuple[bytes, int, bytes]:
@@ -136,7 +137,7 @@ def apart(train: Sequence[Document], held_out: list[Document]) -> Split:
 
 
 def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """Splits each document at the last line break that holds out one to two tenths of it, or else inside a line."""
+    """Holds out the end of each document: 10% to 20% of it, from a line break on, or 10% if there is no line break."""
     train, held_out = [], []
     for document in documents:
         text = document.text
@@ -151,12 +152,12 @@ def _ends(documents: Sequence[Document]) -> tuple[list[Document], list[Document]
 
 
 def same_text(text: bytes) -> bytes:
-    """Returns a digest that is equal for texts with the ``same_words``."""
+    """Returns a digest that is equal for two texts if their ``same_words`` are equal."""
     return hashlib.sha256(same_words(text.decode()).encode()).digest()
 
 
 def same_words(text: str) -> str:
-    """Returns the text without differences in white space, byte order marks and the encoding of accents."""
+    """Returns the text with normalized white space, without byte order marks, and in Unicode's form NFC."""
     words = " ".join(text.replace("\ufeff", " ").split())
     return words if words.isascii() else unicodedata.normalize("NFC", words)
 

@@ -25,7 +25,7 @@ TEXTS_AT_ONCE = 1000  # the tokenizers library keeps a few hundred bytes per tok
 
 
 class Bytes:
-    """UTF-8 bytes. A zero byte, which text never contains, ends a document."""
+    """A tokenizer whose tokens are UTF-8 bytes. A zero byte, which text never contains, ends a document."""
 
     vocabulary = 256
     end = 0
@@ -37,14 +37,14 @@ class Bytes:
         return (np.frombuffer(text.encode(), dtype=self.dtype) for text in texts)
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """Returns the bytes per token, like ``Loaded.bytes_of``: one for each token and one for the end."""
+        """Returns the number of bytes per token, as in ``Loaded.bytes_of``: 1 for each token and 1 for the end."""
         return np.ones(len(text.encode()) + 1, dtype=np.uint8)
 
 
 class Loaded:
     """A tokenizer of the tokenizers library. A document ends with an id that no token has.
 
-    It turns off truncation, padding, random merges and special tokens, which all change the number of tokens.
+    Truncation, padding, random merges and special tokens are turned off, because they change the number of tokens.
     """
 
     dtype = np.int32
@@ -74,9 +74,11 @@ class Loaded:
             raise DataError(f"the tokenizer cannot encode the text: {error}; use another") from error
 
     def bytes_of(self, text: str) -> np.ndarray | None:
-        """Returns the bytes of text per token, with one more entry for the end. Each byte counts once, at the first
-        token that reaches it; any other bytes, and one for the separator, count at the end. Returns None if the tokens
-        do not decode to the text, because predicting them does not predict its bytes.
+        """Returns the number of bytes of the text per token, with one more entry for the end of the document.
+
+        Each byte counts at the first token whose characters reach it. The last entry counts the bytes after all tokens,
+        plus 1 for the separator. Returns None if the tokens do not decode to the text, because predicting the tokens
+        then does not predict its bytes.
         """
         encoding = self._encoded([text])[0]
         decoded = self.tokenizer.decode(encoding.ids, skip_special_tokens=False)
@@ -91,8 +93,10 @@ class Loaded:
 
 
 def read_tokenizer(name: str, train: Iterable[str]) -> Bytes | Loaded:
-    """Loads a tokenizer ("bytes", the path of a tokenizer.json, or a name on the Hugging Face hub), or trains "bpe:N",
-    byte pairs with N > 256 tokens (Sennrich et al. 2016), on the training texts.
+    """Loads or trains a tokenizer.
+
+    name: "bytes", the path of a tokenizer.json, or a name on the Hugging Face hub. "bpe:N" trains byte pairs with
+    N > 256 tokens (Sennrich et al. 2016) on the training texts.
 
     Raises ArgumentError for an invalid N, and DataError for a tokenizer that cannot be loaded.
     """
@@ -133,7 +137,8 @@ def _train_pairs(name: str, train: Iterable[str]) -> Loaded:
 
 @dataclass(frozen=True)
 class Texts:
-    """Encoded texts: all ids one after the other, uint8 or int32, and the texts' bounds (N + 1,), from 0."""
+    """Encoded texts. ids: the ids of all texts, concatenated, uint8 or int32. bounds: (N + 1,), where text i is
+    ``ids[bounds[i]:bounds[i + 1]]``."""
 
     ids: Tensor
     bounds: Tensor
@@ -142,7 +147,8 @@ class Texts:
         return self.bounds.diff()
 
     def batch(self, rows: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-        """Returns texts ``rows`` (B,), truncated to ``limit``: int64 ids (B, L), padded with 0, and lengths (B,)."""
+        """Returns the texts with the indices ``rows`` (B,), truncated to ``limit`` tokens: int64 ids (B, L), padded
+        with 0, and lengths (B,)."""
         lengths = self.lengths()[rows].clamp(max=limit)
         texts = [self.ids[start:][:length] for start, length in zip(self.bounds[rows], lengths, strict=True)]
         return pad_sequence(texts, batch_first=True).long(), lengths

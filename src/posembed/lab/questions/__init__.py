@@ -15,7 +15,7 @@ from posembed.lab.runs.results import read_settings
 
 
 class Cost(Question):
-    """A question that is measured on this machine, without training. Its result is one CostResult, in cost.json."""
+    """The question of what encodings cost, measured on this machine without training. Its result is in cost.json."""
 
     name = page = "cost"
     asks = "What does each encoding cost in parameters, time and memory, and how does the cost grow with length?"

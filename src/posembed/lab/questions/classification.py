@@ -14,12 +14,12 @@ from posembed.lab.runs.spec import MODEL, TrainingSpec, option
 from posembed.statistics import Estimate
 
 UNEVEN = 1.5
-"""Classes are uneven if the largest has more than this many times the examples of the smallest."""
+"""Classes are uneven if the largest is more than this many times as large as the smallest."""
 
 
 @dataclass(frozen=True)
 class Classified(Correct):
-    """Measurements on the held-out examples."""
+    """Measurements of one run on the held-out examples."""
 
     classes: dict[str, int]
     """The number of examples of each class."""
@@ -120,7 +120,7 @@ class Text(TrainedQuestion[TextSpec, Classified, TextSummary]):
 
 @dataclass(frozen=True)
 class Recognised:
-    """Measurements on the held-out images, for each side length (in pixels) that the images are resized to."""
+    """Measurements on the held-out images, by the side length in pixels that the images are resized to."""
 
     right: dict[int, str]
     """"1" for each correctly classified image, "0" for the others, in the order of the images."""
@@ -128,7 +128,7 @@ class Recognised:
     """Mean cross-entropy in nats."""
 
     def correct(self, size: int) -> Correct:
-        """Returns the correct answers; each image counts as a document."""
+        """Returns the correct answers for images of this side. Each image counts as a document."""
         right = tuple(map(int, self.right[size]))
         return Correct(right, (1,) * len(right))
 
@@ -151,7 +151,7 @@ class ImageSpec(TrainingSpec):
     pooling: str = option("cls (a token in front) or mean.", MODEL)
 
     def grid(self, size: int) -> tuple[int, int]:
-        """Returns (height, width) in patches of an image with this side."""
+        """Returns the grid (height, width), in patches, of an image with this side in pixels."""
         return size // self.patch, size // self.patch
 
 
@@ -160,9 +160,9 @@ class ImageRow(Row):
     """The results of one encoding, by image side in pixels."""
 
     accuracy: dict[int, Estimate]
-    """Empty if every run failed."""
+    """The accuracy by image side; empty if every run failed."""
     difference: dict[int, Difference]
-    """The accuracy minus the reference's, by side; empty for the reference itself."""
+    """The accuracy minus the reference's, by image side; empty for the reference itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

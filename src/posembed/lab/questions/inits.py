@@ -18,12 +18,12 @@ from posembed.statistics import Estimate, estimate, paired_difference
 
 ValueT = TypeVar("ValueT")
 LOSSES_AVERAGED = 8
-"""The number of losses that ``recent`` averages, of about a hundred per run: the loss of a single batch is noisy."""
+"""The number of losses that ``recent`` averages, because the loss of a single batch is noisy. A run keeps about 100."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableValues(Generic[ValueT]):
-    """Measurements of a table before and after training: of one run, or means over seeds."""
+    """Measurements of a table before and after training, either of one run or as means over seeds."""
 
     scale_before: ValueT
     """The root mean square of the rows."""
@@ -35,13 +35,13 @@ class TableValues(Generic[ValueT]):
     effective_rank_before: ValueT
     effective_rank_after: ValueT
     neighbour_cosine_before: ValueT | None
-    """The mean over pairs of neighbouring rows."""
+    """The mean cosine of neighbouring rows."""
     neighbour_cosine_after: ValueT | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitMeasurements(TableValues[float]):
-    """The loss, and the table before and after training. None where a table of zeros has no direction or scale."""
+    """The loss of a run, and its table before and after training. None means undefined, because a table is zero."""
 
     loss: float
     """The loss on held-out text in windows of the training length, in nats per token."""
@@ -73,18 +73,18 @@ class InitReading(Compared):
 
 @dataclass(frozen=True, kw_only=True)
 class InitRow(TableValues[Estimate | None], Row):
-    """The results of one kind of initial values. Intervals are over seeds; None where nothing was measured."""
+    """The results of one kind of initial values. Intervals are over seeds. None means that nothing was measured."""
 
     loss: Estimate | None
     """The loss on held-out text at the training length, in nats per token."""
     versus_reference: Estimate | None
     """The loss minus the reference's, paired by seed; None for the reference itself."""
     steps: Estimate | None
-    """The number of steps to the summary's loss; None unless every run reached it."""
+    """The number of steps until the loss in ``InitSummary.losses``; None unless every run reached it."""
     steps_reached: int
-    """The number of runs that reached it."""
+    """The number of runs that reached that loss."""
     steps_versus_reference: Estimate | None
-    """The ratio of these steps to the reference's, paired by seed."""
+    """The ratio of ``steps`` to the reference's steps, paired by seed."""
     moved_times: Estimate | None
 
 
@@ -93,12 +93,12 @@ class InitSummary(Summary):
     train_length: int
     steps: int
     losses: dict[int, float]
-    """The training loss to which ``InitRow.steps`` are counted, by seed: each seed draws different text."""
+    """The training loss at which ``InitRow.steps`` stops counting, by seed, because each seed draws different text."""
     rows: tuple[InitRow, ...]
 
     @property
     def loss(self) -> float | None:
-        """The mean of ``losses``, if there are any."""
+        """The mean of ``losses``; None if it is empty."""
         return math.fsum(self.losses.values()) / len(self.losses) if self.losses else None
 
 
@@ -167,17 +167,17 @@ def init_row(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> InitRo
 
 
 def steps_to(runs: BySeed[InitMeasurements], losses: dict[int, float]) -> dict[int, int]:
-    """Returns the step at which each run reached the loss of its seed, without the runs that did not."""
+    """Returns, by seed, the step at which a run reached the loss of its seed. Leaves out runs that never did."""
     found = {r.spec.seed: step_at(r.losses, losses[r.spec.seed]) for r in runs.results if r.measurements is not None}
     return {seed: step for seed, step in sorted(found.items()) if step is not None}
 
 
 def recent(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Averages each loss of a curve of (step, loss) with the losses just before it, never with later ones."""
+    """Replaces each loss in a curve of (step, loss) pairs with the mean of itself and the losses just before it."""
     parts = [curve[max(end - LOSSES_AVERAGED, 0) : end] for end in range(1, len(curve) + 1)]
     return [(part[-1][0], math.fsum(loss for _, loss in part) / len(part)) for part in parts]
 
 
 def step_at(curve: Sequence[tuple[int, float]], loss: float) -> int | None:
-    """Returns the first step of a curve where ``recent`` is at most ``loss``; None if there is none."""
+    """Returns the first step at which the ``recent`` mean of a curve is at most ``loss``; None if it never is."""
     return next((step for step, mean in recent(curve) if mean <= loss), None)

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
 ByLength: TypeAlias = dict[int, Estimate | None]
-"""None means that the encoding has no position at that length."""
+"""Estimates by context length. None means that the encoding has no position at that length."""
 
 OF_MODEL = ("layers", "width", "heads", "dropout")
-"""The settings that a given model decides."""
+"""The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
-"""The default if training continues from weights, which the presets' learning rates would undo."""
+"""The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
+    """Mean losses on held-out text, in nats per token, by test length. None means that the encoding has no position.
 
-    nonoverlapping: over non-overlapping windows of each length, as the ALiBi paper reports perplexity.
-    same_tokens: over the same tokens (the last of each longest window), with each length of context.
-    chunked: over the windows of ``nonoverlapping``, each fed in chunks of the training length.
-    chunked_same_tokens: over the tokens of ``same_tokens``, also fed in chunks.
-    repeat_gain: how much lower the loss of a passage is at its repetition, by the gap in tokens.
-    bytes_per_token: the mean over the tokens of ``nonoverlapping``; None if they do not decode to the text.
+    nonoverlapping: the loss of all tokens, in non-overlapping windows of each length, as in the ALiBi paper.
+    same_tokens: the loss of the same tokens (the last tokens of each longest window), with each length of context.
+    chunked: the loss of all tokens, if each window of ``nonoverlapping`` is fed in chunks of the training length.
+    chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
+    repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens between.
+    bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
     """
 
     nonoverlapping: dict[int, float | None]
@@ -89,8 +89,8 @@ class LengthSpec(LanguageSpec):
 class LengthRow(Row):
     """The results of one encoding. Perplexities are per token; intervals are over seeds.
 
-    ``ratio`` divides the perplexity of the same tokens by the encoding's own at ``base_length``; ``versus_reference``
-    divides it by the reference's at the same length. Both are paired by seed.
+    ``ratio`` divides ``same_tokens`` by the encoding's own value at ``base_length``. ``versus_reference`` divides it by
+    the reference's value at the same length. Both are paired by seed.
     """
 
     window: int | None
@@ -151,11 +151,11 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
 
 
 def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that replace a preset's for the model at ``path``: its tokenizer, and a lower learning rate
+    """Returns the settings that override the preset for the model at ``path``: its tokenizer, and a lower learning rate
     if training continues from its weights.
 
     Raises:
-        ArgumentError: a given setting that the model decides, weights without a tokenizer, or missing transformers.
+        ArgumentError: a setting in ``OF_MODEL`` is given, weights have no tokenizer, or transformers is missing.
     """
     if both := [name for name in OF_MODEL if given.get(name) is not None]:
         given_both = ", ".join(f"--{name}" for name in both)
@@ -221,5 +221,5 @@ def bits_per_byte(loss: float | None, bytes_per_token: float | None) -> float | 
 
 
 def base_length(tested: LengthSpec | LengthSummary) -> int | None:
-    """Returns the length that ratios are relative to: the training length if tested, else the longest below it."""
+    """Returns the length that ratios are relative to: the longest tested length up to the training length, if any."""
     return max((length for length in tested.test_lengths if length <= tested.train_length), default=None)

@@ -13,15 +13,15 @@ from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.statistics import Estimate
 
 SOLVED = 0.95
-"""A size is solved if at least this share of its problems, over all seeds, is answered without a mistake."""
+"""A size is solved if the model answers at least this share of its problems, over all seeds, without a mistake."""
 
 BySize: TypeAlias = dict[int, Estimate | None]
-"""None means that the encoding has no position at that size."""
+"""Estimates by problem size. None means that the encoding has no position at that size."""
 
 
 @dataclass(frozen=True)
 class Solved:
-    """Shares by problem size; None where the encoding has no position."""
+    """Shares of correct answers by problem size. None means that the encoding has no position at that size."""
 
     exact_match: dict[int, float | None]
     """The share of problems whose whole answer is correct."""
@@ -81,8 +81,8 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
         self.usual = ("learned", "sinusoidal", "rope", "alibi", *PROBLEMS[name].ids)
         ids = " and ".join(PROBLEMS[name].ids)
         self.names_help = f"Encodings to compare, separated by commas{f'; {ids} ids apply too' if ids else ''}."
-        # Looking up what followed the same characters takes two layers: in the first, each token reads its neighbour.
-        # Each head must distinguish all rows of the table: with half as many heads, half of the steps suffice.
+        # To find what followed the same characters, a model needs two layers: in the first, each token reads its
+        # neighbour. Each head must distinguish all rows of the table, so half as many heads need half as many steps.
         self.presets = presets_of("problems", name)
 
     def check_name(self, name: str) -> None:
@@ -121,7 +121,7 @@ class Problem(TrainedQuestion[ProblemSpec, Solved, ProblemSummary]):
 
 
 def solves(exact_match: dict[int, float | None]) -> int | None:
-    """Returns the largest size that is solved together with all smaller ones."""
+    """Returns the largest size such that it and all smaller sizes are solved; None if the smallest is not solved."""
     largest = None
     for size, share in sorted(exact_match.items()):
         if share is None or share <= SOLVED - 1e-9:  # rounding in the mean must not decide

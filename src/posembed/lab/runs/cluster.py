@@ -1,7 +1,7 @@
-"""A sweep over many machines: each run is a Ray task, and its result is saved on this machine when it finishes.
+"""Runs a sweep on many machines. Each run is a Ray task, and its result is saved on this machine when it finishes.
 
-The task and its data go to the cluster once; the machines need only posembed. A run whose worker dies starts again on
-another, so a lost machine costs only its own time.
+The task and its data are sent to the cluster once; the machines need only posembed. If a worker dies, its run starts
+again on another worker, so a lost machine costs only the time of its unfinished runs.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ def sweep_on_ray(
     cpus_per_run: int = 1,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Does the same as ``sweep``, but with the runs in parallel on a Ray cluster.
+    """Does the same as ``sweep``, but trains the runs in parallel on a Ray cluster.
 
     Args:
-        address: "ray" for the cluster of the variable RAY_ADDRESS, or else a new one on this machine;
-            "ray://HOST:PORT" for another.
+        address: "ray" for the cluster in the environment variable RAY_ADDRESS, or for a new cluster on this machine if
+            the variable is not set; "ray://HOST:PORT" for any other cluster.
         device: the device of each run, as for ``make_accelerator``.
-        cpus_per_run: CPU cores and threads per run. A run has a GPU if the cluster has any.
+        cpus_per_run: CPU cores and threads per run. A run has a GPU if the cluster has any and ``device`` allows it.
 
     Raises:
-        ArgumentError, DataError: before anything trains; also for an address that does not answer within 20 seconds.
-        RunFolderError: runs that were lost with their machines in every attempt. Finished runs are kept.
+        ArgumentError, DataError: a spec cannot run, or the cluster does not answer. Nothing has trained.
+        RunFolderError: the folder cannot be used, the cluster went away, or runs were lost with their machines in every
+            attempt. Finished runs are kept.
     """
     observer = watcher or Watcher()
     for spec in specs:
@@ -103,7 +104,7 @@ def sweep_on_ray(
 
 
 def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, dict[str, bytes]]:
-    """Trains on the worker. Returns the result, and the files of its table and attention, if any."""
+    """Trains on the worker. Returns the result, and the contents of its table and attention files, if any."""
     import torch
 
     torch.set_num_threads(threads)
@@ -121,7 +122,7 @@ def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any
 
 
 class Noticeboard:
-    """The latest progress of each run on the workers."""
+    """A Ray actor that holds the latest progress of each run on the workers."""
 
     def __init__(self) -> None:
         self.notes: dict[Any, Progress] = {}
@@ -135,7 +136,7 @@ class Noticeboard:
 
 
 def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
-    """Returns the new notes on the board; none if the board's machine is lost."""
+    """Returns the progress that is new on the board; an empty list if the board's machine is lost."""
     try:
         return ray.get(board.take.remote(), timeout=SECONDS_TO_ANSWER)
     except ray.exceptions.RayError:
@@ -144,7 +145,7 @@ def news(ray: Any, board: Any) -> list[tuple[Any, Progress]]:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Yields the connected ray module, and disconnects it unless it was connected before."""
+    """Yields the ray module, connected to a cluster. Disconnects it afterwards, unless it was connected before."""
     try:
         import ray
     except ImportError:
@@ -171,7 +172,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def knock(address: str) -> None:
-    """Raises ArgumentError, within 20 seconds, if no cluster answers; ray.init may wait for minutes."""
+    """Raises ArgumentError if no cluster answers within ``SECONDS_TO_ANSWER``. ray.init alone may wait for minutes."""
     import grpc
 
     try:
@@ -191,7 +192,7 @@ def knock(address: str) -> None:
             ) from None
 
 
-# The witness reads until this process closes the pipe or ends. It shows the cursor, which a progress bar had hidden.
+# The witness reads until this process closes the pipe or ends. It shows the cursor in case a progress bar hid it.
 WITNESS = """
 import sys
 if not sys.stdin.read():
@@ -202,10 +203,10 @@ if not sys.stdin.read():
 
 @contextmanager
 def last_words(words: str) -> Iterator[None]:
-    """Prints a message on stderr if this process ends inside the block.
+    """Prints ``words`` on stderr if this process ends inside the block.
 
-    A second process waits for that, because some libraries end the whole process from their own thread, where Python
-    runs no handler and raises no exception.
+    A second process prints the message, because some libraries end the whole process from a thread of their own. Python
+    then runs no handler and raises no exception.
     """
     command = [sys.executable, "-I", "-S", "-c", WITNESS, words]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as witness:

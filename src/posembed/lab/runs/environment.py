@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def make_accelerator(
     precision: str = "no", device: str | None = None, *, track: str | None = None, tracking: Path | None = None
 ) -> Accelerator:
-    """Returns an Accelerator on ``device``, or on the fastest device it finds. ``track``, "tensorboard" or "wandb",
-    writes into the folder ``tracking``. Raises ArgumentError for a precision or device that this machine lacks."""
+    """Returns an Accelerator on ``device``, or on the fastest device it finds. With ``track``, "tensorboard" or "wandb"
+    logs to the folder ``tracking``. Raises ArgumentError for a precision or device that this machine does not have."""
     from accelerate import Accelerator
 
     if precision not in ("no", "bf16", "fp16"):
@@ -37,7 +37,7 @@ def make_accelerator(
 
 
 def describe_environment(accelerator: Accelerator | None = None) -> dict[str, str]:
-    """Returns versions and hardware for the record of a run, without host or user names."""
+    """Returns the versions and hardware to record with a run, without host or user names."""
     environment = {
         "posembed": __version__,
         "torch": torch.__version__,

@@ -1,4 +1,4 @@
-"""The result of a run, and the folder of runs: one file per finished run."""
+"""The result of a run, and the run folder, which has one file per finished run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS, OF_COST = "settings.json", "cost.json"
 
 @dataclass(frozen=True)
 class RunResult(Generic[SpecT, MeasuredT]):
-    """The result of one run. ``failure``: why it has no measurements; None if it has them."""
+    """The result of one run. ``failure``: the reason why it has no measurements; None if it has measurements."""
 
     spec: SpecT
     parameters: int
@@ -29,7 +29,7 @@ class RunResult(Generic[SpecT, MeasuredT]):
     window: int | None
     """The causal window that the model applied."""
     losses: tuple[tuple[int, float], ...]
-    """(step, training loss in nats) at about a hundred steps, the last one included."""
+    """Pairs (step, training loss in nats) for about a hundred steps, including the last step."""
     measurements: MeasuredT | None
     failure: str | None
     seconds: float
@@ -47,7 +47,7 @@ DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised b
 
 
 def measured_values(measurements: Any) -> dict[str, float]:
-    """Returns the measurements by names such as "same_tokens/512", without those that are None."""
+    """Returns all numbers in the measurements, by names such as "same_tokens/512"."""
 
     def named(name: str, value: Any) -> dict[str, float]:
         if isinstance(value, list | tuple):
@@ -60,7 +60,7 @@ def measured_values(measurements: Any) -> dict[str, float]:
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
-    """Reads a result with a spec of this kind. Raises ValueError, KeyError or TypeError for other text."""
+    """Reads a result whose spec is a ``kind``. Raises ValueError, KeyError or TypeError for any other text."""
     values = json_object(text)
     measured = values["measurements"]
     values["spec"] = restored(kind, values["spec"])
@@ -70,7 +70,7 @@ def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
 
 
 def restored(kind: Any, value: Any) -> Any:
-    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only text as keys."""
+    """Restores a value of type ``kind`` from JSON, which has no dataclasses, no tuples, and only text as keys."""
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{name: restored(hints[name], held) for name, held in value.items()})  # type: ignore[operator]
@@ -87,18 +87,18 @@ FILES = {"results": "json", "checkpoints": "pt", "tables": "safetensors", "atten
 
 
 class RunFolder(Generic[SpecT]):
-    """A folder of runs of one question that share all settings but the compared one and the seed.
+    """A folder with the runs of one question, which share all settings except the compared one and the seed.
 
     settings.json        the question, and the settings that its runs share
-    reading.json         how the last command summarised them, such as its reference
+    reading.json         how the last command summarised the runs, such as its reference
     results/KEY.json     one file per finished run
     checkpoints/KEY.pt   one file per unfinished run
-    tables/KEY.safetensors   the learned rows of a finished run after some steps: "step 0", "step 33"
-    attention/KEY.safetensors   the mean weight of each head of a finished run by distance
+    tables/KEY.safetensors   the learned rows of a finished run at several steps: "step 0", "step 33"
+    attention/KEY.safetensors   the mean attention weights of a finished run by layer, head and distance
     tracking/            the logs of TensorBoard or wandb
 
     Any number of processes may add runs at once. They share only the settings and the reading, and write each file
-    as a whole, so the others lose nothing if a process dies.
+    atomically, so the others lose nothing if one process dies.
     """
 
     def __init__(self, path: str | Path, kind: type[SpecT], asked: Any = None) -> None:
@@ -165,8 +165,8 @@ class RunFolder(Generic[SpecT]):
 def claim(
     folder: Path, settings: Mapping[str, Any], *, ignore: Collection[str] = (), folders: Iterable[str] = ()
 ) -> None:
-    """Creates ``folder``, with the subfolders ``folders``, for results with these settings (including the question), or
-    checks that its results have the same settings. Settings to ``ignore`` may differ.
+    """Creates ``folder``, with the subfolders ``folders``, for results with these settings (including the question). If
+    it exists, checks that its results have the same settings, except for the names in ``ignore``.
 
     Raises RunFolderError if the folder holds other results or cannot be written.
     """
@@ -201,7 +201,7 @@ def claim(
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Returns the settings that the results of a folder share, including their question. Raises RunFolderError if the
-    folder has no settings, or damaged ones."""
+    settings are missing or damaged."""
     file = folder / SETTINGS
     try:
         settings = json_object(file.read_text(encoding="utf-8"))

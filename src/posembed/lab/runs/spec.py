@@ -34,7 +34,8 @@ def options(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
 
 
 def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Removes the options of ``settings`` from ``given``. Returns those that are not None, converted to their types."""
+    """Removes the options of ``settings`` from ``given``. Returns the values that are not None, converted to the types
+    of their fields."""
     hints, taken = get_type_hints(settings), {}
     for name in options(settings):
         value = given.pop(name, None)
@@ -44,8 +45,8 @@ def take_options(settings: type[Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_type(name: str, value: Any, hint: Any) -> Any:
-    """Converts a value to its option's type: lists and texts such as "rope, alibi" to tuples, whole numbers to floats.
-    Raises ArgumentError for a value of another type."""
+    """Converts a value to the type of its option: lists and texts such as "rope, alibi" to tuples, and whole numbers to
+    floats. Raises ArgumentError for a value that cannot be converted."""
     kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
     kind = hint if get_origin(hint) is tuple else kinds[0]
     if get_origin(kind) is tuple:
@@ -80,10 +81,11 @@ def _read(text: str, kind: type[Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """The settings of one run of any task. Two equal specs give the same numbers.
+    """The settings of one run, for any task. Runs with equal specs give the same numbers.
 
-    A field with ``compare=False`` is only a name, such as a path; a hash of the content is compared instead.
-    Each question adds its own fields, names the field it compares, and sets the class of its measurements.
+    A field with ``compare=False`` is only a label, such as a path; a hash of the file's content is compared instead.
+    A question's subclass adds fields. It sets ``COMPARED``, the field in which its runs differ, and ``Measured``, the
+    class of its measurements.
     """
 
     COMPARED: ClassVar[str] = "encoding"
@@ -116,7 +118,7 @@ class TrainingSpec:
 
     @property
     def longest(self) -> int:
-        """The longest input in training or testing, in tokens: a table that covers all of it has this many rows."""
+        """The longest input in training or testing, in tokens. A table that covers all positions has this many rows."""
         return self.train_length
 
     @property
@@ -126,7 +128,7 @@ class TrainingSpec:
 
     @property
     def name(self) -> str:
-        """The run's name within its folder: "rope, seed 0"."""
+        """The run's name within its folder, such as "rope, seed 0"."""
         return f"{self.compared}, seed {self.seed}"
 
     def key(self) -> str:
@@ -153,14 +155,14 @@ MeasuredT = TypeVar("MeasuredT")
 
 
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults, replaced by the given values that are not None. A default warm-up is at most ``steps``."""
+    """Returns the defaults, overridden by the given values that are not None. Limits a default warm-up to ``steps``."""
     given = {name: value for name, value in given.items() if value is not None}
     steps = given.get("steps", defaults["steps"])
     return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
 
 
 def require_trainable(values: Mapping[str, Any], *counts: str) -> None:
-    """Raises ArgumentError for a count below 1 (also of window and ring, if given) or another number out of range."""
+    """Raises ArgumentError for a setting that is out of range. ``counts``: further settings that must be at least 1."""
     counts = ("layers", "width", "heads", "steps", "batch", *counts, *(n for n in ("window", "ring") if n in values))
     rules = [(name, values[name] >= 1, "at least 1") for name in counts]
     rules += [
@@ -185,8 +187,8 @@ def require_divisible(width: int, heads: int) -> None:
 
 
 def default_window(layers: int, train_length: int) -> int:
-    """Returns the largest power of two whose reach through n layers, n (w - 1) + 1 tokens, is within the training
-    length. With a larger window, a token past the training length would depend on more tokens than any in training."""
+    """Returns the largest power of two w such that n layers reach n (w - 1) + 1 tokens, at most the training length.
+    With a larger window, a token past the training length would depend on more tokens than any token in training."""
     window = 1
     while layers * (2 * window - 1) + 1 <= train_length:
         window *= 2

@@ -1,5 +1,5 @@
-"""Trains many runs into one folder, one after another, and skips finished ones. Also estimates the time that the runs
-take, and logs them to TensorBoard or Weights & Biases."""
+"""Trains the runs of a folder one after another, skipping finished runs. Also estimates the time that the runs take,
+and logs them to TensorBoard or Weights & Biases."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def sweep(
     accelerator: Accelerator,
     watcher: Watcher | None = None,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Returns the result of each spec, in the order of the specs, trained now or found in the folder.
+    """Trains the runs that are not in the folder yet. Returns the results of all specs, in the order of the specs.
 
-    A run whose loss is not finite is kept as failed, and the others continue. An interrupted or killed sweep continues
-    where it stopped when it is called again.
+    A run whose loss is not finite is kept as failed, and the others continue. After an interruption, the same call
+    continues where the sweep stopped.
 
     Raises:
-        ArgumentError, DataError, RunFolderError: before anything trains.
+        ArgumentError, DataError, RunFolderError: a spec cannot run, or the folder cannot be used. Nothing has trained.
     """
     main = accelerator.is_main_process
     observer = watcher if main and watcher is not None else Watcher()
@@ -66,8 +66,8 @@ def completed(
     *,
     keep: bool = True,
 ) -> list[RunResult[SpecT, MeasuredT]]:
-    """Returns the result of each spec. ``train`` gets the specs that are not in the folder, and a callback that saves
-    each new result there if ``keep`` is set."""
+    """Returns the result of each spec. ``train`` gets the specs that are not in the folder, and a callback for each new
+    result. The callback saves the result in the folder if ``keep`` is set."""
     done = {result.spec: result for result in folder.results()}
     for result in [done[spec] for spec in specs if spec in done]:
         watcher.found(result)
@@ -87,7 +87,7 @@ def completed(
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run, its numbers of parameters, and the estimated time to train and to measure it."""
+    """A run that is planned, with its parameter counts and the estimated time to train and measure it."""
 
     spec: TrainingSpec
     parameters: int
@@ -101,8 +101,8 @@ class PlannedRun:
 
 
 def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
-    """Returns one entry per spec. Specs that differ only in their seed are timed once, over a few steps. Raises the
-    errors that ``sweep`` raises before it trains."""
+    """Returns the planned run of each spec. Specs that differ only in their seed are timed once, over a few steps.
+    Raises ArgumentError or DataError for a spec that cannot run."""
     for spec in specs:
         check(spec, task, accelerator.num_processes)
     planned: dict[SpecT, PlannedRun] = {}
@@ -128,7 +128,7 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
 
 
 def check_tracker(name: str) -> None:
-    """Raises ArgumentError for an unknown tracker, or one whose library is not installed."""
+    """Raises ArgumentError for an unknown tracker, or if its library is not installed."""
     if name not in INSTALLED_BY:
         raise unknown("tracker", name, INSTALLED_BY)
     if find_spec(name) is None:
@@ -139,7 +139,7 @@ class Tracked(Watcher):
     """A watcher that logs every step and the final measurements, and forwards everything to another watcher.
 
     Each spec is one run of the tracker. A resumed run logs the steps since its checkpoint again, with equal values.
-    ``accelerator`` comes from ``make_accelerator``, with this tracker and folder.
+    ``accelerator`` must come from ``make_accelerator``, with the same tracker and folder.
     """
 
     def __init__(self, accelerator: Accelerator, tracker: str, folder: Path, watcher: Watcher) -> None:
@@ -170,7 +170,7 @@ class Tracked(Watcher):
         self.watcher.finished(result)
 
     def close(self) -> None:
-        """Ends the tracker's run. Accelerate's end_training would end the process group too."""
+        """Ends the tracker's run, but not the process group, which Accelerate's end_training would also end."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
         self.accelerator.trackers = []

@@ -1,5 +1,5 @@
-"""The tensors that a run keeps: its checkpoint while it is unfinished; then the rows of its table at geometrically
-spaced steps, since most changes happen early, and its attention by distance."""
+"""Saves and loads the tensors of a run. An unfinished run has a checkpoint. A finished run keeps its attention by
+distance, and the rows of its table at geometrically spaced steps, because most changes happen early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SNAPSHOTS = 12
 
 @dataclass
 class State:
-    """The progress of a run, apart from its weights and its optimizer. tables: the encoding's rows by step, 0 first."""
+    """The state of a run, except its weights and its optimizer. tables: the rows (N, D) of its table by step."""
 
     step: int = 0
     seconds: float = 0.0
@@ -53,18 +53,18 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def snapshot_steps(steps: int) -> tuple[int, ...]:
-    """Returns the steps after which to keep the rows: at most ``SNAPSHOTS``, from the first to before the last."""
+    """Returns the steps after which to keep the table's rows: at most ``SNAPSHOTS`` steps, none of them the last."""
     spaced = (round(steps ** (index / SNAPSHOTS)) for index in range(SNAPSHOTS))
     return tuple(step for step in dict.fromkeys(spaced) if step < steps)
 
 
 def save_tables(path: Path, tables: dict[int, Tensor]) -> None:
-    """Writes rows (N, D) by the number of steps before them, under names such as "step 33"."""
+    """Writes the rows (N, D) of a table at several steps, each under a name such as "step 33"."""
     _save(path, {f"step {step}": rows for step, rows in tables.items()})
 
 
 def load_tables(path: Path, steps: int) -> dict[int, Tensor]:
-    """Returns rows (N, D), float32, by the number of steps before them, in ascending order up to ``steps``.
+    """Returns the saved rows (N, D) of a table by step, in float32, from step 0 to the last step, ``steps``.
 
     Also reads the names "initial" and "final" of earlier versions. Raises the same errors as ``load_attention``.
     """
@@ -81,7 +81,7 @@ def save_attention(path: Path, weights: Tensor) -> None:
 
 
 def load_attention(path: Path) -> Tensor:
-    """Returns saved attention weights, (layers, H, L) float32. Raises RunFolderError for a file that cannot be read."""
+    """Returns saved attention weights (layers, H, L), in float32. Raises RunFolderError if the file cannot be read."""
     with _loaded(path) as tensors:
         return tensors["by distance"]
 
@@ -93,7 +93,7 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[dict[str, Tensor]]:
-    """Yields the tensors of a file. Raises RunFolderError if the file cannot be read or lacks one."""
+    """Yields the tensors of a file. Raises RunFolderError if the file cannot be read or lacks an expected tensor."""
     try:
         yield load(path.read_bytes())  # the path need not be UTF-8
     except (SafetensorError, KeyError, ValueError, OSError) as error:

@@ -1,7 +1,7 @@
 """Trains and measures one run.
 
-Every random draw (text, positions, dropout) depends on (seed, step) alone. So the state of a run is its weights and its
-optimizer, and a resumed run gives the same numbers, bit for bit, as an uninterrupted one.
+Every random draw (text, positions, dropout) depends only on the seed and the step. The weights and the optimizer are
+therefore the whole state of a run, and a resumed run gives bit for bit the same numbers as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def run(
 ) -> RunResult[SpecT, MeasuredT]:
     """Trains and measures one run. With a folder, continues from the spec's checkpoint, if any, and writes checkpoints.
 
-    Every process of the accelerator calls this: each takes its share of every batch and of the text to measure on, all
-    return the same numbers, and only the main process writes files.
+    Every process of the accelerator calls this function. Each takes its share of every batch and of the measured text,
+    all return the same numbers, and only the main process writes files.
 
     Raises:
-        ArgumentError, DataError: settings that cannot work, before anything trains.
-        KeyboardInterrupt: after the step during which a signal arrived; a checkpoint is written first.
+        ArgumentError, DataError: the spec cannot run. Nothing has trained.
+        KeyboardInterrupt: a signal arrived. The current step is finished and a checkpoint is written first.
     """
     check(spec, task, accelerator.num_processes)
     model = task.build(spec).to(accelerator.device)
@@ -115,14 +115,14 @@ def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None
 
 
 def keep_rows(model: PositionedModel, state: State, step: int) -> None:
-    """Adds a copy of the encoding's table, if any, to ``state.tables``: (N, D) on the CPU."""
+    """Adds a copy (N, D) of the encoding's table, on the CPU, to ``state.tables`` if the encoding has a table."""
     table = model.encoding.table()
     if table is not None:
         state.tables[step] = table.detach().cpu().clone()
 
 
 def learning_rate(spec: TrainingSpec, step: int) -> float:
-    """Returns the learning rate: linear warm-up, then a cosine from the peak to a tenth of it at the last step."""
+    """Returns the learning rate of a step: linear warm-up, then a cosine decay from the peak to a tenth of it."""
     if step < spec.warmup:
         return spec.learning_rate * (step + 1) / spec.warmup
     progress = (step - spec.warmup) / max(spec.steps - 1 - spec.warmup, 1)
@@ -148,7 +148,7 @@ def _train(
     folder: RunFolder[SpecT] | None,
     on_step: Callable[[Progress], None],
 ) -> str | None:
-    """Trains up to spec.steps and updates ``state``. Returns why it failed, or None."""
+    """Trains up to ``spec.steps`` and updates ``state``. Returns the reason if training failed, or None."""
     optimizer = make_optimizer(spec, model)
     if folder is not None:
         initial = dict(state.tables)  # a checkpoint of an earlier version lacks them

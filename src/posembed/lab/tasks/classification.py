@@ -1,4 +1,4 @@
-"""Classification with a small encoder: texts, padded to the longest in their batch, and images, on several grids."""
+"""Classification of texts or images with a small encoder. Images are tested on several grids of patches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
         )
 
     def chosen(self, spec: ClassifierSpecT, step: int) -> Tensor:
-        """Returns the indices of a step's training examples, (B,)."""
+        """Returns the indices (B,) of the training examples in a step's batch."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         return torch.randint(len(self.train_labels), (spec.batch,), generator=generator)
 
@@ -62,12 +62,12 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
 
     @torch.no_grad()
     def logits(self, model: nn.Module, batches: Iterable[Sequence[Tensor]], device: torch.device) -> Tensor:
-        """Returns the logits of all examples in the batches, (N, C), float64 on the CPU."""
+        """Returns the logits (N, C) of all examples in the batches, in float64 on the CPU."""
         return torch.cat([model(*(tensor.to(device) for tensor in batch)).double().cpu() for batch in batches])
 
 
 class TextClassification(Classification[TextSpec, Classified]):
-    """Classification of labelled texts. ``tokenizer``: as in ``read_tokenizer``."""
+    """Classification of labelled texts. ``tokenizer``: a name that ``read_tokenizer`` accepts."""
 
     def __init__(self, data: Labelled, tokenizer: str = "bytes") -> None:
         chosen = read_tokenizer(tokenizer, (example.text for example in data.train))
@@ -94,7 +94,7 @@ class TextClassification(Classification[TextSpec, Classified]):
         return nn.Embedding(self.vocabulary, spec.width)
 
     def draw(self, spec: TextSpec, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L), lengths (B,) and labels (B,)."""
+        """Returns token ids (B, L), lengths (B,) and labels (B,). Texts are padded to the longest of the batch."""
         chosen = self.chosen(spec, step)
         ids, lengths = self.train.batch(chosen, text_limit(spec))
         return ids[rows], lengths[rows], self.train_labels[chosen][rows]
@@ -123,18 +123,18 @@ class TextClassification(Classification[TextSpec, Classified]):
 
 
 def text_limit(spec: TextSpec) -> int:
-    """Returns the maximum number of tokens read from a text: the training length without the class token."""
+    """Returns the maximum number of tokens read from a text: the training length, minus 1 if there is a class token."""
     return spec.train_length - (spec.pooling == "cls")
 
 
 class ImageClassification(Classification[ImageSpec, Recognised]):
-    """Classification of scikit-learn's 1,797 digits of 8 x 8 pixels (Alpaydin and Kaynak 1998) with a small ViT.
+    """Classification of scikit-learn's digits (1,797 images of 8 x 8 pixels; Alpaydin and Kaynak 1998) by a ViT.
 
-    Images are (N, 8, 8), float32, with mean 0 and variance 1 over the training part. The last quarter is held out:
-    neighbouring digits often have the same writer, so a random split would test on writers of the training images.
+    Images are (N, 8, 8) in float32, with mean 0 and variance 1 over the training part. The last quarter is held out.
+    Neighbouring images often have the same writer, so a random split would test on writers of the training images.
 
     Raises:
-        DataError: data other than "digits".
+        DataError: ``data`` is not "digits".
     """
 
     def __init__(self, data: str = "digits") -> None:
@@ -195,7 +195,7 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
 def patches(images: Tensor, size: int, patch: int) -> Tensor:
     """Resizes images (B, s, s) to (B, size, size) and splits them into patches (B, (size / p)^2, p * p), row by row.
 
-    Resizing is bilinear with aligned edges; shrinking is antialiased.
+    Resizing is bilinear with ``align_corners=False``; shrinking is also antialiased.
     """
     if size != images.size(1):
         images = F.interpolate(images.unsqueeze(1), (size, size), mode="bilinear", antialias=True).squeeze(1)

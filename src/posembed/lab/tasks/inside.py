@@ -1,4 +1,4 @@
-"""Next-token prediction with a decoder of transformers whose own positions are replaced by an encoding."""
+"""Next-token prediction with a transformers decoder, in which an encoding replaces the decoder's own positions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 
 
 class GivenModel(PositionedModel):
-    """A decoder of transformers, ``body``, that contains the encoding: token ids (B, L) -> logits (B, L, V)."""
+    """A transformers decoder, ``body``, that contains the encoding. It maps token ids (B, L) to logits (B, L, V)."""
 
     def __init__(self, body: nn.Module, encoding: PositionEncoding) -> None:
         super().__init__()
         self.body, self.encoding = body, encoding
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Returns the logits of ids at positions (L,) or (B, L); None means 0 .. L - 1."""
+        """Returns logits for token ids (B, L). ``position_ids`` is (L,) or (B, L); None means 0 .. L - 1."""
         if position_ids is not None:
             position_ids = position_ids.expand(ids.shape)
         # Without a mask, transformers treats a gap between positions as the start of another text.
@@ -79,11 +79,11 @@ def start_of(decoder: GivenDecoder) -> str:
 
 
 def load_inside(chosen: dict[str, Any]) -> tuple[InsideGivenModel, dict[str, Any]]:
-    """Loads the decoder of ``model`` and the text, and sets the decoder's sizes in ``chosen``. Returns the task, and
-    the settings that follow from the files.
+    """Loads the text and the decoder that the setting ``model`` names, and sets the decoder's sizes in ``chosen``.
+    Returns the task, and the settings that are computed from the files.
 
     Raises:
-        ArgumentError, CheckpointError, DataError: a model that cannot be used, or text that cannot be loaded.
+        ArgumentError, CheckpointError, DataError: the model cannot be used, or the text cannot be loaded.
     """
     decoder = open_decoder(Path(chosen["model"]).expanduser())
     chosen |= decoder.sizes

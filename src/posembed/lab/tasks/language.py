@@ -62,7 +62,7 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         return ids, position_ids if position_ids.dim() == 1 else position_ids[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy, in nats, of ids (B, L + 1) without the first of each row."""
+        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted."""
         ids, position_ids = batch
         logits = model(ids[:, :-1], position_ids)
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
@@ -151,7 +151,7 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
-    """Returns ``measure.loss_of_tokens`` with the rows divided among the processes; each gets all losses."""
+    """Returns a ``measure.loss_of_tokens`` that divides the rows among the processes. Each process gets all losses."""
     processes, index = accelerator.num_processes, accelerator.process_index
 
     def loss(ids: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Problems as text: a question and its only answer. One character is one token.
+"""Writes problems as text: a question and its only correct answer. One character is one token.
 
 ``^`` starts a text, ``$`` ends it, and ``_`` pads it to the training length.
 """
@@ -15,14 +15,14 @@ DIGITS = "0123456789"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 START, END, PADDING, EQUALS = "^", "$", "_", "="
 ALPHABET = PADDING + START + END + DIGITS + LETTERS + " +=#"
-"""The vocabulary: a character's token is its index here."""
+"""The vocabulary. The token id of a character is its index in this string."""
 
 FILLER = "the grass is green the sky is blue the sun is yellow here we go there and back again "
 """The filler of Mohtashami and Jaggi 2023 (arXiv:2305.16300), in which the key is hidden."""
 KEY_DIGITS = 5
 
 Write: TypeAlias = Callable[[int, random.Random], tuple[str, str]]
-"""Maps a size and a random generator to a question and its answer. The size decides both lengths."""
+"""Maps a size and a random generator to a question and its answer. The size determines the length of each."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def of_symbols(symbols: str, answer: Callable[[str], str]) -> Write:
 
 
 def passkey(size: int, draw: random.Random) -> tuple[str, str]:
-    """Writes five digits somewhere in ``size`` characters of text."""
+    """Writes ``size`` characters of text with a key of five digits hidden in it. The answer is the key."""
     first = draw.randrange(len(FILLER))
     text = (FILLER * (size // len(FILLER) + 2))[first : first + size]
     hidden = draw.randint(0, size)
@@ -76,7 +76,7 @@ PROBLEMS: dict[str, Problem] = {
         "digits",
         ids=("coupled",),
     ),
-    "addition": Problem(addition, "add two numbers of the same number of digits", "digits", ids=("abacus", "coupled")),
+    "addition": Problem(addition, "add two numbers with equally many digits", "digits", ids=("abacus", "coupled")),
     "sorting": Problem(of_symbols(LETTERS, lambda letters: "".join(sorted(letters))), "sort letters", "letters"),
     "parity": Problem(
         of_symbols("01", lambda ones: str(ones.count("1") % 2)), "decide whether the number of ones is even", "bits"
@@ -86,5 +86,5 @@ PROBLEMS: dict[str, Problem] = {
 
 
 def tokens_read(problem: str, size: int) -> int:
-    """Returns how many tokens a model reads to write the whole answer: all but the last one."""
+    """Returns the number of tokens that a model reads to write the whole answer: all tokens except the last."""
     return len("".join(PROBLEMS[problem].write(size, random.Random(0)))) - 1

@@ -1,13 +1,15 @@
-"""Problem solving: training on small problems, testing on larger ones.
+"""Problem solving: models train on small problems and are tested on larger problems.
 
-Some encodings compute position ids from the tokens: matching digits of the question and the answer share an id. Abacus
-(McLeish et al. 2024, arXiv:2405.17399) numbers the digits of each number from its first; coupled (Cho et al. 2024,
-arXiv:2405.20671) numbers the digits of the question from the last. Both ids select rows of a learned table. Training
-starts at a random row, so that rows past the longest training problem are trained too.
+Two encodings compute position ids from the tokens, so that matching digits of the question and the answer share an id.
+"abacus" (McLeish et al. 2024, arXiv:2405.17399) numbers the digits of each number from the first digit. "coupled" (Cho
+et al. 2024, arXiv:2405.20671) numbers the digits of each number in the question from the last digit. The ids select
+rows of a learned table. In training, all ids of a text are shifted by a random number, so that rows past the longest
+training problem are trained too.
 
-That alone is not enough for models of this size: rows farther apart than the length of a training problem never occur
-in one text, and nothing stops a digit from attending to them. So higher digits are shifted farther than lower ones, as
-PoSE (arXiv:2309.10400) shifts the chunks of a text, and the prediction across the gap has weight 0 in the loss.
+One shift per text is not enough for models of this size: rows farther apart than the length of a training problem then
+never occur in the same text, and the model does not learn to ignore them. In about half of the texts, higher ids are
+therefore shifted farther than lower ids, as PoSE (arXiv:2309.10400) shifts the chunks of a text. The prediction across
+the resulting gap has weight 0 in the loss.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
 
 class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
-    """Trains on problems up to ``train_size`` and measures at ``test_sizes``. ``problem`` is one of PROBLEMS."""
+    """Trains on problems of size 1 to ``train_size``, and tests at ``test_sizes``. ``problem``: a key of PROBLEMS."""
 
     vocabulary = len(ALPHABET)
 
@@ -70,7 +72,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
     def draw(
         self, spec: ProblemSpec, model: PositionedModel, step: int, rows: slice = slice(None)
     ) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L + 1), position ids (L,) or (B, L), and the weight of each next token, (B, L)."""
+        """Returns token ids (B, L + 1), position ids (L,) or (B, L), and the loss weights (B, L) of the next tokens."""
         drawn, write = random.Random(draw_seed(spec, step)), written_for(spec)
         problems = [write(drawn.randint(1, spec.train_size), drawn) for _ in range(spec.batch)]
         ids, answers = encode(problems, spec.train_length + 1)
@@ -80,7 +82,7 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
             position_ids, answers = position_ids[:, :-1], answers * ~before_gap
         else:
             position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
-        weights = answers * (spec.batch / answers.sum())  # over the whole batch, however processes share it
+        weights = answers * (spec.batch / answers.sum())  # over the whole batch, not a process's share of it
         return ids[rows], position_ids if position_ids.dim() == 1 else position_ids[rows], weights[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
@@ -102,14 +104,14 @@ class ProblemSolving(DecoderTask[ProblemSpec, Solved]):
 
 
 def written_for(spec: ProblemSpec) -> Write:
-    """Returns the function that writes the problem. Addition with coupled ids has its own, as published."""
+    """Returns the function that writes the problems. With coupled ids, addition is written as in their paper."""
     if spec.problem == "addition" and spec.encoding == "coupled":
         return addition_written_forwards
     return PROBLEMS[spec.problem].write
 
 
 def check_encoding(encoding: str, problem: str) -> None:
-    """Raises ArgumentError for an unknown encoding, or one that does not apply to the problem."""
+    """Raises ArgumentError for an unknown encoding, or for ids that do not apply to the problem."""
     applicable = PROBLEMS[problem].ids
     if encoding in IDS and encoding not in applicable:
         solvable = [name for name, other in PROBLEMS.items() if encoding in other.ids]
@@ -125,7 +127,7 @@ def check_encoding(encoding: str, problem: str) -> None:
 
 
 def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Tensor]:
-    """Returns token ids (N, length), and (N, length - 1): 1.0 where the next token belongs to the answer, else 0."""
+    """Returns token ids (N, length), and loss weights (N, length - 1): 1 if the next token is in the answer, else 0."""
     texts = [(question + answer).ljust(length, PADDING) for question, answer in problems]
     ids = torch.tensor([[ALPHABET.index(character) for character in text] for text in texts])
     answers = torch.zeros(len(problems), length - 1)
@@ -136,10 +138,10 @@ def encode(problems: Sequence[tuple[str, str]], length: int) -> tuple[Tensor, Te
 
 @torch.no_grad()
 def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.device) -> Tensor | None:
-    """Returns whether each token of each answer is the most likely one after the correct tokens before it, (N, A),
-    or None if the encoding has no position at this size. Every run gets the same problems.
+    """Returns whether the model predicts each answer token from the correct tokens before it: a boolean tensor (N, A).
+    Returns None if the encoding has no position at this size. Every run gets the same problems.
 
-    A row is all True if and only if greedy decoding writes the whole answer.
+    All values of a row are True if and only if greedy decoding writes the whole answer.
     """
     drawn, write = random.Random(f"{spec.problem} {size}"), written_for(spec)
     length = tokens_read(spec.problem, size)
@@ -160,7 +162,7 @@ def right_tokens(spec: ProblemSpec, model: nn.Module, size: int, device: torch.d
 
 
 def ids_of(name: str, tokens: Tensor) -> Tensor:
-    """Returns the position ids (B, L) of tokens (B, L), without a shift, as they are used at test time."""
+    """Returns the unshifted position ids (B, L) of tokens (B, L), which are used at test time."""
     if name == "abacus":
         return abacus(tokens, DIGIT_TOKENS)
     ids = coupled(tokens, DIGIT_TOKENS, EQUALS_TOKEN)
@@ -171,10 +173,10 @@ def ids_of(name: str, tokens: Tensor) -> Tensor:
 
 
 def moved(ids: Tensor, latest: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """Returns shifted ids (B, L) to train on, and whether each token is the last before a gap, (B, L - 1).
+    """Returns shifted ids (B, L) for training, and a mask (B, L - 1) of the tokens just before a gap.
 
-    About half of the sequences are shifted as a whole, by U{0 .. latest}. In the others, ids up to a random value are
-    shifted by the smaller of two such draws, and higher ids by the larger.
+    In about half of the sequences, all ids are shifted by one draw from U{0 .. latest}. In the others, ids up to a
+    random value are shifted by the smaller of two draws, and higher ids by the larger.
     """
     rows = len(ids)
     shifts = torch.randint(latest + 1, (rows, 2), generator=generator)

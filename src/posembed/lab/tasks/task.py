@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 
 
 class Task(ABC, Generic[SpecT, MeasuredT]):
-    """A task: its data, model, loss and measurements. It can be pickled, so that other machines can run it."""
+    """The data, model, loss and measurements of a question. A task can be pickled and sent to other machines."""
 
     description: str
-    """The training data and their sizes, for people to read."""
+    """Describes the data and their sizes for human readers."""
 
     def check(self, spec: SpecT) -> None:
-        """Raises ArgumentError or DataError for a spec that cannot run. ``train.check`` also builds its model."""
+        """Raises ArgumentError or DataError for a spec that cannot run. ``train.check`` also builds the model."""
 
     def build(self, spec: SpecT) -> PositionedModel:
-        """Builds the model. The seed decides its weights; those outside the encoding are the same for all encodings."""
+        """Builds the model. The seed determines its weights. Outside the encoding, they are equal for all encodings."""
         torch.manual_seed(spec.seed)
         encoding = self.encoding(spec)
         torch.manual_seed(spec.seed)
         return self.model(spec, encoding)
 
     def encoding(self, spec: SpecT) -> PositionEncoding:
-        """Builds the encoding that a spec names."""
+        """Builds the encoding that the spec names."""
         return build_encoding(spec)
 
     @abstractmethod
     def model(self, spec: SpecT, encoding: PositionEncoding) -> PositionedModel:
-        """Builds the model around its encoding."""
+        """Builds the model around the given encoding."""
 
     @abstractmethod
     def draw(self, spec: SpecT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns the given rows of a step's batch, on the CPU. They depend only on the spec and the step."""
+        """Returns some rows of a step's batch, on the CPU. The batch depends only on the spec and the step."""
 
     @abstractmethod
     def loss(self, model: Any, *batch: Tensor) -> Tensor:
@@ -51,10 +51,11 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
 
     @abstractmethod
     def measure(self, spec: SpecT, model: PositionedModel, accelerator: Accelerator) -> MeasuredT:
-        """Measures the trained model, in eval mode. Every process calls it and gets the same values."""
+        """Measures the trained model, which is in eval mode. Every process calls this and gets the same values."""
 
     def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, (layers, H, L), or None. Only the main process calls it."""
+        """Returns the mean attention weights by distance (layers, H, L), or None if not measured. Only the main process
+        calls this."""
         return None
 
     @abstractmethod
@@ -90,5 +91,5 @@ def build_encoding(spec: TrainingSpec, *, grid: tuple[int, int] | None = None, c
 
 
 def draw_seed(spec: TrainingSpec, step: int) -> int:
-    """Returns the seed of a step's random draws: the same for every encoding, and independent of other steps."""
+    """Returns the seed for the random draws of one step. It is the same for every encoding, and differs by step."""
     return spec.seed * 2**32 + step

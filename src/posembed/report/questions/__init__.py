@@ -1,7 +1,7 @@
-"""Pages about run folders: one module per question, and what they share.
+"""Pages about run folders: one module per question, and the code that they share.
 
-A page is found by the name that its question gives (``Question.page``). It turns a summary into an answer, tables and
-figures; everything below them is the same for every question.
+The question names its page (``Question.page``). A page turns a summary into an answer, tables and figures; the sections
+below them are the same for every question.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ OUTCOMES = {
 
 
 class QuestionPage(ABC, Generic[SummaryT]):
-    """The page of a question that trains models."""
+    """The base class for the pages of questions that train models."""
 
     of_each = "encoding"
-    """What the runs are counted by: "3 runs per encoding"."""
+    """The word after "per" in a number of runs: "3 runs per encoding"."""
     loss_unit = "per token"
-    """What a training loss is the mean of."""
+    """The unit of a training loss, for the axis of the figure."""
     tables_note = ""
     """A sentence below the heading of the learned tables."""
 
     @abstractmethod
     def about(self, spec: Any, summary: SummaryT) -> str:
-        """Returns what was trained and measured, in a sentence or two."""
+        """Describes in a sentence or two what was trained and measured."""
 
     @abstractmethod
     def paragraphs(self, summary: SummaryT) -> list[str]:
-        """Returns the answer. It claims no more than the intervals allow. Empty paragraphs are left out."""
+        """Returns the answer, which must not claim more than the intervals allow. Empty paragraphs are left out."""
 
     @abstractmethod
     def main_table(self, summary: SummaryT) -> Table:
-        """Returns the table that the terminal shows too, best first."""
+        """Returns the table that the terminal also shows, with the best rows first."""
 
     @abstractmethod
     def tables(self, summary: SummaryT) -> list[Table]:
@@ -78,21 +78,21 @@ class QuestionPage(ABC, Generic[SummaryT]):
         return [self.main_table(summary)]
 
     def notes(self, summary: SummaryT) -> list[str]:
-        """Returns what a reader of the terminal must know to read the main table."""
+        """Returns notes that explain the main table on a terminal."""
         return []
 
     def answer(self, summary: SummaryT) -> list[str]:
-        """Returns the answer in paragraphs; the last one says how certain it is."""
+        """Returns the answer in paragraphs; the last gives the number of runs and the kind of intervals."""
         paragraphs = [*self.paragraphs(summary), certainty(summary.rows, self.of_each)]
         return [paragraph.strip() for paragraph in paragraphs if paragraph.strip()]
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
-        """Returns the page about a folder as text, the same for the same results."""
+        """Returns the page about a folder as text. Equal results give equal text."""
         runs = RunFolder(folder, question.Spec)
         if reference is None:
             reading = runs.reading(question.ReadingType)
         elif question.ReadingType is Compared:
-            reading = Compared(reference=reference)  # all that the folder keeps, and it may be damaged
+            reading = Compared(reference=reference)  # the only field; the folder's own reading may be damaged
         elif issubclass(question.ReadingType, Compared):
             reading = dataclasses.replace(runs.reading(question.ReadingType), reference=reference)
         else:
@@ -127,15 +127,15 @@ def page_of(question: Question) -> QuestionPage[Any] | CostPage:
 
 
 def write_report(folder: str | Path, out: str | Path | None = None, *, reference: str | None = None) -> Path:
-    """Writes the results of a folder as one self-contained HTML file, whole or not at all; returns its path.
+    """Writes the results of a run folder as one self-contained HTML file and returns its path. The write is atomic.
 
     Args:
         folder: a folder written by ``posembed compare``. Runs may still be missing.
         out: the file to write. Default: report.html in the folder.
-        reference: the name that the others are compared with. Default: that of the last command.
+        reference: the name that the others are compared with. Default: the reference of the last command.
 
     Raises:
-        ArgumentError: no run is finished, or none of the reference, or the page cannot be written.
+        ArgumentError: no run is finished, no run of the reference is finished, or the page cannot be written.
         RunFolderError: the folder cannot be read.
     """
     path = Path(folder)
@@ -145,13 +145,15 @@ def write_report(folder: str | Path, out: str | Path | None = None, *, reference
 
 
 def no_reference(folder: Path, question: Question) -> ArgumentError:
-    return ArgumentError(f"--reference is for questions that compare with one; {folder} holds runs of {question.name}")
+    return ArgumentError(
+        f"--reference is for questions that compare with a reference; {folder} holds runs of {question.name}"
+    )
 
 
 def estimate_cell(
     estimate: Estimate | None, write: Callable[[float], str] = number, *, missing: str = NO_POSITION
 ) -> Cell:
-    """Returns a mean with its interval below."""
+    """Returns a cell with a mean and its interval below, or with ``missing`` if there is no estimate."""
     if estimate is None:
         return Cell(missing, kind="muted")
     return Cell(write(estimate.value), note=interval(estimate, write))
@@ -168,10 +170,10 @@ def by_size(
     missing: str = NO_POSITION,
     failed: Cell | None = None,
 ) -> Iterator[Column]:
-    """Yields a column per size: the estimate of each row in ``values``, with ``missing`` for None.
+    """Yields one column per size, with the estimates that ``values`` returns for each row, or ``missing`` for None.
 
-    trained: the training size, which the head marks. note: what the head has below a size. failed: the cell of
-    rows without runs.
+    trained: the training size, marked in the head. note: the text below a size in the head. failed: the cell for rows
+    whose runs all failed.
     """
     for size in sizes:
         below = ", ".join(text for text in (note(size), "trained" if size == trained else "") if text)
@@ -183,7 +185,7 @@ def by_size(
 
 
 def trained_table(rows: Sequence[SummaryRow], *extra: Column) -> Table:
-    """Returns the parameters and the number of runs of each name; ``extra``: more columns."""
+    """Returns a table of each name's parameters and number of runs. ``extra``: more columns."""
 
     def runs(row: SummaryRow) -> Cell:
         return Cell(f"{len(row.seeds)}", note=f"{len(row.failures)} failed" if row.failures else "")
@@ -206,7 +208,7 @@ def values_table(
     read: Callable[[Any], Mapping[Any, Any]],
     write: Callable[[Any], str] = "{:.5f}".format,
 ) -> Table:
-    """Returns a table of the measured values of every run; ``read`` maps measurements to values by column."""
+    """Returns a table of the measured values of every run. ``read`` returns a run's values by column."""
     measured = [(result.spec.name, read(result.measurements)) for result in results if result.measurements is not None]
 
     def column(key: Any) -> Column:

@@ -1,4 +1,4 @@
-"""Accuracies and their differences in words and in a figure, for every question that classifies."""
+"""Accuracies and their differences, in words and in a figure, for the questions about classification."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LOOKS = {"better": "good", "worse": "bad"}
 
 
 def points(share: float) -> str:
-    """Formats a difference of shares in percentage points, with its sign: +0.2."""
+    """Formats a difference between shares in percentage points, with its sign: +0.2."""
     return signed(100 * share, 1)
 
 
 def accuracies(documents: str, found: Sequence[tuple[str, Estimate]]) -> str:
-    """Returns a sentence on the accuracies, best first, without its capital letter; empty if there are none."""
+    """Returns a sentence on the accuracies, best first, that starts in lower case; empty if none are known."""
     best_first = sorted(found, key=lambda pair: -pair[1].value)
     shares = listed([f"{percent(share.value)}% with {called(name)}" for name, share in best_first])
     return f"the accuracy on {documents} is {shares}." if shares else ""
@@ -42,20 +42,24 @@ def outcome(difference: Difference) -> str:
 
 
 def compared(differences: Mapping[str, Difference], reference: str, documents: str) -> list[str]:
-    """Returns one sentence per outcome, with both intervals. ``documents``: the name of the held-out items."""
+    """Returns one sentence per outcome, with the intervals over seeds and over held-out items.
+
+    ``documents``: the name of the held-out items.
+    """
 
     def text(name: str, difference: Difference) -> str:
         over_seeds, over_documents = (
             interval(estimate, points) or "unknown" for estimate in (difference.over_seeds, difference.over_documents)
         )
         by = points(difference.over_seeds.value)
-        return f"{called(name)} {by} points ({over_seeds} over seeds, {over_documents} over {documents})"
+        return f"{called(name)} ({by} points; {over_seeds} over seeds, {over_documents} over {documents})"
 
-    return by_outcome(called(reference), [(outcome(found), text(name, found)) for name, found in differences.items()])
+    found = by_outcome(called(reference), [(outcome(each), text(name, each)) for name, each in differences.items()])
+    return [*found, "A difference is significant if both intervals exclude 0."] if found else []
 
 
 def difference_cell(difference: Difference) -> Cell:
-    """Returns a difference with the wider of its intervals."""
+    """Returns a cell with a difference and the wider of its intervals."""
     note = interval(wider(difference), points)
     return Cell(points(difference.over_seeds.value), note=note, kind=LOOKS.get(outcome(difference), ""))
 
@@ -69,7 +73,7 @@ def wider(difference: Difference) -> Estimate:
 
 
 def difference_figure(differences: Mapping[str, Difference], drawn: Mapping[str, Style], reference: str) -> Figure:
-    """Draws one line per encoding, best first. Thick: the interval over seeds; thin: over held-out documents."""
+    """Draws one line per encoding, best first. Thick bars are intervals over seeds, thin bars over documents."""
     best_first = sorted(differences, key=lambda name: -differences[name].over_seeds.value)
     title = f"accuracy minus that of {reference}, in percentage points"
     figure, axes = rows_sheet(best_first, title=title, below="worse ← → better", each=34, right=56)

@@ -1,4 +1,4 @@
-"""The page of ``compare cost``: the answer, the overheads, the numbers, the evidence."""
+"""The page of ``compare cost``: the answer, the overheads, all numbers and the evidence."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from posembed.statistics import INTERVAL, Estimate
 
 QUOTED_ATTENTION_MS = 12.3
 QUOTED_MS = {"learned": 0.08, "sinusoidal": 0.10, "rope": 0.32, "alibi": 0.18}
-"""Published milliseconds of attention, and of each encoding, at batch 32, length 512, width 768."""
+"""Published times, in milliseconds, of attention and of each encoding at batch 32, length 512, width 768."""
 
 FEW = 4
-"""The answer lists up to this many encodings with their numbers, and only the ends of more; the tables list all."""
+"""The answer lists up to this many encodings with their numbers. Of more, it names only the first and the last."""
 LINEAR_TO = 1.0
-"""Percent. The axis is linear up to here and logarithmic beyond, so that both .1% and 100% are readable."""
+"""The percentage up to which the axis is linear. It is logarithmic beyond, so that .1% and 100% are both readable."""
 HOW_TO_READ = (
-    "Relative to the time of an attention layer without position, forward and backward. Alone: the encoding's own "
-    "work. Overhead: the layer with it compared with the layer without; left of 0 it saves work. Bars are "
+    "Times are relative to an attention layer without position, forward and backward. Alone: the time of the encoding "
+    "itself. Overhead: the change in the layer's time with the encoding; left of 0, the layer is faster. Bars are "
     f"{INTERVAL}s of the median."
 )
 
 
 class CostPage:
-    """The page of a measurement of cost. It has the public methods of ``QuestionPage``."""
+    """The page of a cost measurement. It has the public methods of ``QuestionPage``."""
 
     def answer(self, result: CostResult) -> list[str]:
         texts = [_time(result), _inside(result), _parameters(result), _growth(result)]
@@ -50,15 +50,15 @@ class CostPage:
         return [f"{self.about(result)} torch {result.environment['torch']}; {result.seconds:.0f} s."]
 
     def about(self, result: CostResult) -> str:
-        """Returns how the result was measured, in two sentences."""
+        """Describes in two sentences how the result was measured."""
         environment, rounds = result.environment, result.attention
         machine = environment["device"]
         if result.settings.device == "cpu":
             machine = f"{environment['processor']} (threads: {environment['threads']})"
         return (
-            f"Measured on {machine}, at {sizes_in_words(result)}: every encoding alone and in an attention layer, "
-            f"taking turns. Medians of {len(rounds.forward.values)} rounds forward and {len(rounds.backward.values)} "
-            f"with backward, with their {INTERVAL}s."
+            f"Measured on {machine}, at {sizes_in_words(result)}: each encoding in turn, alone and in an attention "
+            f"layer. Values are medians, with {INTERVAL}s, of {len(rounds.forward.values)} rounds forward and "
+            f"{len(rounds.backward.values)} rounds forward and backward."
         )
 
     def from_folder(self, folder: Path, question: Any, reference: str | None) -> str:
@@ -80,8 +80,8 @@ class CostPage:
             growth = picture(
                 growth_figure(result, rows),
                 name="growth",
-                described="Time by length, one line per encoding.",
-                caption="A cross marks the last length that was tried, where the next would not fit.",
+                described="Time by sequence length, with one line per encoding.",
+                caption="A cross marks the last length tried, if the next would not fit in memory or time.",
             )
             sections.append(Section("Growth with length", (growth,)))
         sections.append(evidence_section(vars(result.settings), dict(sorted(result.environment.items())), ()))
@@ -95,12 +95,12 @@ class CostPage:
 
 
 def _with_position(result: CostResult) -> list[CostRow]:
-    """Returns the encodings that do something, cheapest first; “none” shows the cost of measuring."""
+    """Returns the encodings that write something, cheapest first. “none” writes nothing; its time is only overhead."""
     return [row for row in cheapest_first(result) if row.writes.all]
 
 
 def _with_numbers(rows: Sequence[CostRow], write: Callable[[CostRow], str]) -> str:
-    """Returns "1.5% with alibi and 2.6% with rope"; of more than FEW encodings, the first to the last."""
+    """Returns "1.5% with alibi and 2.6% with rope", or "from 1.5% with alibi to 40% with t5" for more than FEW rows."""
     texts = [f"{write(row)} with {called(row.encoding)}" for row in rows]
     return listed(texts) if len(texts) <= FEW else f"from {from_to(texts)}"
 
@@ -117,7 +117,7 @@ def _time(result: CostResult) -> str:
 
 
 def _inside(result: CostResult) -> str:
-    """Says which encodings add time to the layer and which save it, and which overheads are not significant."""
+    """Groups the encodings by their effect on the time of the layer: slower, faster, or not significant."""
     leads = {
         "above": "the encoding adds",
         "below": "the encoding changes the time by",
@@ -143,9 +143,7 @@ def _parameters(result: CostResult) -> str:
         f"{percent(size.share_of_model)} of a {size.layers:,}-layer model."
     )
     if others:
-        text += (
-            f" The number of parameters of the others is {_with_numbers(others, lambda row: f'{row.parameters:,}')}."
-        )
+        text += f" The parameter count of the others is {_with_numbers(others, lambda row: f'{row.parameters:,}')}."
     return text
 
 
@@ -156,14 +154,14 @@ def _growth(result: CostResult) -> str:
     stopped = sorted((row for row in rows if row.growth.stopped), key=lambda row: max(row.growth.lengths))
     ends = _with_numbers(stopped, lambda row: f"{max(row.growth.lengths):,}")
     sentences = [
-        f"The time of the encoding grows with the length to the power {powers}." if rows else "",
-        f"To save memory or time, longer sequences than these (in tokens) were not tried: {ends}." if stopped else "",
+        f"The time of the encoding grows with the length to the power of {powers}." if rows else "",
+        f"To save memory or time, no sequences longer than these (in tokens) were tried: {ends}." if stopped else "",
     ]
     return " ".join(sentences).strip()
 
 
 def overhead_figure(result: CostResult) -> Figure:
-    """Draws each encoding's time alone and its overhead in the layer, relative to attention, with backward."""
+    """Draws each encoding's time alone and its overhead in the layer, forward and backward, relative to attention."""
     rows = cheapest_first(result)
     title, below = "forward and backward (logarithmic from 1% on)", "% of the time of an attention layer"
     figure, axes = rows_sheet([row.encoding for row in rows], title=title, below=below, each=24, top=62)
@@ -190,7 +188,7 @@ def overhead_figure(result: CostResult) -> Figure:
 
 
 def growth_figure(result: CostResult, rows: Sequence[CostRow]) -> Figure:
-    """Draws milliseconds by length, both logarithmic: one line per encoding, a cross where it was stopped."""
+    """Draws milliseconds by length on logarithmic axes: one line per encoding, with a cross where it was stopped."""
     lines = []
     for row in rows:
         times = [Estimate(1000 * seconds) for seconds in row.growth.seconds]
@@ -221,7 +219,7 @@ def _percent_axis(axes: Axes, rows: Sequence[CostRow]) -> None:
 
 
 def percent(share: float | None) -> str:
-    """Writes two figures: .0065 as ".65%", -.12 as "−12%"."""
+    """Formats a share with two significant digits: .0065 as ".65%", -.12 as "−12%"."""
     if share is None:
         return ""
     value = abs(100 * share)
@@ -258,7 +256,7 @@ def quoted_share(encoding: str) -> float | None:
 
 
 def yours(result: CostResult) -> Size:
-    """Returns a learned table at the measured sizes."""
+    """Returns the size of a learned table at the measured length and width."""
     settings = result.settings
     return Size("these sizes", settings.length, settings.width, settings.vocabulary, settings.layers)
 
@@ -282,23 +280,24 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
         result,
         "Time of the encoding alone",
         f"At {sizes_in_words(result)}, compared with an attention layer without position: "
-        f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. Last "
-        f"column: compared with the attention of a model (layers: {settings.layers:,}). An encoding at the input or as "
-        "a bias is computed once for all layers.",
+        f"{milliseconds(plain.forward.value)} ms forward, {milliseconds(plain.backward.value)} ms with backward. The "
+        f"last column is relative to the attention of a whole model (layers: {settings.layers:,}): an encoding at the "
+        "input or as a bias is computed once for all layers.",
         *_times(lambda row: row.alone, lambda row: row.alone_share, "of attention"),
         ("of all layers", in_model),
     )
     yield _of_rows(
         result,
         "Overhead in the layer",
-        "The whole layer with the encoding compared with the layer without: a bias keeps attention off its fastest "
-        "path, a window saves work. An interval that contains 0 is not significant; “none” shows the noise.",
+        "The whole layer with the encoding, compared with the layer without it. A bias prevents attention from using "
+        "its fastest path; a window saves time. An overhead is not significant if its interval contains 0; “none” "
+        "shows the noise.",
         *_times(lambda row: row.attention, lambda row: row.overhead, "overhead"),
     )
     yield _of_rows(
         result,
         "Parameters",
-        f"Share: of the position and token parameters ({settings.vocabulary:,} x {settings.width:,} for tokens).",
+        f"The share is of all position and token parameters ({settings.vocabulary:,} x {settings.width:,} for tokens).",
         ("parameters", lambda row: f"{row.parameters:,}"),
         ("share", lambda row: percent(row.share_of_embeddings)),
         ("window", lambda row: "none" if row.window is None else f"{row.window:,}"),
@@ -307,8 +306,8 @@ def _tables_of_encodings(result: CostResult) -> Iterator[Table]:
     yield _of_rows(
         result,
         "Memory",
-        "The encoding alone. By formula: what it hands to the model, 4 B L D bytes at the input, 8 B L D at queries "
-        "and keys, 4 H L L as a bias. Measured: the peak of all tensors that it creates.",
+        "Memory of the encoding alone. By formula: the size of its output, which is 4 B L D bytes at the input, "
+        "8 B L D at queries and keys, and 4 H L L as a bias. Peak: the measured maximum of all tensors it creates.",
         ("by formula", lambda row: in_bytes(row.writes.all)),
         ("peak forward", lambda row: in_bytes(row.peak_forward)),
         ("times the formula", lambda row: f"{row.peak_forward / row.writes.all:.1f}" if row.writes.all else ""),
@@ -341,16 +340,16 @@ def _growth_tables(result: CostResult) -> Iterator[Table]:
     yield _of_rows(
         result,
         "Growth with length",
-        f"The encoding alone, forward, one sequence, width {result.growth_width}, heads {result.growth_heads}. "
+        f"The encoding alone, forward, for one sequence (width: {result.growth_width}, heads: {result.growth_heads}). "
         "Exponents are fitted by least squares on the logarithms, from 2,048 tokens on: 1 is linear, 2 quadratic. A "
-        "length that would not fit in memory or time, predicted from the two before, was not tried.",
+        "length was not tried if it would not fit in memory or time, as predicted from the two lengths before it.",
         ("exponent of time", lambda row: _known(row.growth.time_exponent, ".2f")),
         ("of memory", lambda row: _known(row.growth.memory_exponent, ".2f")),
         ("longest tried", lambda row: f"{max(row.growth.lengths):,}"),
         (Cell("why not longer", kind="words"), lambda row: row.growth.stopped or ""),
     )
     lengths = sorted({length for row in result.rows for length in row.growth.lengths})
-    says = "Milliseconds of the encoding alone, forward, one sequence; below them its peak memory."
+    says = "Milliseconds of the encoding alone, forward, for one sequence. Its peak memory is below each time."
     yield _of_rows(result, "Time and memory by length", says, *map(at, lengths))
 
 
@@ -358,9 +357,9 @@ def _published_table(result: CostResult) -> Table:
     return table_of(
         [row for row in cheapest_first(result) if row.encoding in QUOTED_MS],
         "Compared with published figures",
-        f"Published: relative to {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, on unnamed "
-        "hardware. Shares depend on the machine: attention is mostly arithmetic, an encoding mostly memory traffic, "
-        "so its share is larger where memory is slow compared with arithmetic.",
+        f"Published shares are relative to {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, "
+        "on unnamed hardware. Shares depend on the machine: attention is mostly arithmetic and an encoding mostly "
+        "memory traffic, so its share is larger on machines with slow memory.",
         ("published", lambda row: percent(quoted_share(row.encoding))),
         ("ours, forward", lambda row: estimate_cell(row.alone_share.forward, percent)),
         ("times as much", lambda row: f"{row.alone_share.forward.value / (quoted_share(row.encoding) or 1):.1f}"),
@@ -373,8 +372,8 @@ def _size_table(result: CostResult) -> Table:
     return table_of(
         [yours(result), *KNOWN],
         "Position tables of known models",
-        "Rows times width. Of the embeddings: share of the position and token rows. Of the model: share of all "
-        "Transformer parameters, without heads, poolers and patch projections.",
+        "Parameters: rows times width. Of the embeddings: the share of the position and token parameters. Of the "
+        "model: the share of all Transformer parameters, excluding heads, poolers and patch projections.",
         ("rows", lambda size: f"{size.rows:,}"),
         ("width", lambda size: f"{size.width:,}"),
         ("parameters", lambda size: f"{size.table:,}"),

@@ -1,4 +1,4 @@
-"""The page of ``compare tasks images``: the answer, accuracy by grid, the numbers."""
+"""The page of ``compare tasks images``: the answer, accuracy by grid, and all numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from posembed.report.words import capitalised, failures, model_size, not_drawn, 
 from posembed.statistics import INTERVAL
 
 TWINS = {"learned-1d", "learned-2d"}
-"""Both have one row per patch with the same initial values: they are the same model until the grid changes."""
+"""Encodings with one row per patch and the same initial values: they are the same model until the grid changes."""
 
 
 class ImagesPage(QuestionPage[ImageSummary]):
@@ -25,10 +25,11 @@ class ImagesPage(QuestionPage[ImageSummary]):
 
     def about(self, spec: ImageSpec, summary: ImageSummary) -> str:
         return (
-            f"Each run trains a small ViT ({model_size(spec)}) for {spec.steps:,} steps of {spec.batch} images of "
-            f"{spec.data}, {spec.train_size} pixels wide and high, in {grid_of(summary, spec.train_size)} patches. "
-            f"Only the position encoding differs. Tested on {summary.examples:,} held-out images, at that size and "
-            "resized (bilinearly) to others: patches keep their size in pixels, so their number changes."
+            f"Each run trains a small ViT ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, with "
+            f"{spec.batch} images per batch. Each image has {spec.train_size} x {spec.train_size} pixels and is "
+            f"divided into a grid of {grid_of(summary, spec.train_size)} patches. Only the position encoding differs. "
+            f"Each model is tested on {summary.examples:,} held-out images, at that size and resized bilinearly to "
+            "other sizes. Patches keep their size in pixels, so their number changes."
         )
 
     def paragraphs(self, summary: ImageSummary) -> list[str]:
@@ -82,9 +83,9 @@ class ImagesPage(QuestionPage[ImageSummary]):
         return [
             table_of(
                 [row for row in rows if row.difference],
-                f"Minus {summary.reference}, in percentage points",
+                f"Difference from {summary.reference}, in percentage points",
                 f"Paired by seed and by image. Below each difference is the wider of its {INTERVAL}s over seeds and "
-                "over images; a difference is green or red if it is significant, that is, if neither contains 0.",
+                "over images. A difference is green or red if it is significant: neither interval contains 0.",
                 *map(minus_reference, summary.test_sizes),
             ),
             trained_table(
@@ -116,7 +117,11 @@ class ImagesPage(QuestionPage[ImageSummary]):
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         return [
             values_table(
-                "Correct held-out images", "", results, lambda m: m.right, lambda right: f"{right.count('1'):,}"
+                "Held-out images classified correctly",
+                "",
+                results,
+                lambda m: m.right,
+                lambda right: f"{right.count('1'):,}",
             ),
             values_table("Loss on held-out images", "In nats.", results, lambda m: m.loss),
         ]
@@ -146,7 +151,7 @@ def differences(summary: ImageSummary, size: int) -> list[str]:
         if are_twins(row, summary, size):
             del found[row.name]
             twins = f"{capitalised(row.name)} and {reference}"
-            same.append(f"{twins} are the same model until the grid changes, and reached the same accuracy.")
+            same.append(f"{twins} are the same model until the grid changes, so their accuracies are equal.")
     return same + compared(found, reference, "images")
 
 

@@ -1,4 +1,4 @@
-"""The page of ``compare inits``: the answer, losses and steps, what the tables became, and a published table."""
+"""The page of ``compare inits``: the answer, losses and steps, how the tables changed, and a published table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posembed.report.charts import dots_figure
 from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, values_table
-from posembed.report.words import by_outcome, failures, from_to, listed, measured, model_size, number, signed
+from posembed.report.words import by_outcome, failures, from_to, interval, listed, measured, model_size, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
 
@@ -30,7 +30,7 @@ PUBLISHED = {
     "sinusoidal": Published(1.44, 38),
     "zero": Published(1.48, 50),
 }
-"""The table that guides to learned positions copy from each other."""
+"""The published results that many guides to learned positions repeat."""
 REFERENCE = "normal-0.02"
 BASE = PUBLISHED[REFERENCE]
 
@@ -54,7 +54,7 @@ BECAME: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
     ("neighbours", "neighbour_cosine_before", cosine, 9),
     ("neighbours after", "neighbour_cosine_after", cosine, 4),
 )
-"""How the rows changed: head, field of the row, format, rank of the column."""
+"""Columns on how the rows changed: (head, field of the row, format, rank of the column)."""
 FIRST = "initial values"
 UNCONFIRMED = ("not significant", "unknown")
 
@@ -66,7 +66,7 @@ class InitsPage(QuestionPage[InitSummary]):
         return (
             f"Each run trains the same small Transformer ({model_size(spec)}) on {spec.data} for {spec.steps:,} steps, "
             f"in sequences of {spec.train_length:,} tokens (tokenizer: {spec.tokenizer}). A learned table of "
-            f"{spec.train_length:,} rows is at its input. Only the table's initial values differ."
+            f"{spec.train_length:,} rows is added to its input. Only the table's initial values differ."
         )
 
     def paragraphs(self, summary: InitSummary) -> list[str]:
@@ -97,8 +97,9 @@ class InitsPage(QuestionPage[InitSummary]):
             columns.append((Cell("steps", note=f"to {loss_number(summary.loss)}", rank=4), steps_cell))
         return table_of(
             best_first(summary),
-            f"Held-out loss after {summary.steps:,} steps, nats per token: lower is better",
-            f"In windows of {summary.train_length:,} tokens (the training length). Differences are paired by seed.",
+            f"Held-out loss after {summary.steps:,} steps, in nats per token (lower is better)",
+            f"Measured in windows of {summary.train_length:,} tokens, the training length. Differences are paired by "
+            "seed.",
             *columns,
             first=FIRST,
         )
@@ -117,9 +118,9 @@ class InitsPage(QuestionPage[InitSummary]):
         return table_of(
             trained(summary),
             "How the rows changed",
-            "Scale: the root mean square. Moved: how far, absolutely and relative to the initial scale. Cosine: of "
-            "the whole table before and after. Rank: how many directions the rows use. Neighbours: the mean cosine "
-            "of consecutive rows.",
+            "Scale: the root mean square of the rows. Moved: the root mean square of the change, also as a multiple of "
+            "the initial scale. Cosine: between the whole table before and after training. Rank: the number of "
+            "directions that the rows use. Neighbours: the mean cosine of consecutive rows.",
             *((Cell(head, rank=rank), became(field, write)) for head, field, write, rank in BECAME),
             first=FIRST,
         )
@@ -128,8 +129,9 @@ class InitsPage(QuestionPage[InitSummary]):
         steps = table_of(
             [] if summary.loss is None else trained(summary),
             f"Steps to a training loss of {loss_number(summary.loss or 0.0)}",
-            "The first step at which the mean of the last losses reaches it (losses are kept at about a hundred "
-            "steps per run). Without --loss, the steps count to the highest final loss among the runs of a seed.",
+            "The first step at which the mean of the most recent losses is at or below this loss (each run "
+            "records about a hundred losses). Without --loss, the target of each seed is the highest final loss "
+            "among its runs, and the title gives the mean.",
             ("steps", steps_cell),
             (f"times {summary.reference}", lambda row: estimate_cell(row.steps_versus_reference, missing="")),
             ("runs that reached it", lambda row: f"{row.steps_reached} of {len(row.seeds)}"),
@@ -138,12 +140,13 @@ class InitsPage(QuestionPage[InitSummary]):
         return [steps, self.what_became(summary), published_table(summary)]
 
     def figures(self, summary: InitSummary) -> Iterable[Picture]:
-        """Yields differences of losses, since every table sees the same text by seed, and steps."""
+        """Yields a figure of the losses and a figure of the numbers of steps. The first shows differences from the
+        reference if possible, because they vary less: all tables with the same seed see the same text."""
         rows = [(row, row.loss) for row in best_first(summary) if row.loss is not None]
         if not rows:
             return
         compared = any(row.versus_reference is not None for row, _ in rows)
-        how = f"Dot: mean; ticks: seeds; bar, if there are several runs: {INTERVAL}."
+        how = f"Dots are means and ticks are seeds. With several runs per table, bars are {INTERVAL}s."
         yield picture(
             dots_figure(
                 [(row.name, row.versus_reference if compared else loss, loss_number(loss.value)) for row, loss in rows],
@@ -153,14 +156,14 @@ class InitsPage(QuestionPage[InitSummary]):
             ),
             name="losses",
             described=" ".join(self.answer(summary)),
-            caption=f"{how} At the right: the loss itself.",
+            caption=f"{how} The losses themselves are on the right.",
         )
         counted = [(row.name, row.steps, steps_cell(row).text) for row, _ in rows]
         if summary.loss is not None and any(steps is not None for _, steps, _ in counted):
             yield picture(
                 dots_figure(counted, title=f"steps to a training loss of {loss_number(summary.loss)}", below="steps"),
                 name="steps",
-                described="The number of steps to the same training loss, by initial values.",
+                described="The number of steps to the same training loss, for each table.",
                 caption=how,
             )
 
@@ -173,16 +176,16 @@ class InitsPage(QuestionPage[InitSummary]):
             yield picture(
                 starts_figure({name: (rows[0], rows[max(rows)]) for name, rows in tables.items()}),
                 name="starts",
-                described="The cosine of each pair of rows before and after training, by initial values.",
+                described="The cosine of each pair of rows before and after training, for each table.",
                 title="How similar the rows are",
-                caption="The cosine of each pair of rows, in each table's first run. Red: similar; blue: opposite.",
+                caption="The cosine of each pair of rows, in each table's first run. Red is similar, blue opposite.",
             )
             yield measures_picture(tables)
 
 
 def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
-    """Returns "better" if a difference (``same`` 0) or a ratio (1) is significantly lower, "worse" if it is higher,
-    else "not significant", or "unknown" without an interval."""
+    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if significantly above,
+    "not significant" if neither, or "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
     side = None if difference is None else difference.side_of(same)
     return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
 
@@ -208,11 +211,16 @@ def _losses(summary: InitSummary) -> list[str]:
         f"After {summary.steps:,} steps, {best.name} has the lowest held-out loss, {loss_number(lowest.value)} nats."
     )
     compared = [
-        (outcome(row.versus_reference), f"{row.name} {measured(row.versus_reference, signed)}")
+        (outcome(row.versus_reference), f"{row.name} ({_with_interval(row.versus_reference)})")
         for row, _ in rows
         if row.versus_reference is not None
     ]
     return [first, *by_outcome(summary.reference or "", compared)]
+
+
+def _with_interval(difference: Estimate) -> str:
+    known = interval(difference, signed)
+    return signed(difference.value) + (f", interval {known}" if known else "")
 
 
 def _steps(summary: InitSummary) -> str:
@@ -220,11 +228,14 @@ def _steps(summary: InitSummary) -> str:
     if not found or summary.loss is None:
         return ""
     found.sort(key=lambda pair: pair[1].value)
-    extremes = [f"{measured(ratio, unit=' times')} with {name}" for name, ratio in dict.fromkeys((found[0], found[-1]))]
+    extremes = [
+        f"{measured(ratio, unit=' times')} as many steps with {name}"
+        for name, ratio in dict.fromkeys((found[0], found[-1]))
+    ]
     late = listed([row.name for row in summary.rows if row.steps_reached < len(row.seeds)])
     return (
-        f"Relative to the steps of {summary.reference}, reaching a training loss of {loss_number(summary.loss)} takes "
-        f"{listed(extremes)}.{f' Not every run from {late} reached it.' if late else ''}"
+        f"Compared with {summary.reference}, reaching a training loss of {loss_number(summary.loss)} takes "
+        f"{listed(extremes)}.{f' Some runs of {late} did not reach it.' if late else ''}"
     )
 
 
@@ -240,21 +251,21 @@ def _rows_after(summary: InitSummary) -> str:
     ranks = sorted(row.effective_rank_after.value for row in summary.rows if row.effective_rank_after is not None)
     return (
         f"Training changed {least} most: its rows moved {number(moved_most)} times their initial scale, and the "
-        f"cosine between before and after is {low:.2f}. It changed {most} least: its rows moved "
+        f"cosine between the table before and after is {low:.2f}. Training changed {most} least: its rows moved "
         f"{number(moved_least)} times their initial scale, and the cosine is {high:.2f}. The effective rank of the "
         f"trained tables is {from_to([f'{rank:.1f}' for rank in ranks])}."
     )
 
 
 def comparable(summary: InitSummary) -> list[InitRow]:
-    """Returns the rows that the published table has too; none if our reference is another one."""
+    """Returns the rows that are also in the published table, or no rows if our reference is not REFERENCE."""
     if summary.reference != REFERENCE:
         return []
     return [row for row in summary.rows if row.name in PUBLISHED and row.loss is not None]
 
 
 def disagreements(summary: InitSummary) -> str:
-    """Returns where the measured order of losses, or of steps, contradicts the published table."""
+    """Lists the initial values whose measured losses or steps contradict the published table."""
     against, unconfirmed = [], []
     rows = [(row, loss) for row in comparable(summary) if (loss := row.versus_reference) is not None]
     if not rows:
@@ -265,21 +276,23 @@ def disagreements(summary: InitSummary) -> str:
             unconfirmed.append(row.name)
         elif on_the_loss(row) == "disagrees":
             against.append(
-                f"in these runs the loss of {row.name} minus that of {REFERENCE} is {signed(loss.value)}, in that "
-                f"table {their_difference(theirs)}"
+                f"the loss of {row.name} minus that of {REFERENCE} is {signed(loss.value)} in these runs and "
+                f"{their_difference(theirs)} in that table"
             )
         if steps is not None and outcome(steps, same=1.0) == ("worse" if theirs.epoch < BASE.epoch else "better"):
             against.append(
-                f"in these runs {row.name} takes {number(steps.value)} times the steps, in that table "
-                f"{theirs.epoch / BASE.epoch:.2f} times the epochs"
+                f"{row.name} takes {number(steps.value)} times the steps in these runs and "
+                f"{theirs.epoch / BASE.epoch:.2f} times the epochs in that table"
             )
     contradicted = "; ".join(against) or "none"
-    sentence = f"Contradictions with the table that guides copy from each other: {contradicted}."
-    return sentence + (f" The runs cannot confirm its differences for {listed(unconfirmed)}." if unconfirmed else "")
+    sentence = f"Contradictions with a table that many guides repeat: {contradicted}."
+    return sentence + (
+        f" These runs cannot confirm that table's differences for {listed(unconfirmed)}." if unconfirmed else ""
+    )
 
 
 def published_table(summary: InitSummary) -> Table:
-    """Compares differences to N(0, 0.02), since the losses themselves are of other data."""
+    """Returns a table of our and the published differences from N(0, 0.02). The losses come from different data."""
 
     def loss(row: InitRow) -> Cell:
         theirs = PUBLISHED[row.name]
@@ -291,10 +304,10 @@ def published_table(summary: InitSummary) -> Table:
 
     return table_of(
         comparable(summary),
-        "Compared with the table that guides copy from each other",
-        "That table comes without data, model, seeds or intervals: final loss, and the epoch at which training had "
-        "converged. Only differences to N(0, 0.02) can be compared; its times are ratios of epochs, ours of steps to "
-        f"a training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
+        "Compared with a table that many guides repeat",
+        "That table gives the final loss and the epoch at which training had converged, but no data, model, seeds or "
+        "intervals. Only differences from N(0, 0.02) can be compared. It gives ratios of epochs; this page gives "
+        f"ratios of steps to a training loss of {'' if summary.loss is None else loss_number(summary.loss)}.",
         ("their loss", loss),
         ("our difference", lambda row: estimate_cell(row.versus_reference, signed, missing="")),
         ("their epoch", epoch),
@@ -309,7 +322,7 @@ def their_difference(theirs: Published) -> str:
 
 
 def on_the_loss(row: InitRow) -> str:
-    """Returns whether our difference has the direction of theirs."""
+    """Returns, in words, whether our difference in loss has the same sign as the published difference."""
     if row.name == REFERENCE:
         return "the reference"
     ours = outcome(row.versus_reference)

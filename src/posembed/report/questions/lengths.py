@@ -1,4 +1,4 @@
-"""The page of ``compare lengths``: the answer, perplexity by context length, the numbers."""
+"""The page of ``compare lengths``: the answer, perplexity by context length, and all numbers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from posembed.report.words import (
 from posembed.statistics import INTERVAL
 
 HOLDS = 1.02
-"""An encoding holds if its same-token perplexity past the training length is never above this many times its own at
-the training length."""
+"""An encoding holds if its same-token perplexity past the training length is never above this many times its perplexity
+at the training length."""
 REACHES = 0.05
-"""An earlier passage was used if the loss of its repetition is lower by this many nats per token (5% of perplexity).
-Models that cannot reach it measure up to 0.02, by chance."""
+"""A model used an earlier passage if the loss of the repetition is lower by at least this many nats per token (5% of
+perplexity). Models that cannot reach the passage show gains of up to 0.02 by chance."""
 CUT = 4
-"""The figure's axis ends at this many times the lowest perplexity, so that the encodings that hold stay apart."""
+"""The figure's axis ends at this many times the lowest perplexity, so that the lines of encodings that hold stay
+separate."""
 
 
 class LengthsPage(QuestionPage[LengthSummary]):
@@ -43,11 +44,11 @@ class LengthsPage(QuestionPage[LengthSummary]):
         model, more = f"the same small Transformer ({model_size(spec)})", ""
         if spec.model is not None:
             model = f"the same model, {spec.model} ({model_size(spec)}), {spec.model_start},"
-            more = " Where its heads look is not shown: only the lab's own model gives its attention weights."
+            more = " Where its heads look is not shown, because only the lab's own model returns attention weights."
         return (
             f"Each run trains {model} on {spec.data} for {spec.steps:,} steps, in sequences of {spec.train_length:,} "
-            f"tokens (tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,}. Only the "
-            f"position encoding differs.{more}"
+            f"tokens (tokenizer: {spec.tokenizer}), and tests it with up to {max(spec.test_lengths):,} tokens. Only "
+            f"the position encoding differs.{more}"
         )
 
     def paragraphs(self, summary: LengthSummary) -> list[str]:
@@ -57,11 +58,11 @@ class LengthsPage(QuestionPage[LengthSummary]):
         trained, base = summary.train_length, base_length(summary)
         lines = [f"chunked: the same model and tokens, with the text fed in chunks of {trained:,}."]
         if base is not None:
-            lines.append(f"holds: past {trained:,}, never above {HOLDS:g} times its own perplexity at {base:,}.")
+            lines.append(f"holds: past {trained:,}, perplexity is never above {HOLDS:g} times its value at {base:,}.")
         if summary.gaps:
             lines.append(
-                "reaches back: the most tokens between a passage and its repetition at which the first still lowers "
-                f"the loss of the second by {REACHES:g} nats per token or more."
+                "reaches back: the largest number of tokens between a passage and its repetition at which the passage "
+                f"still lowers the loss of the repetition by at least {REACHES:g} nats per token."
             )
         return lines
 
@@ -70,9 +71,9 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
         return table_of(
             best_first(summary),
-            "Perplexity of the same tokens, by tokens of context: lower is better",
-            "The same held-out tokens, predicted with more and more context. Chunked: what the same model gives them "
-            f"at {longest:,} tokens if the text is fed in chunks of {trained:,}.",
+            "Perplexity of the same tokens, by context length (lower is better)",
+            "The same held-out tokens are predicted with more and more context. Chunked: the perplexity of the same "
+            f"model with {longest:,} tokens of text, fed in chunks of {trained:,}.",
             (Cell(f"past {trained:,}", kind="words", rank=2), lambda row: verdict(row, summary)),
             *by_size(
                 summary.test_lengths,
@@ -96,35 +97,37 @@ class LengthsPage(QuestionPage[LengthSummary]):
             table_of(
                 [] if base is None else rows,
                 f"Compared with its own perplexity at {base or 0:,}",
-                "Ratios of the perplexities above, paired by seed: 1 holds, more is worse.",
+                "Ratios of the perplexities above, paired by seed. A ratio above 1 is worse.",
                 *columns(lambda row: row.ratio),
             ),
             table_of(
                 [row for row in rows if row.name != reference],
                 f"Compared with {reference} at the same length",
-                f"Ratios of the perplexities above, paired by seed: below 1 is better than {reference}. A difference "
-                "is significant if its interval excludes 1.",
+                f"Ratios of the perplexities above, paired by seed. A ratio below 1 is better than {reference}. A "
+                "ratio is significant if its interval excludes 1.",
                 *columns(lambda row: row.versus_reference, missing="not in both"),
             ),
             table_of(
                 rows,
                 "Perplexity over whole windows",
-                "The usual figure: all tokens in windows that do not overlap. It is lower with longer windows, since "
-                f"fewer tokens have little context. Chunked: the windows of {longest:,} in chunks of {trained:,}.",
+                "The usual measure: all tokens, in windows that do not overlap. Longer windows lower it, because fewer "
+                f"tokens have little context. Chunked: the windows of {longest:,} tokens, fed in chunks of "
+                f"{trained:,}.",
                 *columns(lambda row: row.perplexity),
                 (Cell("chunked", note=f"by {trained:,}"), lambda row: estimate_cell(row.chunked[longest])),
             ),
             table_of(
-                [row for row in rows if any(row.bits_per_byte.values())],  # none if the tokenizer loses text
+                [row for row in rows if any(row.bits_per_byte.values())],  # empty if the tokenizer loses text
                 "Bits per byte over whole windows",
-                "The same in bits per byte of text, which compares across tokenizers.",
+                "The same losses in bits per byte of text, which can be compared across tokenizers.",
                 *columns(lambda row: row.bits_per_byte),
             ),
             table_of(
                 rows if summary.gaps else [],
                 "Repeat probe: how far back the model uses text",
-                "A passage, other text, the passage again: how much lower its loss is the second time, in nats per "
-                f"token, by the tokens between. {REACHES:g} or more counts as used; near 0, the first is out of reach.",
+                "The model reads a passage, other text, then the passage again. A column gives the number of tokens "
+                "between the two. A value gives how much lower the loss is the second time, in nats per token. At "
+                f"{REACHES:g} or more, the model used the first passage; near 0, it did not.",
                 reaches_back(summary),
                 *by_size(summary.gaps, lambda row: row.repeat_gain, signed),
             ),
@@ -138,9 +141,10 @@ class LengthsPage(QuestionPage[LengthSummary]):
         lines = [Line.of(row.name, row.same_tokens, last_position(row, summary)) for row in summary.rows]
         low, high = heights(lines)
         caption = (
-            f"A flat line holds past the training length; a rising one gets worse. The axis ends at {high:.3g}; if a "
-            "line leaves it, its last value is next to its name. A low perplexity does not mean use of distant text: "
-            f"see the repeat probe. With several runs per encoding, shaded bands are {INTERVAL}s."
+            "A flat line holds past the training length; a rising line gets worse. The axis ends at "
+            f"{high:.3g}; if a line leaves it, the line's last value is next to its name. A low perplexity does not "
+            "mean that the model uses distant text: see the repeat probe. With several runs per encoding, shaded bands "
+            f"are {INTERVAL}s."
         )
         figure = line_chart(
             lines,
@@ -168,8 +172,8 @@ class LengthsPage(QuestionPage[LengthSummary]):
 
 
 def verdict(row: LengthRow, summary: LengthSummary) -> Cell:
-    """Returns how an encoding did past its training length, of kind "holds", "worse", "ends", "failed" or
-    "untested"."""
+    """Returns a cell with the result of an encoding past its training length. The kind of the cell is "holds", "worse",
+    "ends", "failed" or "untested"."""
     if not row.seeds:
         steps = re.findall(r"at step (\d+)", " ".join(row.failures))
         return Cell(f"failed at step {', '.join(dict.fromkeys(steps))}" if steps else "failed", kind="failed")
@@ -191,8 +195,9 @@ def last_position(row: LengthRow, summary: LengthSummary) -> int | None:
 
 
 def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | None:
-    """Returns the highest ratio, past the training length, to the encoding's own perplexity at ``base_length``, and its
-    length. NaN counts as infinite."""
+    """Returns the highest ratio of a perplexity past the training length to the perplexity at ``base_length``, and the
+    length at which it occurs. Returns None if there is no such ratio. NaN counts as infinite.
+    """
     ratios = [
         (math.inf if math.isnan(ratio.value) else ratio.value, length)
         for length, ratio in row.ratio.items()
@@ -202,7 +207,7 @@ def worst_ratio(row: LengthRow, summary: LengthSummary) -> tuple[float, int] | N
 
 
 def reach(row: LengthRow, summary: LengthSummary) -> int | None:
-    """Returns the largest probed gap at which, as at every smaller one, an earlier passage was used; else None."""
+    """Returns the largest gap such that the model used the passage at all gaps up to it; None without one."""
     reached = None
     for gap in summary.gaps:
         gain = row.repeat_gain.get(gap)
@@ -213,7 +218,7 @@ def reach(row: LengthRow, summary: LengthSummary) -> int | None:
 
 
 def reach_in_words(row: LengthRow, summary: LengthSummary) -> str:
-    """Returns "64", "256+" or "under 32"; empty if nothing was measured."""
+    """Formats the reach, such as "64", "256+" or "under 32". Empty if nothing was measured."""
     return up_to(reach(row, summary), summary.gaps) if row.seeds and summary.gaps else ""
 
 
@@ -223,7 +228,8 @@ def reaches_back(summary: LengthSummary, rank: int = 0) -> Column:
 
 
 def best_first(summary: LengthSummary) -> list[LengthRow]:
-    """Sorts the rows by same-token perplexity at the longest length; then those that end, then those that failed."""
+    """Sorts by same-token perplexity at the longest length. Encodings without positions there come next, then failed
+    rows."""
 
     def key(row: LengthRow) -> tuple[bool, bool, float]:
         known = [value.value for value in row.same_tokens.values() if value is not None]
@@ -234,7 +240,7 @@ def best_first(summary: LengthSummary) -> list[LengthRow]:
 
 
 def times(ratio: float) -> str:
-    """Formats a ratio for a sentence, large ones without decimals: 1.34, 5.9, 21, 250."""
+    """Formats a ratio for a sentence, with fewer decimals if it is larger: 1.34, 5.9, 21, 250."""
     if ratio < 1.995 or ratio >= 999.5:
         return number(ratio)
     return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:.0f}"
@@ -254,38 +260,46 @@ def _past_training(summary: LengthSummary) -> list[str]:
         return []
     holding, ending = _rows(summary, "holds"), _rows(summary, "ends")
     ratios = [f"{number(ratio.value)} with {called(row.name)}" for row in holding if (ratio := row.ratio[longest])]
-    worst = sorted((worst_ratio(row, summary) or (math.inf, 0), row.name) for row in _rows(summary, "worse"))
-    ratios += [
-        f"{times(ratio)} with {called(name)}{_unless_longest(length, summary)}" for (ratio, length), name in worst
+    worst = sorted((worst_ratio(row, summary) or (math.inf, longest), row.name) for row in _rows(summary, "worse"))
+    ratios += [f"{times(ratio)} with {called(name)}" for (ratio, length), name in worst if length == longest]
+    peaks = [
+        f"With {called(name)}, the perplexity is highest at {length:,} tokens: {times(ratio)} times that at {base:,}."
+        for (ratio, length), name in worst
+        if length != longest
     ]
-    names = names_of(holding) or "no encoding"
+    names = names_of(holding) or "none of the encodings"
     sentences = [f"Past the training length of {trained:,} tokens, perplexity holds with {names}."]
     if base is None or longest <= trained:
         sentences = [
-            f"The test lengths are not on both sides of the training length of {trained:,} tokens, so no ratio shows "
-            "what happens past it."
+            f"No ratio shows what happens past the training length of {trained:,} tokens, because the test lengths do "
+            "not lie on both sides of it."
         ]
-    elif ratios:
-        sentences.append(
-            f"With up to {longest:,} tokens of context, the perplexity of the same tokens is at most this many times "
-            f"that with {base:,}: {listed(ratios)}."
-        )
+    else:
+        if ratios:
+            sentences.append(
+                f"From {base:,} to {longest:,} tokens of context, the perplexity of the same tokens is multiplied by "
+                f"{listed(ratios)}."
+            )
+        sentences += peaks
     if ending:
         ends = listed([f"{called(row.name)} ({last_position(row, summary):,} tokens)" for row in ending])
-        sentences.append(f"Past their last positions, these cannot be measured: {ends}.")
+        last = "its last position" if len(ending) == 1 else "their last positions"
+        sentences.append(f"{ends} cannot be measured past {last}.")
     return sentences
 
 
 def _longest(summary: LengthSummary) -> list[str]:
-    """Compares the best at the longest length with the reference, or with the second best if it is the reference; says
-    how far back those use text that hold, or else those that get worse."""
+    """Compares the best encoding at the longest length with the reference, or the reference with the second best.
+
+    Then gives the reach of the encodings that hold or, if none holds, of the encodings that get worse.
+    """
     longest, sentences = max(summary.test_lengths), []
     known = [(row, value) for row in best_first(summary) if (value := row.same_tokens.get(longest)) is not None]
     if len(known) > 1:
         best, ours = known[0]
         rival, theirs = next((pair for pair in known[1:] if pair[0].name == summary.reference), known[1])
         sentences.append(
-            f"The lowest perplexity at {longest:,} is {measured(ours)}, with {called(best.name)}; with "
+            f"The lowest perplexity at {longest:,} tokens is {measured(ours)}, with {called(best.name)}; with "
             f"{called(rival.name)} it is {number(theirs.value)}."
         )
         row = rival if best.name == summary.reference else best
@@ -296,23 +310,26 @@ def _longest(summary: LengthSummary) -> list[str]:
             sentences.append(f"The ratio of {pair} is {measured(ratio)}; {side or 'it is significant'}.")
     rows = _rows(summary, "holds") or _rows(summary, "worse")
     if rows and summary.gaps:
-        reached = listed([f"{reach_in_words(row, summary)} with {called(row.name)}" for row in rows])
+        names: dict[str, list[str]] = {}
+        for row in rows:
+            names.setdefault(reach_in_words(row, summary), []).append(called(row.name))
+        reached = "; ".join(f"{reach} tokens for {listed(found)}" for reach, found in names.items())
         sentences.append(
-            "A low perplexity does not mean that the model uses distant text. In the repeat probe, models used "
-            f"passages up to this many tokens back: {reached}."
+            "A low perplexity does not mean that the model uses distant text. In the repeat probe, the reach is "
+            f"{reached}."
         )
     return sentences
 
 
 def heights(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis: around all means, a factor of 1.3 at least, cut at about CUT times the lowest."""
+    """Returns the ends of the axis, which covers all means up to about CUT times the lowest (at least 1.3 times)."""
     means = [e.value for line in lines for e in line.points.values() if math.isfinite(e.value)] or [1.0]
     lowest = min(means)
     highest = min(max(*means, 1.3 * lowest), CUT * lowest)
     room = (highest / lowest) ** 0.08
     top = highest * room if highest < CUT * lowest else float(f"{highest:.2g}")
     ends = {line.end for line in lines} - {None}
-    return lowest / room ** (1 + len(ends)), top  # the notes on who ends stand below the lines
+    return lowest / room ** (1 + len(ends)), top  # the notes on encodings that end stand below the lines
 
 
 PAGE = LengthsPage()

@@ -1,4 +1,4 @@
-"""The page of ``compare tasks addition`` and the other problems: the answer, exact match by size, the numbers."""
+"""The page of ``compare tasks addition`` and the other problems: the answer, exact match by size, and all numbers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
     def about(self, spec: ProblemSpec, summary: ProblemSummary) -> str:
         return (
             f"Each run trains the same small Transformer decoder ({model_size(spec)}) for {spec.steps:,} steps on "
-            f"problems of 1 to {spec.train_size:,} {summary.unit} ({PROBLEMS[spec.problem].line}), and tests it with "
-            f"up to {max(spec.test_sizes):,}. Only the position encoding differs."
+            f"problems of 1 to {spec.train_size:,} {summary.unit} ({PROBLEMS[spec.problem].line}), and tests it on "
+            f"problems of up to {max(spec.test_sizes):,}. Only the position encoding differs."
         )
 
     def paragraphs(self, summary: ProblemSummary) -> list[str]:
@@ -40,7 +40,7 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
         return table_of(
             best_first(summary),
             f"Exact match in percent, {summary.problem}, by {summary.unit}",
-            f"The share of {summary.test_problems:,} problems of each size that are answered without a mistake.",
+            f"The share of problems answered without a mistake, out of {summary.test_problems:,} of each size.",
             (Cell("solves", kind="words", rank=1), solves),
             *by_size(
                 summary.test_sizes,
@@ -56,7 +56,7 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
             table_of(
                 [row for row in best_first(summary) if row.seeds],
                 "Single tokens of the answers",
-                "Percent correct, each predicted from the correct tokens before it.",
+                "The percentage of tokens predicted correctly, each from the correct tokens before it.",
                 *by_size(summary.test_sizes, lambda row: row.token_accuracy, percent, trained=summary.train_size),
             ),
             trained_table(best_first(summary), ("solved by seed", lambda row: ", ".join(_by_seed(row)))),
@@ -81,8 +81,8 @@ class ProblemsPage(QuestionPage[ProblemSummary]):
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
         return [
-            values_table("Exact match", "Shares.", results, lambda m: m.exact_match),
-            values_table("Single tokens", "Shares.", results, lambda m: m.token_accuracy),
+            values_table("Exact match", "As shares from 0 to 1.", results, lambda m: m.exact_match),
+            values_table("Single tokens", "As shares from 0 to 1.", results, lambda m: m.token_accuracy),
         ]
 
 
@@ -101,7 +101,7 @@ def ends_at(row: ProblemRow, summary: ProblemSummary) -> int | None:
 
 
 def percent(share: float) -> str:
-    """Formats a share in percent, within 0 and 100: 0, 0.5, 47, 99.5, 100. Only exact shares become 100 or 0."""
+    """Formats a share, clipped to 0 and 1, in percent: 0, 0.5, 47, 99.5, 100. Shares are never rounded to 0 or 100."""
     share = min(max(share, 0.0), 1.0)
     text = f"{100 * share:.0f}" if 0.1 <= share < 0.985 else f"{100 * share:.1f}".removesuffix(".0")
     if text == "100" and share < 1:
@@ -117,15 +117,15 @@ def _past_training(summary: ProblemSummary) -> list[str]:
     rows, trained = [row for row in best_first(summary) if row.seeds], summary.train_size
     if not rows:
         return []
-    beyond = names_of(row for row in rows if (row.solves or 0) > trained) or "no encoding"
-    ends = [f"{ends_at(row, summary):,} with {called(row.name)}" for row in rows if ends_at(row, summary)]
+    beyond = names_of(row for row in rows if (row.solves or 0) > trained) or "none of the encodings"
+    ends = [f"{called(row.name)} has no positions past {end:,}." for row in rows if (end := ends_at(row, summary))]
     lead = (
-        f"After training on {summary.problem} with up to {trained:,} {summary.unit}, the model solves larger problems "
+        f"After training on {summary.problem} with up to {trained:,} {summary.unit}, larger problems are solved "
         f"with {beyond}. The largest size solved is {listed([_largest(row, summary) for row in rows])}."
         if max(summary.test_sizes) > trained
-        else f"Nothing was tested past the {trained:,} {summary.unit} of training."
+        else f"No size past the {trained:,} {summary.unit} of training was tested."
     )
-    return [lead, *([f"Positions end at {listed(ends)}."] if ends else [])]
+    return [lead, *ends]
 
 
 def _largest(row: ProblemRow, summary: ProblemSummary) -> str:
@@ -137,12 +137,12 @@ def _largest(row: ProblemRow, summary: ProblemSummary) -> str:
 
 def _solved(summary: ProblemSummary) -> list[str]:
     rule = (
-        f"A size counts as solved if at least {SOLVED:.0%} of its problems, and of those of every smaller size tested, "
-        "are answered without a mistake."
+        f"A size counts as solved if the model answers at least {SOLVED:.0%} of the problems of that size, and of "
+        "every smaller size tested, without a mistake."
     )
     rows = [row for row in best_first(summary) if len(set(row.solves_by_seed)) > 1]
     differ = "; ".join(f"{called(row.name)} {listed(_by_seed(row))}" for row in rows)
-    return [rule, *([f"The runs differ; by seed: {differ}."] if differ else [])]
+    return [rule, *([f"The largest size solved differs by seed: {differ}."] if differ else [])]
 
 
 PAGE = ProblemsPage()

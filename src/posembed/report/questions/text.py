@@ -1,4 +1,4 @@
-"""The page of ``compare tasks text``: the answer, differences in accuracy, the numbers."""
+"""The page of ``compare tasks text``: the answer, differences in accuracy, and all numbers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class TextPage(QuestionPage[TextSummary]):
 
     def about(self, spec: TextSpec, summary: TextSummary) -> str:
         return (
-            f"Each run trains a small Transformer encoder ({model_size(spec)}) for {spec.steps:,} steps of "
-            f"{spec.batch} texts of {spec.data}, truncated at {spec.train_length:,} tokens, to choose one of "
-            f"{len(summary.classes)} classes, and tests it on {summary.examples:,} examples of {summary.documents:,} "
-            "documents that it never saw. Only the position encoding differs."
+            f"Each run trains a small Transformer encoder ({model_size(spec)}) to classify texts from {spec.data}: "
+            f"{len(summary.classes)} classes, {spec.steps:,} steps, {spec.batch} texts per batch, truncated to "
+            f"{spec.train_length:,} tokens. The model is tested on {summary.examples:,} examples from "
+            f"{summary.documents:,} held-out documents. Only the position encoding differs."
         )
 
     def paragraphs(self, summary: TextSummary) -> list[str]:
         found = [(row.name, row.accuracy) for row in summary.rows if row.accuracy]
         shares = capitalised(accuracies(f"{summary.examples:,} held-out examples", found))
         guess = (
-            f"Always answering the most frequent of {len(summary.classes)} classes would be correct for "
-            f"{percent(summary.most_frequent)}%."
+            f"Always predicting the most frequent of the {len(summary.classes)} classes would be correct for "
+            f"{percent(summary.most_frequent)}% of these examples."
         )
         differences = {row.name: row.difference for row in best_first(summary) if row.difference is not None}
         sentences = compared(differences, summary.reference or "", "documents")
@@ -51,7 +51,7 @@ class TextPage(QuestionPage[TextSummary]):
             return OUTCOMES[outcome(row.difference)] if row.difference else ""
 
         macro_f1 = (Cell("macro F1, %", rank=5), lambda row: estimate_cell(row.macro_f1, percent, missing=""))
-        uneven = " Macro F1 weighs every class equally, however small." if summary.uneven else ""
+        uneven = " Macro F1 gives every class the same weight, however small." if summary.uneven else ""
         return table_of(
             best_first(summary),
             f"Accuracy in percent, on {summary.examples:,} held-out examples in {len(summary.classes)} classes",
@@ -67,7 +67,7 @@ class TextPage(QuestionPage[TextSummary]):
         classes = table_of(
             sorted(summary.classes.items(), key=lambda item: -item[1]),
             "The classes",
-            f"The largest has more than {UNEVEN:g} times the examples of the smallest." if summary.uneven else "",
+            f"The largest class has over {UNEVEN:g} times as many examples as the smallest." if summary.uneven else "",
             ("held-out examples", lambda item: f"{item[1]:,}"),
             ("share, %", lambda item: percent(item[1] / summary.examples)),
             first="class",
@@ -83,9 +83,9 @@ class TextPage(QuestionPage[TextSummary]):
                 difference_figure(differences, drawn, summary.reference or ""),
                 name="differences",
                 described=" ".join(self.answer(summary)),
-                caption=f"The line at 0 is {summary.reference}. Thick, if there are several runs: the {INTERVAL} of "
-                f"differences paired by seed. Thin: the {INTERVAL} over the held-out documents. A difference is "
-                "significant if both intervals are known and neither crosses the line.",
+                caption=f"The line at 0 is the reference, {summary.reference}. Thin bars are {INTERVAL}s over the "
+                f"held-out documents. With several runs per encoding, thick bars are {INTERVAL}s of differences paired "
+                "by seed. A difference is significant if both intervals are known and neither crosses the line.",
             )
 
     def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
@@ -107,8 +107,9 @@ def best_first(summary: TextSummary) -> list[TextRow]:
 
 
 def smallest_significant(summary: TextSummary) -> float | None:
-    """Returns half of the wider interval of the median encoding, if there are several runs of each: what a difference
-    must exceed to be significant."""
+    """Returns half the width of the wider interval, as the median over encodings. Smaller differences would usually not
+    be significant. Returns None without several runs per encoding.
+    """
     compared = [row.difference for row in summary.rows if row.difference and row.difference.over_seeds.low is not None]
     halves = sorted(width(wider(difference)) / 2 for difference in compared)
     return halves[len(halves) // 2] if halves else None
