@@ -239,6 +239,10 @@ def require_fitting(
     encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
 ) -> None:
     """Raises ArgumentError if the encoding has other sizes, or a causal window although the model is an encoder."""
+    if isinstance(encoding, type) or not hasattr(encoding, "at_input"):
+        raise ArgumentError(
+            f"encoding must be a name, such as 'alibi', or an encoding, Alibi(heads=8); got {encoding!r}"
+        )
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
