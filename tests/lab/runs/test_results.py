@@ -73,7 +73,7 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
     text = file.read_text()
     for broken in (text[:40], "", "{}", "[1]", '"text"', text.replace("steps", "stops")):
         file.write_text(broken)
-        with pytest.raises(RunFolderError, match=r"results/alibi-.*\.json is not a run.*the other 2 stay"):
+        with pytest.raises(RunFolderError, match=r"results/alibi-.*\.json is not a run.*the other 2 results stay"):
             folder.results()
         assert file.read_text() == broken
     file.unlink()
