@@ -60,7 +60,7 @@ def test_its_ids_and_masks_follow(name: str, length: int, suffix: str, tmp_path:
 def test_ids_of_no_known_pattern_are_refused(buffer: Tensor, tmp_path: Path) -> None:
     save_file(OwnModel(40, "position_ids", buffer).state_dict(), tmp_path / "x.safetensors")
     out = tmp_path / "out.safetensors"
-    with pytest.raises(CheckpointError, match="position_ids: not resized: has the table's length"):
+    with pytest.raises(CheckpointError, match="position_ids: not resized: it has the table's length"):
         posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=64, table=TABLE)
     assert not out.exists()
 

@@ -94,7 +94,7 @@ def test_a_config_alone_starts_from_scratch(posembed, text: Path, tmp_path: Path
         ("gpt2", {}, "", "has a vocabulary of 50, and the tokenizer bytes needs 256"),
         ("bert", {"vocab_size": 256}, "", "is an encoder"),
         ("vit", {}, "", "transformers has no language model (AutoModelForCausalLM) for model_type 'vit'"),
-        ("llama", {}, "", "has no position table, and replace_positions replaces one"),
+        ("llama", {}, "", "has no position table, but replace_positions replaces exactly one"),
         ("nothing", {}, "", "expected a config.json of transformers or a folder that holds one"),
         ("gpt2", {"vocab_size": 256}, "--encodings rope,roap", "unknown encoding 'roap'"),
         ("gpt2", {"vocab_size": 256, "num_attention_heads": 16}, "", "head_dim"),

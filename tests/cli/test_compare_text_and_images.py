@@ -56,7 +56,7 @@ def test_a_dry_run_trains_nothing(posembed, tmp_path: Path) -> None:
     [
         ("text --data {data}", "which column of mails.csv holds the text? Name it with --text-column"),
         ("text --data {data} --text-column mail", "which column of mails.csv holds the label?"),
-        ("text --data {data} --text-column mail --label-column mail", "cannot be the label and in the text"),
+        ("text --data {data} --text-column mail --label-column mail", "cannot be both the label and in the text"),
         ("text --data {data} --text-column letter", "mails.csv has no column named 'letter'; it has mail, kind"),
         ("text --data {columns} --encodings rolling", "'rolling' needs a causal window"),
         ("text --data {columns} --encodings learned,factorized", "'factorized' places the patches of an image"),

@@ -23,7 +23,7 @@ def test_evaluate(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = posembed("", *words)
     assert done.code == 0
     lines = [line.split() for line in done.out.splitlines()]
-    assert lines[0][0] == "Perplexity,"
+    assert lines[0][0] == "Perplexity"
     assert lines[2][1:4] == ["32", "64", "128"]
     assert lines[4][0] == "gpt"
     assert lines[4][-2:] == ["too", "long"]
@@ -40,7 +40,7 @@ def test_resize_with_a_check(posembed, tmp_path: Path) -> None:
     words = [str(tmp_path / "gpt"), str(tmp_path / "out"), "--length", "128", "--check", str(text)]
     done = posembed("resize", *words)
     assert done.code == 0
-    assert done.out.index("written: ") < done.out.index("Perplexity, by text length")
+    assert done.out.index("written: ") < done.out.index("Perplexity by text length")
     assert done.out.count("too long") == 2  # the old checkpoint, in both tables
     printed = posembed("resize", *words, "--json", "--overwrite").out
     before, after, baseline = json.loads(printed)["check"]["rows"]
@@ -86,7 +86,7 @@ def test_reports(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     words = ["evaluate", "gpt", "--text", str(write_texts(Path("text"))), "--lengths", "32,128", "--texts", "3"]
     done = posembed("", *words, "--device", "cpu", "--report", "a.html")
     assert done.out.endswith("report: a.html\n")
-    assert "How good is the model with 128 tokens" in Path("a.html").read_text(encoding="utf-8")
+    assert "How good is the model at 128 tokens" in Path("a.html").read_text(encoding="utf-8")
     Path("thesis.html").write_text("years of work")
     words = ["evaluate", "no", "--text", "no", "--report", "thesis.html"]
     done = posembed("", *words)  # before anything is measured

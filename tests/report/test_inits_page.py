@@ -16,7 +16,7 @@ from posembed.lab.questions.inits import InitReading, InitSummary
 from posembed.lab.runs.tensors import save_attention
 from posembed.report.questions import write_report
 from posembed.report.questions.inits import PAGE, PUBLISHED, best_first, disagreements, outcome, published_table
-from posembed.report.words import LEADS
+from posembed.report.words import OUTCOMES as WORDS
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 600; try a lower learning rate"
@@ -49,8 +49,10 @@ def test_outcomes_follow_the_interval() -> None:
 
 def test_the_answer_groups_the_tables_by_outcome() -> None:
     losses, steps, rows, _, certainty = PAGE.answer(summary_of(typical(3)))
-    for kind, lead in LEADS.items():
-        text = losses.partition(f"{lead} normal-0.02: ")[2].partition(" nats. ")[0].partition("ignificantly")[0]
+    sentences = losses.partition(" nats. ")[2].split("normal-0.02.")
+    for kind, (*_, words) in WORDS.items():
+        lead = words.removesuffix("{}")
+        text = "".join(sentence for sentence in sentences if f" {lead}" in sentence)
         named = {name for name in OUTCOMES if f"{name} " in text}
         assert named == {name for name, found in OUTCOMES.items() if found == kind}
     assert losses.startswith("After 600 steps, sinusoidal-0.02 has the lowest held-out loss, 1.262 nats")
@@ -62,7 +64,7 @@ def test_the_answer_groups_the_tables_by_outcome() -> None:
 def test_one_run_per_table_has_no_interval_and_failures_are_named() -> None:
     results = [*init_runs_of({"normal-0.02": 1.4, "zero": 1.5}), init_run("normal-0.5", 0, failure=FAILURE)]
     losses, *_, certainty = PAGE.answer(summary_of(results))
-    assert "With an unknown interval, compared with normal-0.02: zero (+" in losses
+    assert "zero (+0.100) has no interval for the difference from normal-0.02." in losses
     assert "one run per table, so there are no intervals" in certainty
     assert f"1 of 1 with normal-0.5 (seed 0: {FAILURE})" in losses
     assert "95%" not in " ".join(PAGE.answer(summary_of(results)))
@@ -83,10 +85,10 @@ def test_failures_in_some_runs_and_intervals_that_are_unknown() -> None:
     text = " ".join(PAGE.answer(summary_of(runs)))
     assert "1 of 2 with normal-0.5" in text
     assert "2 of 2 with sinusoidal" in text
-    assert re.search(r"With an unknown interval, compared with normal-0.02: xavier .* and normal-0.5 ", text)
+    assert re.search(r"xavier .* and normal-0.5 .* have no interval for the difference from normal-0.02[.]", text)
     only = [run for run in runs if run.spec.init != "zero"]
     text = " ".join(PAGE.answer(summary_of(only)))
-    assert "With an unknown interval" in text
+    assert "no interval for the difference" in text
     assert "1 to 2 runs per table" in text
 
 

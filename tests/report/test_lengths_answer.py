@@ -147,7 +147,9 @@ def test_those_that_hold_are_named_and_none_is_quoted() -> None:
 
 
 def test_the_worst_length_is_named_where_it_is_not_the_longest() -> None:
-    assert "1.50 with rope at 128" in said([run("rope", (4.0, 6.0, 5.0, 4.5))])
+    assert "With rope, the perplexity is highest at 128 tokens: 1.50 times that at 64." in said(
+        [run("rope", (4.0, 6.0, 5.0, 4.5))]
+    )
 
 
 def test_failed_runs_are_reported_with_their_reason() -> None:
@@ -183,8 +185,8 @@ def test_lengths_from_which_nothing_follows() -> None:
 def test_reach_of_those_that_hold_and_otherwise_of_those_that_get_worse() -> None:
     far, near = run("rope", FLAT, gains=(0.4, 0.3, 0.1, 0.0)), run("alibi", FLAT, gains=(0.4, 0.0, 0.0, 0.0))
     text = said([far, near, run("rolling")])
-    for found in ("128 with rope", "32 with alibi", "under 32 with rolling"):
+    for found in ("128 tokens for rope", "32 tokens for alibi", "under 32 tokens for rolling"):
         assert found in text
     worse = run("sinusoidal", gains=(0.4, 0.4, 0.4, 0.4))
-    assert "256+ with sinusoidal" not in said([near, worse])
-    assert "256+ with sinusoidal" in said([worse])
+    assert "256+ tokens for sinusoidal" not in said([near, worse])
+    assert "256+ tokens for sinusoidal" in said([worse])

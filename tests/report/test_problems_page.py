@@ -49,7 +49,7 @@ def test_who_solves_what() -> None:
     assert {name: ends_at(row, summary) for name, row in rows.items() if ends_at(row, summary)} == {"learned": 10}
     found, rule, certainty = PAGE.answer(summary)
     beyond, others = found.split(". ", 1)
-    assert "solves larger problems with coupled" in beyond
+    assert "larger problems are solved with coupled" in beyond
     assert not any(name in beyond for name in rows if name != "coupled")
     for part in ("30+ with coupled (exact match 98.5%, 92", "5 with rope", "5 with alibi", "under 5 with “none”"):
         assert part in others
@@ -67,7 +67,7 @@ def test_runs_that_differ_are_listed_by_seed() -> None:
 
 def test_nobody_solves_more_and_nothing_finished() -> None:
     answer = PAGE.answer(summary_of([result("rope", (1.0, 1.0, 0.1))]))
-    assert "solves larger problems with none of the encodings" in answer[0]
+    assert "larger problems are solved with none of the encodings" in answer[0]
     failed = " ".join(PAGE.answer(summary_of([result("rope", None, failure="the loss was nan")])))
     assert "1 of 1 with rope (seed 0: the loss was nan)" in failed
     assert "one run per encoding" not in failed

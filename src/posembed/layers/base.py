@@ -51,6 +51,14 @@ class PositionEncoding(ChecksCalls, nn.Module):
     log_length: int | None = None
     """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means no factor."""
 
+    causal_only: bool = False
+    """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
+
+    @property
+    def image_tokens(self) -> int | None:
+        """The number of tokens of an image, for encodings of one grid. None for encodings of sequences."""
+        return None
+
     @property
     def turns_are_final(self) -> bool:
         """Whether ``at_queries_keys`` rotates a key by its own position alone; a cache can then hold rotated keys."""

@@ -211,6 +211,10 @@ class LearnedGridEmbedding(PatchEncoding):
         changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
         return changed
 
+    @property
+    def image_tokens(self) -> int:
+        return self.layout.rows(self.grid[0] * self.grid[1]) + self.registers
+
     def _fill(self, init: str | Tensor) -> None:
         if not self.factorized:
             cells = self.grid[0] * self.grid[1]

@@ -77,6 +77,7 @@ class T5Bias(ScoreBias):
             )
         require_scale(std)
         self.buckets, self.max_distance, self.bidirectional, self.std = buckets, max_distance, bidirectional, std
+        self.causal_only = not bidirectional
         self.bucket_weight = nn.Parameter(torch.empty(buckets, heads))
         self.reset_parameters()
 

@@ -102,6 +102,10 @@ class SinusoidalGridEmbedding(PatchEncoding):
         self.grid, self.special, self.extent, self.scale = grid, special, extent, scale
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
 
+    @property
+    def image_tokens(self) -> int:
+        return self.special + self.grid[0] * self.grid[1]
+
     def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
         """Returns this encoding on another grid, whose cells are spread evenly over the same extent."""
         if tuple(grid) == tuple(self.grid):

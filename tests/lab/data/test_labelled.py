@@ -231,7 +231,7 @@ def test_a_class_has_one_name_however_its_number_is_written(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("wanted", ["label", "text,label", "label,text"])
 def test_the_label_is_no_text(wanted: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'label' of a\.csv cannot be the label and in the text"):
+    with pytest.raises(DataError, match=r"column 'label' of a\.csv cannot be both the label and in the text"):
         load_labelled(written(tmp_path, "a.csv", csv_of(ROWS)), text_column=wanted)
 
 
