@@ -258,10 +258,6 @@ def require_fitting(
 ) -> None:
     """Raises ArgumentError if the encoding has other sizes, or is for causal models although this is an encoder."""
     require_encoding(encoding)
-    if isinstance(encoding, type) or not hasattr(encoding, "at_input"):
-        raise ArgumentError(
-            f"encoding must be a name, such as 'alibi', or an encoding, Alibi(heads=8); got {encoding!r}"
-        )
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
