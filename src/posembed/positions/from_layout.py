@@ -28,6 +28,7 @@ def consecutive(
 
     If ``offset`` is a tensor, the ids are on its device, and ``device`` is ignored.
     """
+    require_whole(length, "length")
     if length < 0:
         raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
     offset = check_offset(offset)
@@ -123,6 +124,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
 
 def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
     """Numbers the tokens in token_ids (L,) or (B, L) from 0, skipping ``pad_id``, as fairseq and RoBERTa do."""
+    require_whole(pad_id, "pad_id, the id of the padding token,")
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
 
