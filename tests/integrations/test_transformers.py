@@ -273,6 +273,20 @@ def test_generate_follows_the_whole_text() -> None:
     assert torch.equal(outputs(model, input_ids=ids[:, :-1]).argmax(-1)[:, 8:], ids[:, 9:])
 
 
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt"])
+def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
+    ids = made.inputs(name, length=12)["input_ids"]
+    for encoding in CAUSAL:
+        if encoding in BY_LENGTH:
+            continue
+        model = replaced(name, encoding)
+        want, cache = outputs(model, input_ids=ids), hf.StaticCache(config=model.config, max_cache_len=20)
+        parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((5, 3, 1, 3), dim=1)]
+        assert torch.allclose(torch.cat(parts, dim=1), want, atol=1e-5), encoding
+        options = {"max_new_tokens": 5, "cache_implementation": "static"}
+        assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
+
+
 def test_a_cache_does_not_continue_positions_with_gaps() -> None:
     model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
     with torch.no_grad():
@@ -442,6 +456,15 @@ def test_an_attention_that_the_encoding_does_not_reach_is_refused(name: str, oth
             model(**given)
     model.set_attn_implementation("posembed")
     assert torch.equal(outputs(model, **given), want)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "vit"])
+def test_another_module_in_the_place_of_the_encoding_is_refused(name: str) -> None:
+    model = replaced(name, "alibi")
+    path, slot = next((path, m) for path, m in model.named_modules() if type(m).__name__ == "PositionSlot")
+    model.set_submodule(path, nn.Sequential(slot))
+    with pytest.raises(ArgumentError, match="got Sequential"):
+        model(**made.inputs(name))
 
 
 @pytest.mark.parametrize("family", ["Bart", "MBart", "PLBart", "Blenderbot", "Pegasus"])

@@ -214,7 +214,8 @@ class ForwardPass(Positions):
             return given
         if given is None and causal and q_length > 1:
             columns = torch.arange(k_length, device=q.device)
-            given = columns <= columns[k_length - q_length :, None]
+            first = min(self._length - self._shape[1], k_length - q_length)  # a cache of fixed size has room at its end
+            given = columns <= columns[first : first + q_length, None]
         if near is not None and (given is None or given.dtype == torch.bool):
             given, near = near if given is None else given & near, None
         if scores is not None:

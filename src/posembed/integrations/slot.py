@@ -123,7 +123,11 @@ class BaseHooks:
         parameters = inspect.signature(base.forward).parameters
         kwargs = dict(zip(parameters, args, strict=False)) | kwargs
         slot = base.get_submodule(self.slot_path)
-        assert isinstance(slot, PositionSlot)
+        if not isinstance(slot, PositionSlot):
+            raise ArgumentError(
+                f"expected the encoding at {self.slot_path} of {type(base).__name__}, where replace_positions put it, "
+                f"got {type(slot).__name__}. Put the module back that was there"
+            )
         attention = cast(Any, base.config)._attn_implementation
         if attention != NAME:
             raise ArgumentError(
