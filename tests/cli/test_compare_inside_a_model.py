@@ -143,7 +143,7 @@ def test_weights_that_are_not_whole_or_have_no_tokenizer(
 
 @pytest.mark.parametrize(
     "other", ["model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack",
-              "model.gguf", "consolidated.safetensors"]
+              "model.gguf", "consolidated.safetensors", "pytorch_model_fsdp_0"]
 )  # fmt: skip
 def test_weights_that_are_not_loaded_are_no_random_start(posembed, text: Path, tmp_path: Path, other: str) -> None:
     folder = config_of("opt", tmp_path / "config", vocab_size=256)

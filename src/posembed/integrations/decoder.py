@@ -26,7 +26,7 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
-NOT_LOADED = ("*.index.json", "*.safetensors", "*.h5", "*.msgpack", "*.gguf")
+NOT_LOADED = ("*.index.json", "*.safetensors", "*.h5", "*.msgpack", "*.gguf", "pytorch_model_fsdp*")
 """Other weights, or the index of weights that are missing."""
 DROPOUT = ("resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout")
 """The names that configs have for the dropout after a sublayer."""
