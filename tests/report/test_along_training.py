@@ -105,5 +105,5 @@ def test_the_sharpest_head() -> None:
     said = learned.sharpest(weights)
     assert said == "Head 3 of layer 2 is the sharpest: 62% of its attention is at distance 1."
     weights[0, 1, 4] = 0.7
-    assert "Head 2 of layer 1 is the sharpest: 70% of its attention is at distance 4." == learned.sharpest(weights)
+    assert learned.sharpest(weights) == "Head 2 of layer 1 is the sharpest: 70% of its attention is at distance 4."
     assert learned.sharpest(torch.ones(1, 1, 1)) == ""
