@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.calls import Never
+from posembed.calls import Never, require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with
 from posembed.layers.grid import PatchEncoding
@@ -49,6 +49,7 @@ class SinusoidalPositionalEmbedding(InputEncoding):
     ) -> None:
         check_even(dim)
         super().__init__(dim, dropout)
+        require_positive(base=base)
         self.scale, self.base, self.interleaved = scale, base, interleaved
 
     def rows(self, position_ids: Tensor) -> Tensor:

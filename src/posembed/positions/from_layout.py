@@ -36,6 +36,7 @@ def consecutive(
         >>> consecutive(4, offset=10).tolist()
         [10, 11, 12, 13]
     """
+    require_whole(length, "length")
     if length < 0:
         raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
     offset = check_offset(offset)
@@ -139,7 +140,7 @@ def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding:
     """Numbers the tokens in token_ids (L,) or (B, L) from 0, skipping ``pad_id``, as fairseq and RoBERTa do.
 
     Raises:
-        ArgumentError: a sequence that holds nothing but padding.
+        ArgumentError: a sequence of only padding, or a pad_id that is not a whole number.
 
     Examples:
         >>> import torch
@@ -147,6 +148,7 @@ def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding:
         >>> from_token_ids(torch.tensor([[5, 6, 7, 1, 1]]), pad_id=1).tolist()
         [[0, 1, 2, 0, 0]]
     """
+    require_whole(pad_id, "pad_id, the id of the padding token,")
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
 
