@@ -8,6 +8,7 @@ import inspect
 import pickle
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -142,6 +143,58 @@ def test_a_subclass_may_have_other_bases() -> None:
         Other(4, 8)
 
 
+def whole_sizes(name: str) -> dict[str, Any]:
+    required = [p for p in parameters(MODULES[name]).values() if p.default is p.empty]
+    return {p.name: (8, 8) if p.name in ("grid", "image_size") else 8 for p in required}
+
+
+@pytest.mark.parametrize("whole", [np.int64, np.int32, torch.tensor, np.array])
+@pytest.mark.parametrize("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES | {"layers"}])
+def test_sizes_of_other_libraries_become_python_s(name: str, whole: Any) -> None:
+    sizes = whole_sizes(name)
+    given = {n: tuple(map(whole, size)) if isinstance(size, tuple) else whole(size) for n, size in sizes.items()}
+    layer = MODULES[name](**given)
+    assert repr(layer) == repr(MODULES[name](**sizes))
+    for size in sizes.keys() & SIZES:
+        assert isinstance(getattr(layer, size, 8), int | tuple)
+
+
+@pytest.mark.parametrize("whole", [np.int64, torch.tensor])
+def test_sizes_of_other_libraries_can_be_compiled(whole: Any) -> None:
+    layer = posembed.LearnedPositionalEmbedding(max_len=whole(6), dim=whole(8), dropout=0.0)
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(torch.compile(layer, backend="eager", fullgraph=True)(x), layer(x))
+
+
+NOT_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), -1.0, "1", torch.tensor(1.0), [1.0])
+NO_VALUES: dict[str, tuple[Any, ...]] = {
+    "base": (*NOT_NUMBERS, 0, None),
+    "std": NOT_NUMBERS,
+    "dropout": (*NOT_NUMBERS, None, nn.Dropout(0.1)),
+    "layout": (None, "roberta", 1, posembed.TableLayout.roberta),
+    "init": (None, nn.init.normal_, [1.0], nn.Embedding(8, 8)),
+    "scaling": ("linear", {"rope_type": "linear", "factor": 4.0}, 4.0),
+    "registers": (None, 1.5, "1"),
+}
+"""Arguments -> values that are refused by name, before the layer gives NaN or an error from inside it."""
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if whole_sizes(name).keys() <= SIZES])
+def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str) -> None:
+    sizes = whole_sizes(name)
+    for argument in parameters(MODULES[name]).keys() & NO_VALUES.keys():
+        for value in NO_VALUES[argument]:
+            with pytest.raises(ArgumentError, match=argument):
+                MODULES[name](**sizes, **{argument: value})
+
+
+@pytest.mark.parametrize("factor", [0.5, float("nan"), float("inf"), "4"])
+def test_a_factor_that_cannot_be_used_is_refused(factor: Any) -> None:
+    for scaling in (posembed.LinearScaling, posembed.NTKScaling):
+        with pytest.raises(ArgumentError, match="factor must be a number of at least 1"):
+            scaling(factor=factor)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_a_constructor_shows_its_own_signature(name: str) -> None:
     _, *written = inspect.signature(inspect.unwrap(MODULES[name].__init__)).parameters.values()
@@ -174,6 +227,24 @@ def test_forward_answers_as_a_constructor_does(name: str) -> None:
     ) as caught:
         layer(*more)
     assert all(f"{other}=..." in str(caught.value) for other in rest)
+
+
+@pytest.mark.parametrize("name", BY_ITSELF)
+def test_a_forward_of_a_subclass_gets_the_answer_of_the_class_that_it_calls(name: str) -> None:
+    layer, arguments = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
+    kind: Any = type(layer)
+
+    class Own(kind):
+        def forward(self, *args: Any, key_padding_mask: Any = None) -> Any:
+            return super().forward(*args, key_padding_mask=key_padding_mask)
+
+    with pytest.raises(CallError) as expected:
+        layer(*arguments, key_padding_mask=None)
+    layer.__class__ = Own
+    with pytest.raises(CallError) as caught:
+        layer(*arguments)
+    assert str(caught.value) == str(expected.value)
+    assert f"{kind.__name__} does not take key_padding_mask" in str(caught.value)
 
 
 def test_a_first_argument_under_another_name_is_named() -> None:

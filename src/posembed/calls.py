@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from posembed.errors import ArgumentError, CallError
@@ -68,8 +72,14 @@ NOTES = {
 """Hints on arguments that some libraries define differently."""
 
 
+WHOLE = re.compile(r"(int|tuple\[int, int\])( \| (None|Sequence\[int\]))?")
+"""Annotations of sizes."""
+
+
 class ChecksCalls:
     """The base of classes whose constructors reject a wrong call with a CallError that shows the correct one.
+
+    Sizes given as integers of numpy, or as tensors of one integer, become Python's: torch.compile could not trace them.
 
     A module's ``forward`` checks its own arguments, at no cost to a correct call: it collects unexpected arguments as
     ``*extra`` and ``**unknown``, and raises ``self.wrong_forward(...)``.
@@ -81,8 +91,18 @@ class ChecksCalls:
             cls.__init__ = _checked(cls.__init__)  # type: ignore[method-assign]
 
     def wrong_forward(self, *args: Any, **unknown: Any) -> CallError:
-        """Returns the error for a call of ``forward`` with these positional and unknown arguments."""
-        return wrong_call(type(self).__name__, type(self).forward, args, unknown)  # type: ignore[attr-defined]
+        """Returns the error for a call of ``forward`` with these positional and unknown arguments.
+
+        The error is about the class whose ``forward`` refused them: a subclass may call it from a ``forward`` of its
+        own, with other arguments.
+        """
+        kinds = [kind for kind in type(self).__mro__ if _refuses(getattr(kind, "forward", None))]
+        return wrong_call(kinds[0].__name__, kinds[0].forward, args, unknown)  # type: ignore[attr-defined]
+
+
+def _refuses(forward: Callable[..., Any] | None) -> bool:
+    """Returns whether this is a ``forward`` that collects unexpected arguments only to refuse them."""
+    return forward is not None and {"extra", "unknown"} <= inspect.signature(forward).parameters.keys()
 
 
 def _checked(init: Callable[..., None]) -> Callable[..., None]:
@@ -90,17 +110,36 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in taken):
         return init
     names = frozenset(parameter.name for parameter in taken)
-    by_position = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in taken)
+    by_position = [parameter.name for parameter in taken if parameter.kind is not parameter.KEYWORD_ONLY]
+    sizes = {parameter.name for parameter in taken if WHOLE.fullmatch(str(parameter.annotation))}
 
     @wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if len(args) > by_position or not kwargs.keys() <= names:
+        if len(args) > len(by_position) or not kwargs.keys() <= names:
             direct = type(self).__init__ is checked  # a subclass's caller wrote the subclass's name
             name = type(self).__name__ if direct else init.__qualname__.split(".")[-2]
             raise wrong_call(name, init, args, kwargs)
-        init(self, *args, **kwargs)
+        args = tuple(_whole(arg) if name in sizes else arg for name, arg in zip(by_position, args, strict=False))
+        init(self, *args, **{name: _whole(arg) if name in sizes else arg for name, arg in kwargs.items()})
 
     return checked
+
+
+def _whole(size: Any) -> Any:
+    """Converts integers of other libraries to Python's, also in a pair; leaves anything else to the class's checks."""
+    if isinstance(size, tuple | list):
+        return tuple(map(_whole, size))
+    if not isinstance(size, int) and getattr(size, "ndim", None) == 0:
+        with suppress(TypeError, RuntimeError):  # not an integer, or a tensor without values
+            return operator.index(size)
+    return size
+
+
+def require_positive(**numbers: float) -> None:
+    """Raises ArgumentError unless every number is finite and above 0. The message names it by its keyword."""
+    for name, number in numbers.items():
+        if not isinstance(number, Real) or not 0 < number < math.inf:
+            raise ArgumentError(f"{name} must be a number above 0; got {number!r}")
 
 
 def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallError:

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import parametrizations
 
 import posembed
 from posembed import (
@@ -433,6 +436,12 @@ def scaled_sinusoids() -> nn.Module:
     return model
 
 
+def parametrized() -> nn.Module:
+    model = Bert(LENGTH).eval()
+    parametrizations.spectral_norm(model.position_embeddings)
+    return model
+
+
 REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "no table": (lambda: nn.Linear(2, 2), {}, "expected one position table; no tensor has its shape"),
     "no name": (lambda: Named(LENGTH), {}, r"no tensor has its name: .*encoder\.where\.weight \(40, 16\).* table="),
@@ -460,6 +469,9 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     ),
     "a layout for transformers": (lambda: tiny_model("bert", TEXT), {"layout": TableLayout()}, "leave layout"),
     "several tables of transformers": (lambda: tiny_model("bert", TEXT), {"table": ["a", "b"]}, "name one table"),
+    "no name of a table": (lambda: Bert(LENGTH), {"table": 3}, "table takes the name"),
+    "a parametrized table": (parametrized, {}, "computed by a parametrization.*remove_parametrizations"),
+    "a table without values": (lambda: Bert(LENGTH).to("meta"), {}, "on the meta device"),
     "a grid": (
         lambda: ClassToken(13), {"length": None, "grid": (6, 4), "layout": TableLayout.VIT.on_grid(3, 4)},
         r"patches.*resize_table",
@@ -472,10 +484,11 @@ def test_a_refusal_leaves_the_module_as_it_was(case: str) -> None:
     build, arguments, message = REFUSED[case]
     model = build()
     before, shown = {name: tensor.clone() for name, tensor in tensors(model).items()}, repr(model)
+    before = {name: tensor for name, tensor in before.items() if not tensor.is_meta}
     with pytest.raises((ArgumentError, CheckpointError), match=message):
         resize_model_(model, **{"length": 64, **arguments})
     assert repr(model) == shown
-    assert all(torch.equal(tensor, before[name]) for name, tensor in tensors(model).items())
+    assert all(torch.equal(tensors(model)[name], tensor) for name, tensor in before.items())
 
 
 def test_a_layout_says_that_a_class_token_is_a_position() -> None:
@@ -492,3 +505,76 @@ def test_what_has_the_length_by_chance_stays() -> None:
     resize_model_(model, length=64)
     assert (model.num_heads, model.hidden_size, model.wide.in_features) == (LENGTH,) * 3
     assert (model.wide.weight.shape, model.quantized.shape) == ((LENGTH, LENGTH), (5, LENGTH))
+
+
+# --- what PyTorch keeps beside the values
+
+
+@pytest.mark.parametrize("build", [lambda: Bert(LENGTH), lambda: tiny_model("bert", TEXT)])
+def test_earlier_outputs_do_not_stop_training(build: Callable[[], nn.Module]) -> None:
+    """Their graph keeps autograd's node of the parameter, which knows its shape."""
+    model = build().train()
+
+    def outputs(length: int) -> Tensor:
+        found = model(ids(length))
+        return found if isinstance(found, Tensor) else found[0]
+
+    earlier = outputs(LENGTH)
+    hooked = []
+    for parameter in model.parameters():
+        if parameter.shape[-2:-1] == (LENGTH,):
+            parameter.register_hook(lambda gradient: hooked.append(gradient.shape))
+    resize_model_(model, length=64)
+    outputs(64).square().sum().backward()
+    assert hooked
+    assert all(p.grad is None or p.grad.shape == p.shape for p in model.parameters())
+    assert earlier.requires_grad
+
+
+def test_new_rows_are_trained_if_they_were_computed_in_inference_mode() -> None:
+    model = Bert(LENGTH)
+    with torch.inference_mode():
+        resize_model_(model, length=64)
+    model(ids(64)).square().sum().backward()
+    assert model.position_embeddings.weight.grad.any()
+
+
+def test_a_distributed_model_is_refused(tmp_path: Any) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        for wrapped in (nn.parallel.DistributedDataParallel(Bert(LENGTH)), fully_shard(Bert(LENGTH))):
+            with pytest.raises(ArgumentError, match="before the model is wrapped or sharded"):
+                resize_model_(wrapped, length=64)
+            assert dict(wrapped.named_buffers()).popitem()[1].shape == (1, LENGTH)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("other", [None, {}, nn.Parameter(torch.zeros(LENGTH, D)), "bert"])
+def test_what_is_no_module_is_refused(other: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"expected a module; got .* use posembed\.resize_checkpoint"):
+        resize_model_(other, length=64)
+
+
+def test_every_module_around_a_shared_parameter_says_its_size() -> None:
+    encoder, decoder = Bert(LENGTH), Bert(LENGTH)
+    decoder.position_embeddings.weight = encoder.position_embeddings.weight
+    resize_model_(holding(encoder, decoder), length=64)
+    assert repr(encoder) == repr(decoder) == repr(Bert(64))
+
+
+def test_a_shared_buffer_may_be_given_by_any_of_its_names() -> None:
+    for name in ("0", "1"):
+        first, second = Tutorial(LENGTH).pos_encoder, nn.Module()
+        second.register_buffer("pe", first.pe)
+        resize_model_(holding(first, second), length=64, table=f"{name}.pe")
+        assert first.pe is second.pe
+        assert len(first.pe) == 64
+
+
+@pytest.mark.parametrize("whole", [np.int64, torch.tensor])
+def test_lengths_of_other_libraries(whole: Callable[[int], Any]) -> None:
+    model = Free(LENGTH)
+    model.max_len = np.int64(LENGTH)
+    resize_model_(model, length=whole(64))
+    assert (type(model.max_len), model.max_len, len(model.added(64))) == (int, 64, 1)

@@ -57,3 +57,10 @@ def test_sizes_are_at_least_one(size: str, posembed) -> None:
     done = posembed("encodings", f"--{size}", 0)
     assert (done.code, done.out) == (1, "")
     assert f"{size} must be at least 1; got 0" in done.err
+
+
+@pytest.mark.parametrize(("width", "heads"), [(770, 12), (10, 3), (768, 5)])
+def test_a_width_that_the_heads_do_not_divide_is_refused(width: int, heads: int, posembed) -> None:
+    done = posembed(f"encodings --width {width} --heads {heads}")
+    assert (done.code, done.out) == (1, "")
+    assert f"width {width} is not divisible by {heads} heads" in done.err

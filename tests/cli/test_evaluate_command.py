@@ -109,3 +109,14 @@ def test_lengths_below_the_shortest_are_refused(lengths: str, posembed) -> None:
     done = posembed("evaluate no --text no --lengths", lengths)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("posembed: error: lengths: expected")
+
+
+def test_results_that_cannot_be_kept_are_refused_before_anything_is_measured(posembed, tmp_path: Path) -> None:
+    save_causal(tmp_path / "gpt")
+    file = write_texts(tmp_path / "text")
+    words = ["evaluate", tmp_path / "gpt", "--text", file, "--lengths", "32", "--texts", "3", "--device", "cpu"]
+    (tmp_path / "file").write_text("")
+    done = posembed("", *words, "--results", tmp_path / "file" / "below.jsonl")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("posembed: error: ")
+    assert "results cannot be written there" in done.err

@@ -83,6 +83,16 @@ def test_python_gives_the_command_s_summary(name: str, posembed, small, tmp_path
     assert answer.report().read_bytes() == library_page(tmp_path / "python")
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_a_plan_in_json_holds_every_run(name: str, posembed, small, tmp_path: Path) -> None:
+    done = posembed(f"{command_of(name)} --dry-run --json --out", tmp_path / "runs", *spoken(small[name]))
+    assert done.code == 0, done.err
+    plan, compared = json.loads(done.out), small[name].get("encodings") or small[name]["inits"]
+    assert [run["run"] for run in plan] == [f"{each}, seed 0" for each in compared]
+    assert all(run.keys() == {"run", "steps", "parameters", "position_parameters", "seconds"} for run in plan)
+    assert not (tmp_path / "runs").exists()
+
+
 def library_page(folder: Path) -> bytes:
     from posembed.report.questions import write_report
 

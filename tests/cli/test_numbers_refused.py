@@ -28,6 +28,7 @@ OF_COMMAND = {
         "--rope-factors": ("nan", "0,1", "inf"),
         "--seeds": ("0", "-1"),
     },
+    "inits --seeds 1": {"--inits": ("normal-" + "9" * 400, "sinusoidal-" + "9" * 400)},
     "inits": TRAINING | LENGTHS | {"--loss": ("nan", "0", "-1", "inf"), "--seeds": ("0",)},
     "tasks text": TRAINING | {"--train-length": ("0", "1"), "--seeds": ("0",)},
     "tasks images": TRAINING | {"--patch": ("0",), "--seeds": ("0",)},

@@ -69,3 +69,9 @@ def test_text_that_the_tokenizer_does_not_know_is_refused(tmp_path: Path) -> Non
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     with pytest.raises(DataError, match="does not know most of this text"):
         draw_sample(tokenizer, ["Wörter " * 20], length=10, most=9, fewest=1, one_each=True)
+
+
+def test_what_cannot_be_looked_at_in_a_folder_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "link").symlink_to("n" * 300)
+    assert read_documents(tmp_path) == ["text"]

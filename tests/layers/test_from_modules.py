@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from posembed import (
     ArgumentError,
+    CallError,
     CheckpointError,
     ExtendedPositionalEmbedding,
     LearnedGridEmbedding,
@@ -232,3 +235,47 @@ def test_timm(no_embed_class: bool) -> None:
     assert torch.equal(layer(tokens), vit._pos_embed(patches))
     with pytest.raises(CheckpointError, match="class tokens"):
         resize_model_(vit, length=20)
+
+
+@pytest.mark.parametrize("name", ["tokens", "embed_tokens", "word_embeddings", "wte", "embed_in", "tok_emb", "shared"])
+def test_token_rows_are_never_taken_for_positions(name: str) -> None:
+    """A model with RoPE has no other embedding."""
+    rows = nn.Embedding(N, D)
+    for others in ({}, {"out": nn.Linear(D, N)}):
+        with pytest.raises(ArgumentError, match=rf"no tensor has its name: {name}.weight \({N}, {D}\). Name it with"):
+            LearnedPositionalEmbedding.from_module(nn.ModuleDict({name: rows, **others}))
+        LearnedPositionalEmbedding.from_module(nn.ModuleDict({name: rows, **others}), key=name)
+    with pytest.raises(ArgumentError, match="no tensor has its name"):
+        LearnedPositionalEmbedding.from_state_dict({f"{name}.weight": rows.weight})
+
+
+def test_the_only_embedding_of_a_model_with_layers_has_to_be_named() -> None:
+    model = nn.ModuleDict({"rows": nn.Embedding(N, D), "out": nn.Linear(D, N)})
+    with pytest.raises(ArgumentError, match="no tensor has its name"):
+        LearnedPositionalEmbedding.from_module(model)
+    assert LearnedPositionalEmbedding.from_module(nn.ModuleDict({"rows": model["rows"]})).max_len == N
+
+
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("parametrize", [parametrizations.spectral_norm, parametrizations.weight_norm])
+def test_a_parametrized_table_has_the_values_that_its_module_reads(parametrize, around: bool) -> None:
+    rows = parametrize(nn.Embedding(N, D)).eval()
+    module = nn.ModuleDict({"tokens": nn.Embedding(50, D), "wpe": rows, "out": nn.Linear(D, D)}) if around else rows
+    layer = LearnedPositionalEmbedding.from_module(module)
+    assert torch.equal(layer.weight, rows.weight)
+    assert layer.weight.is_leaf
+
+
+@pytest.mark.parametrize("decided", ["max_len", "dim", "init", "std"])
+def test_what_the_table_decides_is_not_taken(decided: str) -> None:
+    with pytest.raises(CallError, match=rf"leave out {decided}\."):
+        LearnedPositionalEmbedding.from_module(nn.Embedding(N, D), **{decided: N})
+    if decided != "max_len":
+        with pytest.raises(CallError, match=rf"leave out {decided}\."):
+            LearnedGridEmbedding.from_state_dict({"pe": torch.randn(N, D)}, grid=(1, N - 1), **{decided: N})
+
+
+@pytest.mark.parametrize("layout", ["roberta", None, 1])
+def test_a_layout_of_another_kind_is_refused(layout: Any) -> None:
+    with pytest.raises(ArgumentError, match="layout must be a TableLayout"):
+        LearnedPositionalEmbedding.from_state_dict({"pe": torch.randn(N, D)}, layout=layout)

@@ -26,7 +26,7 @@ bad = [
         lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="uniform"),
         "unknown init 'uniform'; choose from normal, .*, or a tensor",
     ),
-    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, std=-1.0), "std is a scale and cannot be negative; got -1"),
+    (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, std=-1.0), "std is a scale, a number of at least 0; got -1"),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init="zero", std=1.0), "leave it out for 'zero'"),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=4, init=x[0], std=1.0), "leave it out for a given table"),
     (lambda: LearnedPositionalEmbedding(max_len=8, dim=5, init="sinusoidal"), "dim must be even; got 5"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import ArgumentError, PolarEmbedding, PositionEncoding
+from posembed import Alibi, ArgumentError, PolarEmbedding, PositionEncoding
 from posembed.nn import Attention, Decoder, DecoderLayer, Encoder, EncoderLayer, Positions, Sizes, encoding_by_name
 from posembed.nn import positions as module
 from posembed.nn.encodings import names_for
@@ -258,6 +258,9 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(dim=DIM, heads=0), "heads must be at least 1; got 0"),
     (lambda: Attention(dim=DIM, heads=HEADS, kv_heads=3), "kv_heads must divide heads=4, .*; got 3"),
     (lambda: Attention(dim=DIM, heads=HEADS, kv_heads=-1), "kv_heads must be at least 1; got -1"),
+    (lambda: Attention(dim=DIM, heads=HEADS, encoding=Alibi), r"encoding must be a PositionEncoding, .*; got"),
+    (lambda: Attention(dim=DIM, heads=HEADS, encoding=3), "encoding must be a PositionEncoding, .*; got 3"),
+    (lambda: Attention(dim=DIM, heads=HEADS, encoding=torch.nn.Embedding(8, 8)), "got Embedding"),
     (lambda: Attention(dim=DIM, heads=HEADS, dropout=2), r"dropout is a probability, in \[0, 1\]; got 2"),
     (lambda: Attention(dim=DIM, heads=HEADS, encoding="learned", max_len=-3), "max_len must be at least 1; got -3"),
     (

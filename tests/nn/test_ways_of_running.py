@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
 from posembed.nn.encodings import names_for
@@ -91,6 +93,40 @@ def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
         given, dynamic = {"mask": torch.ones(2, 12, dtype=torch.int64)}, {"x": shapes, "mask": shapes}
     program = torch.export.export(model, (torch.randn(2, 12, DIM),), given, dynamic_shapes=dynamic).module()
     torch.testing.assert_close(program(x, **others), model(x, **others), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) -> None:
+    """Down to a single token."""
+    model, ids = model_of(name), torch.zeros(2, 12, dtype=torch.int64)
+    shapes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=LENGTH)}
+    dynamic = {"x": shapes, "segment_ids": shapes}
+    x = torch.randn(2, 12, DIM)
+    program = torch.export.export(model, (x,), {"segment_ids": ids}, dynamic_shapes=dynamic).module()
+    for batch, length in ((1, 1), (3, 2), (2, 13)):
+        x, ids = torch.randn(batch, length, DIM), torch.arange(length).expand(batch, -1) // 4
+        torch.testing.assert_close(program(x, segment_ids=ids), model(x, segment_ids=ids), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+def test_gradients_per_sequence(name: str) -> None:
+    """With torch.func, with recomputed activations and without."""
+    model, x = model_of(name).double(), torch.randn(3, 7, DIM, dtype=torch.float64)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7, [1] * 6 + [0]])
+    parameters = {key: value.detach() for key, value in model.named_parameters()}
+
+    def loss(values: dict[str, Tensor], x: Tensor, mask: Tensor) -> Tensor:
+        y: Tensor = functional_call(model, values, (x[None],), {"mask": mask[None]})
+        return y.square().sum()
+
+    alone = [torch.func.grad(loss)(parameters, *each) for each in zip(x, mask, strict=True)]
+    model.checkpoint_activations = True
+    with sdpa_kernel(SDPBackend.MATH):
+        together = vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, mask)
+    tolerance = 1e-5 if "pope" in name else 1e-9  # its angles have float32 gradients
+    for key, values in together.items():
+        torch.testing.assert_close(values, torch.stack([each[key] for each in alone]), atol=tolerance, rtol=tolerance)
 
 
 @torch.no_grad()

@@ -147,9 +147,8 @@ def test_those_that_hold_are_named_and_none_is_quoted() -> None:
 
 
 def test_the_worst_length_is_named_where_it_is_not_the_longest() -> None:
-    assert "With rope, the perplexity is highest at 128 tokens: 1.50 times that at 64." in said(
-        [run("rope", (4.0, 6.0, 5.0, 4.5))]
-    )
+    text = said([run("rope", (4.0, 6.0, 5.0, 4.5))])
+    assert "With rope, the perplexity is highest at 128 tokens: 1.50 times that at 64." in text
 
 
 def test_failed_runs_are_reported_with_their_reason() -> None:

@@ -116,7 +116,7 @@ bad = [
     (lambda: sinusoidal_table(4, 5), "come in pairs: dim must be even; got 5"),
     (lambda: sinusoidal_table(4, 0), "dim must be even; got 0"),
     (lambda: initial_table("uniform", 4, 4), "unknown init 'uniform'; choose from normal, .*, zero, or a tensor"),
-    (lambda: initial_table("normal", 4, 4, std=-1), "std is a scale and cannot be negative; got -1"),
+    (lambda: initial_table("normal", 4, 4, std=-1), "std is a scale, a number of at least 0; got -1"),
     (
         lambda: initial_rows(torch.zeros(LENGTH, DIM), TableLayout.OPT, LENGTH, DIM),
         r"must be \(302, 64\) floats, for 300 positions in TableLayout\(reserved=2, .*; got \(300, 64\)",

@@ -78,9 +78,12 @@ def test_str_is_the_call_that_makes_it() -> None:
 
 
 bad = [
-    (lambda: TableLayout(reserved=-1), "reserved counts rows and cannot be negative; got -1"),
+    (lambda: TableLayout(reserved=-1), "reserved counts rows and must be a whole number of at least 0; got -1"),
+    (lambda: TableLayout(reserved=1.5), "reserved counts rows and must be a whole number of at least 0; got 1.5"),
+    (lambda: TableLayout(grid=(2.0, 2)), r"grid must be \(height, width\), each at least 1; got \(2.0, 2\)"),
+    (lambda: TableLayout.roberta(pad_id=None), "pad_id is the id of the padding token, such as 1; got None"),
     (lambda: TableLayout(prefix=-1), "prefix counts rows"),
-    (lambda: TableLayout(tail=-2), "tail counts rows and cannot be negative; got -2"),
+    (lambda: TableLayout(tail=-2), "tail counts rows and must be a whole number of at least 0; got -2"),
     (lambda: TableLayout(pad_row=0), "pad_row must be one of the 0 reserved rows; got 0. Raise reserved"),
     (lambda: TableLayout(reserved=2, pad_row=2), "pad_row must be one of the 2 reserved rows; got 2"),
     (lambda: TableLayout(grid=(3, 0)), r"grid must be \(height, width\), each at least 1; got \(3, 0\)"),

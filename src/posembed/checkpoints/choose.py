@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,8 @@ class Target:
 
 
 def line_target(found: Found, length: int, key: str | None) -> Target:
+    with suppress(TypeError):  # numbers of other libraries
+        length = length if isinstance(length, bool) else operator.index(length)
     if type(length) is not int or not 1 <= length <= MOST_POSITIONS:
         raise ArgumentError(f"--length (length=...) takes 1 to {MOST_POSITIONS:,} positions; got {length!r}")
     tables = choose(found, key, grid=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import signature
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ def plan_edit(
     if length is not None:
         target = line_target(found, length, table)
     else:
-        image = (image_size, image_size) if isinstance(image_size, int) else image_size
+        image: Any = (image_size, image_size) if isinstance(image_size, Integral) else image_size
         target = grid_target(found, image_size=image, grid=grid, key=table)
     refuse_second_copies(tensors, found, target)
     new_config = None if config is None else changed_config(config, found, target)

@@ -153,6 +153,8 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     if not isinstance(table, PositionTable):
         return table
     rows, layout = table.values(tensors), table.layout
+    if rows.is_meta:
+        raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")
     if rows.is_floating_point() and looks_sinusoidal(layout.split(rows)[1] if layout.grid else rows):
         unknown = recomputed(rows, layout, layout, table.length) is None
         table = replace(table, kind="sinusoidal", doubt=table.doubt or (UNKNOWN_FORMULA if unknown else ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,10 @@ from posembed.checkpoints.rebuild import build_on_meta, config_object
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 
+DISTRIBUTED = re.compile(r"torch\.(nn\.parallel\.distributed|distributed\.(fsdp|tensor))\b")
 
+
+@torch.inference_mode(False)  # or the new values would be tensors that cannot be trained
 def resize_model_(
     model: nn.Module,
     *,
@@ -39,7 +43,7 @@ def resize_model_(
 
     The Parameter objects stay the same, with new values and without gradients, so an optimizer still holds them. Its
     running averages for the table have the old shape: create the optimizer after this call, or delete
-    ``optimizer.state[parameter]``. Call this before wrapping the model for distributed training.
+    ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
 
     Args:
         length, image_size, grid, method: as for ``posembed.resize_checkpoint``.
@@ -48,12 +52,15 @@ def resize_model_(
         layout: the layout of the rows; required if some rows are reserved and the module does not show which.
 
     Raises:
-        ArgumentError: a size or method cannot be used; or, in a module that transformers does not define, no table or
-            several tables could be meant.
+        ArgumentError: a size or method cannot be used; the model is distributed; the table is parametrized; or, in a
+            module that transformers does not define, no table or several tables could be meant.
         CheckpointError: something that depends on the length is not understood; or, in a transformers model, no table
             or several tables could be meant.
     """
     size = {"length": length, "image_size": image_size, "grid": grid, "method": method}
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"expected a module; got {type(model).__name__}. For files, use posembed.resize_checkpoint")
+    refuse_distributed(model)
     if is_of_transformers(model):
         if layout is not None or not isinstance(table, str | None):
             raise ArgumentError(
@@ -70,12 +77,25 @@ def resize_model_(
     return edit
 
 
+def refuse_distributed(model: nn.Module) -> None:
+    """Refuses a model with modules of DDP or FSDP, or sharded parameters: they keep what depends on the old shapes."""
+    for name, part in (*model.named_modules(), *model.named_parameters()):
+        if any(DISTRIBUTED.match(kind.__module__) for kind in type(part).__mro__):
+            raise ArgumentError(
+                f"{name or 'the model'} is distributed ({type(part).__name__}): call resize_model_ before the model is "
+                "wrapped or sharded"
+            )
+
+
 def assign_(model: nn.Module, key: str, values: Tensor) -> None:
     """Gives a parameter or a buffer new values of any shape, in every module that holds it."""
     path, _, name = key.rpartition(".")
     old = getattr(model.get_submodule(path), name)
     values = values.to(old.device, old.dtype)
     if isinstance(old, nn.Parameter):
+        # Data of another dtype also replaces autograd's node for the parameter, which earlier outputs may keep alive:
+        # it expects gradients of the old shape.
+        old.data = values.new_empty(0, dtype=torch.float64 if values.dtype == torch.float32 else torch.float32)
         old.data, old.grad = values, None
         return
     for module in model.modules():

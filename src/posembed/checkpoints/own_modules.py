@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from posembed.checkpoints.edit import Edit, plan_edit
 from posembed.checkpoints.find import checked
@@ -62,7 +64,8 @@ def plan_own(
     keys = chosen_tables(model, tensors, table)
     scope = scope_of(model, keys, tensors)
     around = model.get_submodule(scope)
-    buffers = {f"{scope}.{name}".lstrip("."): buffer for name, buffer in around.named_buffers()}
+    chosen = {id(tensors[key]) for key in keys}  # a buffer may have several names
+    buffers = {f"{scope}.{n}".lstrip("."): buffer for n, buffer in around.named_buffers() if id(buffer) not in chosen}
     rows = {key: table_rows(tensors[key]).detach() for key in keys}
     held = buffers | rows
     found = tuple(read_table(model, key, tensors[key], layout, held) for key in keys)
@@ -77,7 +80,11 @@ def plan_own(
         for change in edit.tables
     ]
     attributes = [
-        each for key in keys for each in changed_attributes(model.get_submodule(parent(key)), around, sized[key])
+        each
+        for key in keys
+        for other, tensor in tensors.items()
+        if tensor is tensors[key]  # modules may share a table
+        for each in changed_attributes(model.get_submodule(parent(other)), around, sized[key])
     ]
     return replace(edit, tables=tuple(changes)), attributes
 
@@ -86,9 +93,17 @@ def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | 
     """Returns the keys of the named tables, without duplicates. None stands for the only tensor with a table's name."""
     known = with_layouts(model, tensors)
     names = [table] if isinstance(table, str | None) else table
+    if not isinstance(names, Sequence) or not all(isinstance(name, str | None) for name in names):
+        raise ArgumentError(f"table takes the name of a table, or a list of names; got {table!r}")
     found = [table_key(tensors, name, argument="table", known=known, lone=False) for name in names]
     keys = list({id(tensors[key]): key for key in found}.values())
     for key in keys:
+        owner, name = model.get_submodule(parent(key)), key.rpartition(".")[2]
+        if is_parametrized(owner, name):
+            raise ArgumentError(
+                f"{key} is computed by a parametrization. Remove it with torch.nn.utils.parametrize."
+                f"remove_parametrizations(module, {name!r}), and register it again after the resize"
+            )
         for path in paths_around(key)[1:]:
             if is_of_transformers(inner := model.get_submodule(path[:-1])):
                 raise ArgumentError(
@@ -158,5 +173,5 @@ def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize) -
             holder = config if isinstance(config, dict) else getattr(config, "__dict__", {})
             for name, value in holder.items():
                 is_length = isinstance(name, str) and LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name)
-                if is_length and type(value) is int and value in new:
-                    yield Attribute(holder, name, new[value])
+                if is_length and isinstance(value, Integral) and not isinstance(value, bool) and value in new:
+                    yield Attribute(holder, name, new[int(value)])

@@ -29,7 +29,11 @@ def command_of(question: Question) -> Callable[..., None]:
 
         prepared = prepare(question.name, chosen)
         if dry_run and isinstance(prepared, Prepared):
-            print_plan(prepared.plan(), prepared.task.description)
+            runs = prepared.plan()
+            if as_json:
+                print(json.dumps([run.to_dict() for run in runs]))
+            else:
+                print_plan(runs, prepared.task.description)
             return
         comparison = with_bar(prepared)
         if isinstance(prepared, Prepared) and not prepared.accelerator.is_main_process:

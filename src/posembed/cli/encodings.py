@@ -21,11 +21,12 @@ def encodings(
     """List the encodings: a description of each, the models that support it, its learned parameters and its paper."""
     import torch
 
-    from posembed.lab.runs.spec import default_window
+    from posembed.lab.runs.spec import default_window, require_divisible
     from posembed.nn.encodings import ENCODINGS, Sizes
     from posembed.positions.checks import require_at_least_one
 
     require_at_least_one(width=width, heads=heads, length=length, layers=layers, grid=grid)
+    require_divisible(width, heads)
     # LongRoPE needs factors, which are given and not learned.
     factors = (1.0,) * (width // heads // 2)
     text = Sizes(dim=width, heads=heads, max_len=length, window=default_window(layers, length), rope_factors=factors)

@@ -184,6 +184,8 @@ def run_missing(plan: Sequence[PlannedRow], results: ResultsFile, *, device: tor
     jobs = [job for row in plan for job in row.jobs.values() if job is not None]
     missing = {job.key: job for job in jobs if job.key not in results}
     total, done = sum(job.tokens for job in missing.values()), 0
+    if missing:
+        results.prepare()
     # Grouped by checkpoint, so that each is loaded only once.
     for runnable in dict.fromkeys(job.runnable for job in missing.values()):
         model = runnable.model(device)

@@ -122,16 +122,23 @@ class ResultsFile(dict[str, Counts]):
                 remedy = "delete that line to measure it again" if self else "name another file"
                 raise DataError(f"{self.path}: line {number} is not a result ({error}); {remedy}") from error
 
+    def prepare(self) -> None:
+        """Creates the file if there is none. Raises DataError if nothing can be written there."""
+        self._append(b"")
+
     def add(self, key: str, counts: Counts, **about: Any) -> None:
         """Adds counts and appends them to the file. about: extra fields of the line, for human readers."""
         self[key] = counts
+        self._append(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
+
+    def _append(self, line: bytes) -> None:
         if self.path is None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
-                if file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+                if line and file.tell() and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
                     file.write(b"\n")  # an editor or a killed process left the last line without a newline
-                file.write(json.dumps({"key": key, **about, "values": counts}).encode() + b"\n")
+                file.write(line)
         except (OSError, ValueError) as error:
             raise DataError(f"{self.path}: results cannot be written there ({error}); name another file") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def read_documents(text: str | Path | Sequence[str | Path]) -> list[str]:
     for path in [Path(text)] if isinstance(text, str | Path) else map(Path, text):
         try:
             is_folder = path.is_dir()
-            files = sorted(file for file in path.rglob("*") if file.is_file()) if is_folder else [path]
+            files = sorted(filter(os.path.isfile, path.rglob("*"))) if is_folder else [path]
             for file in files:
                 documents += split_document(file.read_text(encoding="utf-8"), at_blank_lines=not is_folder)
         except UnicodeDecodeError as error:

@@ -16,6 +16,7 @@ from posembed.layers.base import fill_
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.positions.checks import check_mask, check_offset, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive, require_fit
+from posembed.tables.fill import require_scale
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.torch_internals import is_as_written, runs_forward_alone
 
@@ -31,6 +32,7 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
 
     def __init__(self, *, vocab_size: int, dim: int, std: float = 0.02, pad_id: int | None = None) -> None:
         require_at_least_one(vocab_size=vocab_size, dim=dim)
+        require_scale(std)
         if pad_id is not None and not 0 <= pad_id < vocab_size:
             raise ArgumentError(f"pad_id must be a token, 0 .. {vocab_size - 1}, or None; got {pad_id}")
         self.std = std  # read by reset_parameters, which nn.Embedding calls

@@ -102,6 +102,8 @@ class AveragedPositionalEmbedding(PositionEncoding):
         ArgumentError: fewer than 8 rows, a width that is not a multiple of ``heads``, or no head with position.
     """
 
+    causal_only = True
+
     def __init__(
         self, *, max_len: int, dim: int, heads: int, heads_without: int | None = None, std: float = 1.0
     ) -> None:

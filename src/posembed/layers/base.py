@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.calls import ChecksCalls, Never
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, CallError
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 from posembed.tables.layout import table_rows
@@ -50,6 +50,14 @@ class PositionEncoding(ChecksCalls, nn.Module):
 
     log_length: int | None = None
     """The model multiplies a query that sees n > log_length tokens by ln n / ln log_length. None means no factor."""
+
+    causal_only: bool = False
+    """Whether the formula assumes that no token sees a later one, so that encoders cannot use it."""
+
+    @property
+    def image_tokens(self) -> int | None:
+        """The number of tokens of an image, for encodings of one grid. None for encodings of sequences."""
+        return None
 
     @property
     def turns_are_final(self) -> bool:
@@ -301,6 +309,15 @@ def copy_with(layer: LayerT, **parameters: Tensor) -> LayerT:
         values = values.detach().to(old.device, old.dtype)
         setattr(changed, name, nn.Parameter(values, requires_grad=old.requires_grad))
     return changed
+
+
+def refuse_given(arguments: Mapping[str, Any], *decided: str) -> None:
+    """Raises CallError for arguments that an existing table decides."""
+    if given := [name for name in decided if name in arguments]:
+        raise CallError(
+            f"the table decides {', '.join(decided)}: leave out {', '.join(given)}. For another length, pass the table "
+            "through posembed.resize_table"
+        )
 
 
 def adopted(layer: LayerT, table: Tensor) -> LayerT:

@@ -39,6 +39,8 @@ class Fire(ScoreBias):
         ArgumentError: a width below 1, or a c or threshold that is not positive.
     """
 
+    causal_only = True
+
     def __init__(self, heads: int, *, width: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
         super().__init__(heads)
         if width < 1 or c <= 0 or threshold <= 0:

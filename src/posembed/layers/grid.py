@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from posembed.calls import Never
 from posembed.errors import ArgumentError, PositionError
-from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
-from posembed.positions.checks import check_positions, require_at_least_one
+from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
+from posembed.positions.checks import check_positions, require_at_least_one, require_whole
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import TableLayout, table_rows
+from posembed.tables.layout import TableLayout, require_layout, table_rows
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
@@ -82,8 +82,10 @@ class LearnedGridEmbedding(PatchEncoding):
         if not isinstance(grid, Sequence) or len(grid) != 2:
             raise ArgumentError(f"grid must be (height, width); got {grid!r}")
         grid = (grid[0], grid[1])
+        require_layout(layout)
         if layout.reserved or layout.grid not in (None, grid):
             raise ArgumentError(f"the layout of a {grid} grid has no reserved rows and no other grid; got {layout}")
+        require_whole(registers, "registers")
         if registers < 0:
             raise ArgumentError(f"registers counts tokens and cannot be negative; got {registers}")
         if factorized and not isinstance(init, str):
@@ -132,6 +134,7 @@ class LearnedGridEmbedding(PatchEncoding):
     def _around(
         cls: type[GridT], table: Tensor, grid: tuple[int, int], layout: TableLayout, arguments: dict[str, Any]
     ) -> GridT:
+        refuse_given(arguments, "dim", "init", "std")
         if arguments.get("factorized"):
             raise ArgumentError("a factorized grid has two tables; got one. Build the layer and call load_state_dict")
         dim = table_rows(table).shape[1]
@@ -207,6 +210,10 @@ class LearnedGridEmbedding(PatchEncoding):
             changed = copy_with(self, weight=resize_table(self.weight, grid=grid, layout=self.layout))
         changed.grid, changed.layout = (grid[0], grid[1]), self.layout.on_grid(*grid)
         return changed
+
+    @property
+    def image_tokens(self) -> int:
+        return self.layout.rows(self.grid[0] * self.grid[1]) + self.registers
 
     def _fill(self, init: str | Tensor) -> None:
         if not self.factorized:

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, adopted, copy_with, fill_
+from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
 from posembed.positions.checks import check_offset, check_positions, no_row, require_at_least_one, require_integers
 from posembed.positions.from_layout import consecutive
 from posembed.tables.fill import initial_rows
-from posembed.tables.layout import PADDING, TableLayout, table_rows
+from posembed.tables.layout import PADDING, TableLayout, require_layout, table_rows
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 
@@ -61,6 +61,7 @@ class LearnedPositionalEmbedding(InputEncoding):
     ) -> None:
         super().__init__(dim, dropout)
         require_at_least_one(max_len=max_len)
+        require_layout(layout)
         if layout.prefix or layout.tail or layout.grid:
             raise ArgumentError(f"a sequence has no prefix, tail or grid; got {layout}. Use LearnedGridEmbedding")
         self.max_len, self.layout, self.check_ids = max_len, layout, check_ids
@@ -80,8 +81,8 @@ class LearnedPositionalEmbedding(InputEncoding):
         """Builds the layer with the position table of a state dict, of one module or of a whole model.
 
         The table is found by its name, such as ``position_embeddings.weight``, ``embed_positions.weight``,
-        ``wpe.weight``, ``pos_embed`` or ``pe``, with any prefix; a single table may have any name. Its values are
-        copied as they are stored, with their dtype and device.
+        ``wpe.weight``, ``pos_embed`` or ``pe``, with any prefix; a single table may have any name but that of tokens.
+        Its values are copied as they are stored, with their dtype and device.
 
         Args:
             state_dict: names -> tensors. The table is (N, D), (1, N, D) or (N, 1, D).
@@ -105,8 +106,9 @@ class LearnedPositionalEmbedding(InputEncoding):
     ) -> LearnedT:
         """Builds the layer with the position table of a module: an nn.Embedding, or a module that holds a table.
 
-        Works like ``from_state_dict``, and also keeps ``requires_grad``. If the module scales or normalizes the rows
-        when it reads them, as in x-transformers, this layer adds different values.
+        Works like ``from_state_dict``, and also keeps ``requires_grad``. A parametrized table is read as the module
+        reads it. In a module that also has linear layers, a table needs a usual name or ``key``. If the module scales
+        or normalizes the rows when it reads them, as in x-transformers, this layer adds different values.
 
         Args:
             layout: the roles of the rows. None infers them from the module: the ``offset`` of BART and OPT, the
@@ -119,6 +121,8 @@ class LearnedPositionalEmbedding(InputEncoding):
 
     @classmethod
     def _around(cls: type[LearnedT], table: Tensor, layout: TableLayout, arguments: dict[str, Any]) -> LearnedT:
+        require_layout(layout)
+        refuse_given(arguments, "max_len", "dim", "init", "std")
         if layout != TableLayout():  # some subclasses have no layout
             arguments["layout"] = layout
         rows, dim = table_rows(table).shape
@@ -171,6 +175,8 @@ class LearnedPositionalEmbedding(InputEncoding):
             PositionError: a position without a row.
         """
         check_offset(offset)
+        if length < 0:
+            raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
         if offset + length > self.max_len and length > 0:
             if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
                 # torch.compile replaces an error raised while tracing; this one is raised when the graph runs.

@@ -41,6 +41,7 @@ class NearFarPositionalEmbedding(RingEncoding, ScoreBias):
         ArgumentError: a size that cannot be used, a ring below the window, or no far head.
     """
 
+    causal_only = True
     of_distance_alone = True
 
     def __init__(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.calls import require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding, fill_
 from posembed.positions.checks import require_at_least_one
@@ -53,6 +54,7 @@ class PolarEmbedding(RotationEncoding):
     def __init__(self, *, head_dim: int, heads: int, base: float = 10000.0, delta_init: str = "zero") -> None:
         super().__init__()
         require_at_least_one(head_dim=head_dim, heads=heads)
+        require_positive(base=base)
         if delta_init not in ("zero", "uniform"):
             raise ArgumentError(f'delta_init must be "zero" or "uniform", got {delta_init!r}')
         self.head_dim, self.heads, self.base, self.delta_init = head_dim, heads, base, delta_init

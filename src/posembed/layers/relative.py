@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
+from posembed.tables.fill import require_scale
 
 
 def relative_buckets(
@@ -74,7 +75,9 @@ class T5Bias(ScoreBias):
             raise ArgumentError(
                 f"max_distance must be above the {exact} distances that have a bucket of their own, got {max_distance}"
             )
+        require_scale(std)
         self.buckets, self.max_distance, self.bidirectional, self.std = buckets, max_distance, bidirectional, std
+        self.causal_only = not bidirectional
         self.bucket_weight = nn.Parameter(torch.empty(buckets, heads))
         self.reset_parameters()
 

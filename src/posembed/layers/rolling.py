@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, PositionEncoding, fill_, projected
 from posembed.positions.checks import as_int64, require_at_least_one
+from posembed.tables.fill import require_scale
 
 Place = Literal["queries_keys", "input"]
 Init = Literal["periodic", "normal"]
@@ -33,6 +34,7 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     Harmonics 1 .. P/2 are spaced geometrically like the original Transformer's wavelengths. The root mean square of
     all values is std (for even D).
     """
+    require_scale(std)
     pairs = (dim + 1) // 2
     highest = max(ring // 2, 1)
     harmonics = (highest ** (torch.arange(pairs, dtype=torch.float64) / max(pairs - 1, 1))).round()
@@ -112,6 +114,7 @@ class RollingPositionalEmbedding(RingEncoding, InputEncoding):
 
     def reset_parameters(self) -> None:
         if self.init == "normal":
+            require_scale(self.std)
             fill_(self.weight, torch.empty(self.ring, self.dim).normal_(0.0, self.std))
         else:
             fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from posembed.calls import require_positive
 from posembed.errors import ArgumentError
 from posembed.kernels.pieces import PIECE, on_large_pages
 from posembed.layers.base import RotationEncoding
@@ -138,6 +139,11 @@ class RotaryEmbedding(RotationEncoding):
         super().__init__()
         if pairing not in ("half_split", "interleaved"):
             raise ArgumentError(f'pairing must be "half_split" or "interleaved", got {pairing!r}')
+        require_positive(base=base)
+        if not isinstance(scaling, RotaryScaling | None):
+            raise ArgumentError(
+                f"scaling must be one of posembed's, such as LinearScaling(factor=4.0); got {scaling!r}"
+            )
         self.head_dim, self.base, self.pairing, self.scaling = head_dim, base, pairing, scaling
         frequencies = rotary_frequencies(head_dim, base=base)  # raises here, not in forward, for an odd width
         if scaling is not None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -35,8 +36,10 @@ class RotaryScaling:
     original_length: int | None
 
     def __post_init__(self) -> None:
-        if self.factor is not None and self.factor < 1:
-            raise ArgumentError(f"factor must be at least 1 (how many times longer texts become); got {self.factor:g}")
+        if self.factor is not None and not (isinstance(self.factor, Real) and 1 <= self.factor < math.inf):
+            raise ArgumentError(
+                f"factor must be a number of at least 1 (how many times longer texts become); got {self.factor!r}"
+            )
         original = 2 if self.original_length is None else self.original_length
         require_whole(original, "original_length, which comes before the factor,")
         if original < 2:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.calls import Never
+from posembed.calls import Never, require_positive
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, copy_with
 from posembed.layers.grid import PatchEncoding
@@ -40,6 +40,7 @@ class SinusoidalPositionalEmbedding(InputEncoding):
     ) -> None:
         check_even(dim)
         super().__init__(dim, dropout)
+        require_positive(base=base)
         self.scale, self.base, self.interleaved = scale, base, interleaved
 
     def rows(self, position_ids: Tensor) -> Tensor:
@@ -100,6 +101,10 @@ class SinusoidalGridEmbedding(PatchEncoding):
             )
         self.grid, self.special, self.extent, self.scale = grid, special, extent, scale
         grid_sinusoids((1, 1), dim)  # raises here, not in forward, for a width it cannot use
+
+    @property
+    def image_tokens(self) -> int:
+        return self.special + self.grid[0] * self.grid[1]
 
     def on_grid(self, grid: tuple[int, int]) -> SinusoidalGridEmbedding:
         """Returns this encoding on another grid, whose cells are spread evenly over the same extent."""

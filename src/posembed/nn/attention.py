@@ -13,7 +13,7 @@ from posembed.layers.near_far import NearFarPositionalEmbedding
 from posembed.nn.attend import attend
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
-from posembed.nn.positions import Positions, add_rows
+from posembed.nn.positions import Positions, add_rows, require_encoding
 from posembed.positions.checks import require_at_least_one, require_probability
 from posembed.torch_internals import linear_of_one_row
 
@@ -75,7 +75,7 @@ class Positioned(ChecksCalls, nn.Module):
                 after the cache's tokens, skip padding, and start from 0 in each packed sequence.
             offset: the number of earlier tokens, if positions are consecutive: a number, or (B,).
             mask: (B, L), 1 for a token and 0 for padding, on the left, on the right or between; or (B, K), including
-                the tokens of the cache. Outputs at padding are finite but meaningless.
+                the unchanged mask of the cache's tokens. Outputs at padding are finite but meaningless.
             segment_ids: (L,) or (B, L), any integer dtype, for sequences packed into one row: adjacent tokens with
                 the same number form a sequence. They see only each other and count from position 0.
             cu_seqlens: instead of segment_ids, (S + 1,), the start of each sequence and the end of the last; x is
@@ -92,14 +92,17 @@ class Positioned(ChecksCalls, nn.Module):
         """
         if extra or unknown:
             raise self.wrong_forward(x, position_ids, *extra, **unknown)
-        if cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2:
-            return self(
-                x.unsqueeze(0), position_ids, offset=offset, mask=mask, segment_ids=segment_ids,
-                cu_seqlens=cu_seqlens, text_length=text_length, cache=cache, positions=positions,
-            ).squeeze(0)  # fmt: skip
-        if x.dim() != 3 or x.size(-1) != self.dim:
-            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {tuple(x.shape)}")
+        flat = cu_seqlens is not None and isinstance(x, Tensor) and x.dim() == 2
+        x = x.unsqueeze(0) if flat else x
+        if not isinstance(x, Tensor) or x.dim() != 3 or x.size(-1) != self.dim:
+            given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ArgumentError(f"x must be (B, L, D={self.dim}); got {given}")
         if positions is not None:
+            if not isinstance(positions, Positions):
+                raise ArgumentError(
+                    "positions must be posembed.nn.Positions(encoding, x), which the layers of a model share; got a "
+                    f"{type(positions).__name__}. Pass numbers as position_ids"
+                )
             layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache)
             if any(given is not None for given in layout) or not _is_zero(offset):
                 raise ArgumentError(
@@ -111,6 +114,7 @@ class Positioned(ChecksCalls, nn.Module):
                     f"this {type(self).__name__} has causal={self.causal} and the positions causal={positions.causal}; "
                     "build one of them with the other's"
                 )
+            self._require_fitting(positions, x)
             return self.read(x, positions)
         if self.encoding is None:
             raise ArgumentError(
@@ -121,9 +125,22 @@ class Positioned(ChecksCalls, nn.Module):
             self.encoding, x, position_ids, offset=offset, causal=self.causal, mask=mask, segment_ids=segment_ids,
             cu_seqlens=cu_seqlens, text_length=text_length, cache=cache,
         )  # fmt: skip
+        self._require_fitting(positions, x)
         y = self.read(positions.at_input(x), positions)
         positions.commit()
-        return y
+        return y.squeeze(0) if flat else y
+
+    def _require_fitting(self, positions: Positions, x: Tensor) -> None:
+        """Raises ArgumentError for Positions of other tokens or of an encoding that does not fit."""
+        if positions.shape != x.shape[:2]:
+            raise ArgumentError(
+                f"these Positions are for x (B, L)={tuple(positions.shape)}; got {tuple(x.shape[:2])}. Make new ones "
+                "in each forward pass"
+            )
+        sizes = (self.dim, self.heads, self.kv_heads)
+        if positions.fit != sizes:  # the encoding may have been exchanged since the module was built
+            require_fitting(positions.encoding, self.dim, self.heads, kv_heads=self.kv_heads, causal=self.causal)
+            positions.fit = sizes
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         """Reads x (B, L, D), to which the encoding's ``at_input`` has been applied. Returns (B, L, D)."""
@@ -142,9 +159,9 @@ class Positioned(ChecksCalls, nn.Module):
                 "on the whole text"
             )
         require_at_least_one(batch=batch, max_len=max_len)
-        weight = next(self.parameters())
-        layers = sum(isinstance(module, Attention) for module in self.modules())
-        shape = (layers, batch, self.kv_heads, max_len, self.dim // self.heads)
+        layers = [m for _, m in self.named_modules(remove_duplicate=False) if isinstance(m, Attention)]
+        weight = next(layers[0].queries_keys_values.parameters())  # its dtype is the keys'
+        shape = (len(layers), batch, self.kv_heads, max_len, self.dim // self.heads)
         return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
 
 
@@ -204,7 +221,8 @@ class Attention(Positioned):
 
     def project(self, rows: Tensor) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
-        both = F.linear(rows, self.queries_keys_values.weight[: sum(self.widths[:2])])
+        # The call of the module includes its adapters, hooks and offloading.
+        both = self.queries_keys_values(rows)[..., : sum(self.widths[:2])]
         if self.kv_heads == self.heads:
             return both
         q, k = both.split(self.widths[:2], dim=-1)
@@ -238,7 +256,8 @@ class Attention(Positioned):
 def require_fitting(
     encoding: PositionEncoding, dim: int, heads: int, *, causal: bool, kv_heads: int | None = None
 ) -> None:
-    """Raises ArgumentError if the encoding has other sizes, or a causal window although the model is an encoder."""
+    """Raises ArgumentError if the encoding has other sizes, or is for causal models although this is an encoder."""
+    require_encoding(encoding)
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
@@ -259,6 +278,11 @@ def require_fitting(
         raise ArgumentError(
             f"{kind} needs a causal window of {encoding.window} tokens, but an encoder attends in both directions; "
             "choose an encoding without a window"
+        )
+    if not causal and encoding.causal_only:
+        raise ArgumentError(
+            f"{encoding} is for causal models, but an encoder attends in both directions; choose another encoding or "
+            "use a decoder"
         )
 
 

@@ -16,10 +16,13 @@ class KeyValueCache:
     stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
     """
 
+    counted = True
+    """Whether all positions were counted, and none given as ``position_ids``."""
+
     def __init__(self, keys: Tensor) -> None:
         self.keys, self.values = keys, torch.empty_like(keys)
         self.length = 0
-        """The number of tokens read."""
+        """The number of tokens read. Set a smaller number to forget the last tokens."""
         self.position_ids: Tensor | None = None
         """The positions of these tokens, (length,) or (B, length)."""
         self.present: Tensor | None = None
@@ -63,3 +66,9 @@ class KeyValueCache:
         self.keys[layer, :, :, self.length : end] = k
         self.values[layer, :, :, self.length : end] = v
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def add(self, length: int, position_ids: Tensor, present: Tensor | None, *, counted: bool) -> None:
+        """Adds ``length`` tokens, which every layer has written, given the positions and padding of all tokens."""
+        self.length += length
+        self.position_ids, self.present = position_ids, present
+        self.counted = self.counted and counted

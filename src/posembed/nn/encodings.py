@@ -6,7 +6,7 @@ A name means the same everywhere: in ``posembed.nn``, in ``posembed compare`` an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,7 +28,9 @@ from posembed.layers.rolling import RollingPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.layers.rotary_scaling import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.sampled import SampledPositionalEmbedding
+from posembed.layers.score_bias import require_divisible
 from posembed.layers.sinusoidal import SinusoidalGridEmbedding, SinusoidalPositionalEmbedding
+from posembed.positions.checks import require_at_least_one, require_probability
 
 TOKEN_STD = 0.02
 """The scale of a model's token rows (``gpt2_init_``): rows added to them should not drown them."""
@@ -53,6 +55,9 @@ class Sizes:
         grid: (height, width) of an image in patches; one token stands before them.
         causal: True for a decoder, False for an encoder.
         dropout: applied where rows are added to the input.
+
+    Raises:
+        ArgumentError: a size below 1, or sizes that do not fit each other.
     """
 
     dim: int
@@ -67,6 +72,17 @@ class Sizes:
     causal: bool = True
     dropout: float = 0.0
 
+    def __post_init__(self) -> None:
+        names = ("dim", "heads", "kv_heads", "max_len", "longest", "window", "ring")
+        require_at_least_one(**{name: getattr(self, name) for name in names if getattr(self, name) is not None})
+        require_probability(self.dropout)
+        if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ArgumentError(f"kv_heads must divide heads={self.heads}; got {self.kv_heads}")
+        if self.grid is not None:
+            if not isinstance(self.grid, Sequence) or len(self.grid) != 2:
+                raise ArgumentError(f"grid must be (height, width) in patches; got {self.grid!r}")
+            require_at_least_one(**dict(zip(("grid height", "grid width"), self.grid, strict=True)))
+
     def given(self, name: str) -> Any:
         """Returns the size with this name. Raises ArgumentError if it is None."""
         if getattr(self, name) is None:
@@ -78,6 +94,7 @@ class Sizes:
 
     @property
     def head_dim(self) -> int:
+        require_divisible(self.dim, self.given("heads"))
         return self.dim // self.given("heads")
 
     @property

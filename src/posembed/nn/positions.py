@@ -8,15 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from posembed.calls import ChecksCalls
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, FlexBias, attend, causal_mask, flex_bias, scale_by_log_length
 from posembed.nn.cache import KeyValueCache
-from posembed.positions.checks import check_cu_seqlens, check_mask, require_integers
-from posembed.positions.from_layout import consecutive, from_segment_ids, given_or_consecutive
+from posembed.positions.checks import (
+    check_cu_seqlens,
+    check_image_tokens,
+    check_mask,
+    check_mask_unchanged,
+    require_integers,
+    wrong_image,
+)
+from posembed.positions.from_layout import changes_of_segment, consecutive, from_segment_ids, given_or_consecutive
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 Project = Callable[[Tensor], Tensor]
@@ -53,41 +60,53 @@ class Positions(ChecksCalls):
         text_length: int | Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> None:
+        require_encoding(encoding)
         batch, length = x.shape[:2]
-        earlier = 0
+        earlier, shifted = 0, isinstance(offset, Tensor) or bool(offset)
         if cache is not None:
-            if not causal or isinstance(offset, Tensor) or offset:
+            if not isinstance(cache, KeyValueCache):
+                raise ArgumentError(f"cache must come from new_cache(batch, max_len); got a {type(cache).__name__}")
+            if not causal or shifted:
                 raise ArgumentError("a cache needs a causal model and counts earlier tokens itself; omit offset")
             cache.require_room(batch, length)
             earlier = cache.length
         self.encoding, self.causal, self.cache = encoding, causal, cache
         self.texts = texts = _texts(segment_ids, cu_seqlens, batch, length)
         """The index of each token's text in its row, (B, L) or (1, L), if texts are packed."""
-        if texts is not None and (mask is not None or cache is not None or isinstance(offset, Tensor) or offset):
+        if texts is not None and (mask is not None or cache is not None or shifted):
             raise ArgumentError(
                 "packed sequences count their own tokens and have no padding, offset or cache: leave mask, offset and "
                 "cache out, and give padding at the end a segment of its own"
             )
         self.present = present = _present(mask, batch, length, cache)
-        self._shape, self._length = (batch, length), earlier + length
-        counted = position_ids is None
+        self.shape, self._length = x.shape[:2], earlier + length
+        """(B, L)"""
+        self.fit: tuple[int, int, int] | None = None
+        """The width, heads and key/value heads of a model that the encoding is known to fit."""
+        self._counted = counted = position_ids is None
+        if counted and cache is not None and not cache.counted:
+            raise ArgumentError(
+                "the tokens in this cache have given position_ids, from which the next ones do not follow; pass the "
+                "position_ids of the new tokens too"
+            )
         if counted and texts is not None:
             position_ids = from_segment_ids(texts)
         elif counted and present is not None:
-            position_ids = torch.where(present, self._ranks(x.device), 0)[:, earlier:]
-            position_ids = position_ids + (offset[..., None] if isinstance(offset, Tensor) else offset)
-            offset = 0
+            first = given_or_consecutive(None, offset, batch=batch, length=1, device=x.device)
+            position_ids, offset = first + torch.where(present, self._ranks(x.device), 0)[:, earlier:], 0
         self.q_positions = given_or_consecutive(
             position_ids, earlier if cache is not None and position_ids is None else offset,
             batch=batch, length=length, device=x.device,
         )  # fmt: skip
+        if counted and not shifted and not causal and encoding.image_tokens is not None:
+            self._require_images(encoding.image_tokens)
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:
-            self.k_positions = _joined(cache.position_ids, self.q_positions)
+            self.k_positions = _joined(cache.position_ids[..., :earlier], self.q_positions)
         if text_length is None and texts is not None:
             text_length = _longest(self.q_positions.long(), texts)
-        elif text_length is None and present is not None and self.k_positions.dim() == 1:
-            text_length = present.sum(dim=-1)
+        elif text_length is None and present is not None and not counted and present.size(-1):
+            text_length = 1 + torch.where(present, self.k_positions.long(), 0).amax(dim=-1)
         self.text_length = text_length
         self._whole = present is None and texts is None and not earlier
         """Whether each row is one whole text."""
@@ -163,7 +182,7 @@ class Positions(ChecksCalls):
             q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in of_text)
             y = attend(q, k, v, biases[text], causal=text.is_causal, window=self.encoding.window)
             outputs.append(y.squeeze(0).transpose(0, 1))
-        return torch.cat(outputs).unflatten(0, self._shape).transpose(1, 2)
+        return torch.cat(outputs).unflatten(0, self.shape).transpose(1, 2)
 
     def bias(self, project: Project, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns one layer's bias for ``attend``, in which the tokens that a token does not see are masked out.
@@ -196,13 +215,19 @@ class Positions(ChecksCalls):
         visible = self._visible if self._alone is None else self._seen(self.q_positions.size(-1))
         if scores is None:
             return visible
+        if scores.device != self.q_positions.device:  # attention would take a bias without values from "meta"
+            raise ArgumentError(
+                f"the bias of {type(self.encoding).__name__} is on {scores.device} and the tokens are on "
+                f"{self.q_positions.device}: move the encoding to their device, or let offloading load the model as a "
+                'whole (accelerate: preload_module_classes=["Decoder"])'
+            )
         if self.is_causal:
             visible = causal_mask(scores.size(-1), self.encoding.window, scores.device)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def _each_alone(self, x: Tensor, texts: Tensor, position_ids: Tensor | None) -> list[Positions]:
         """Returns the Positions of each packed text. Texts of equal length share an object unless ids are given."""
-        rows = torch.arange(len(x)).unsqueeze(1) * x.size(1)
+        rows = torch.arange(len(x), device=x.device).unsqueeze(1) * x.size(1)
         lengths = (texts + rows).flatten().unique_consecutive(return_counts=True)[1].tolist()
 
         def alone(length: int, ids: Tensor | None = None) -> Positions:
@@ -213,6 +238,20 @@ class Positions(ChecksCalls):
             return [by_length[length] for length in lengths]
         given = position_ids.expand(x.shape[:2]).flatten().split(lengths)
         return [alone(length, ids) for length, ids in zip(lengths, given, strict=True)]
+
+    def _require_images(self, tokens: int) -> None:
+        """Raises ArgumentError unless each row or packed text has the number of tokens of a whole image."""
+        if self.present is None and self.texts is None:
+            if self.shape[1] != tokens:
+                raise wrong_image(self.shape[1], tokens)
+            return
+        if self.texts is not None:
+            counts = _longest(self.q_positions, self.texts)
+        else:
+            assert self.present is not None
+            counts = self.present.sum(dim=-1, keepdim=True)
+        # A sum of zeros, which keeps the check in a compiled graph.
+        self.q_positions = self.q_positions + (check_image_tokens(counts, tokens) - tokens)
 
     def _ranks(self, device: torch.device) -> Tensor:
         """Returns each token's index in its text, not counting padding: (Lk,) or (B, Lk)."""
@@ -243,14 +282,35 @@ class Positions(ChecksCalls):
             return (visible & same).unsqueeze(1)
         if present is None:
             return visible
-        itself = torch.eye(self._length, dtype=torch.bool, device=present.device)[self._length - length :]
+        keys = consecutive(self._length, device=present.device)
+        itself = keys == keys[self._length - length :].unsqueeze(-1)
         return ((visible & present[:, None, :]) | itself).unsqueeze(1)
 
     def commit(self) -> None:
-        """Adds these tokens to the cache, after the last layer. A pass that fails leaves the cache as it was."""
-        if self.cache is not None:
-            self.cache.length += self.q_positions.size(-1)
-            self.cache.position_ids, self.cache.present = self.k_positions, self.present
+        """Adds these tokens to the cache, after the last layer. A pass that fails leaves the cache as it was.
+
+        Raises:
+            ArgumentError: not every layer of the cache has read the tokens, or they were added before.
+        """
+        if self.cache is None:
+            return
+        length, layers = self.q_positions.size(-1), self.cache.keys.size(0)
+        if self._layer != layers or self.cache.length + length != self._length:
+            raise ArgumentError(
+                f"commit adds the tokens of one pass to the cache once, after all its layers={layers} have read them; "
+                f"{self._layer} have, and the cache holds {self.cache.length} tokens instead of "
+                f"{self._length - length}. Make new Positions in each forward pass"
+            )
+        self.cache.add(length, self.k_positions, self.present, counted=self._counted)
+
+
+def require_encoding(encoding: object) -> None:
+    """Raises ArgumentError for anything but a PositionEncoding or a module that wraps one."""
+    if not isinstance(encoding, nn.Module) or not hasattr(encoding, "at_input"):
+        raise ArgumentError(
+            'encoding must be a PositionEncoding, such as RotaryEmbedding(head_dim) or encoding_by_name("rope", '
+            f"sizes); got {encoding!r}"
+        )
 
 
 def add_rows(q: Tensor, k: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -282,8 +342,7 @@ def _texts(segment_ids: Tensor | None, cu_seqlens: Tensor | None, batch: int, le
             f"{tuple(segment_ids.shape)}"
         )
     segment_ids = segment_ids if segment_ids.dim() == 2 else segment_ids.unsqueeze(0)
-    first = torch.zeros_like(segment_ids[:, :1], dtype=torch.bool)
-    return torch.cat((first, segment_ids.diff(dim=-1) != 0), dim=-1).cumsum(-1)
+    return changes_of_segment(segment_ids).cumsum(-1)
 
 
 def _longest(position_ids: Tensor, texts: Tensor) -> Tensor:
@@ -296,6 +355,7 @@ def _longest(position_ids: Tensor, texts: Tensor) -> Tensor:
 def _present(mask: Tensor | None, batch: int, length: int, cache: KeyValueCache | None) -> Tensor | None:
     """Returns a boolean mask (B, earlier + L), False for padding, or None if there is no padding."""
     earlier, before = (0, None) if cache is None else (cache.length, cache.present)
+    before = None if before is None else before[:, :earlier]
     if mask is None:
         return None if before is None else torch.cat((before, before.new_ones(batch, length)), dim=1)
     if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.size(0) != batch:
@@ -309,10 +369,17 @@ def _present(mask: Tensor | None, batch: int, length: int, cache: KeyValueCache 
             f"mask must be (B, L)=({batch}, {length}){with_cache}, one number for each token of x; got "
             f"{tuple(mask.shape)}. Pass the mask of these tokens"
         )
-    if mask.size(1) == length and earlier:
+    given_earlier = earlier > 0 and mask.size(1) > length
+    if earlier and not given_earlier:
         before = mask.new_ones(batch, earlier) if before is None else before.to(mask.dtype)
         mask = torch.cat((before, mask), dim=1)
-    return check_mask(mask)
+    if cache is None:
+        return check_mask(mask)
+    present = check_mask(torch.cat((mask, mask.new_ones(batch, 1)), dim=1))[:, :-1]  # a row's tokens may come later
+    if given_earlier:
+        changed = check_mask_unchanged(present[:, :earlier] != (True if before is None else before))
+        present = torch.cat((present[:, :earlier] ^ changed, present[:, earlier:]), dim=1)
+    return present
 
 
 def _joined(earlier: Tensor, new: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import Attention, Linear, Positioned
 from posembed.nn.positions import Positions
 from posembed.positions.checks import require_at_least_one
+from posembed.torch_internals import transforms_are_active
 
 Norm = Literal["pre", "post"]
 FeedForward = Literal["gelu", "swiglu"]
@@ -148,8 +149,11 @@ class _Stack(Positioned):
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         positions.share_bias(self.dim // self.heads)
+        # A cache is written once, and torch.func does not support the hooks that recompute activations.
+        recompute = self.checkpoint_activations and torch.is_grad_enabled()
+        recompute = recompute and positions.cache is None and not transforms_are_active()
         for layer in self.layers:
-            if self.checkpoint_activations and torch.is_grad_enabled():
+            if recompute:
                 x = checkpoint(layer, x, positions=positions, use_reentrant=False)
             else:
                 x = layer(x, positions=positions)
@@ -195,8 +199,9 @@ def gpt2_init_(model: nn.Module) -> None:
     The standard deviation is .02, and .02 / sqrt(2 n) for the 2 n matrices that add to the residual stream of n
     layers. The parameters of encodings stay unchanged.
     """
+    of_encodings = {part for each in model.modules() if isinstance(each, PositionEncoding) for part in each.modules()}
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
+        if isinstance(module, nn.Linear | nn.Embedding) and module not in of_encodings:
             nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)

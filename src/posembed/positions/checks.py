@@ -9,7 +9,7 @@ cannot call Python and keeps an assertion instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -53,8 +53,8 @@ def require_at_least_one(**sizes: int) -> None:
 
 def require_probability(dropout: float) -> None:
     """Raises ArgumentError unless dropout is in [0, 1]."""
-    if not 0 <= dropout <= 1:
-        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout}")
+    if not isinstance(dropout, Real) or not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is a probability, in [0, 1]; got {dropout!r}")
 
 
 def no_row(position: int, max_len: int, *, length: int = 1) -> PositionError:
@@ -191,6 +191,33 @@ def check_mask(mask: Tensor) -> Tensor:
     if mask.dim() not in (1, 2):
         raise ArgumentError(f"a mask must be (L,) or (B, L), one number for each token; got shape {tuple(mask.shape)}")
     return _check_mask(mask).bool() if mask.shape[-1] else mask.bool()
+
+
+check_mask_unchanged = _checked(
+    "the mask of the tokens in a cache stays as it was",
+    lambda changed: ~changed.any(),
+    lambda changed: ArgumentError(
+        f"the mask differs at {int(changed.sum())} tokens that are in the cache already, whose positions follow from "
+        "the mask they were read with. Pass the same mask for them, or only the mask of the new tokens"
+    ),
+)
+"""Booleans, True where the mask of an earlier token has changed -> the same, after checking that none has."""
+
+
+def wrong_image(tokens: int, expected: int) -> ArgumentError:
+    """Returns the error for an image without the tokens of its encoding's grid."""
+    return ArgumentError(
+        f"each image must have {expected} tokens, as the encoding's grid says; got {tokens}. Take the encoding's "
+        "on_grid((height, width)) for these images, or pass the position_ids of the tokens"
+    )
+
+
+check_image_tokens = _checked(
+    "every image has the tokens of its grid",
+    lambda tokens, expected: (tokens == expected).all(),
+    lambda tokens, expected: wrong_image(int(tokens[tokens != expected][0]), expected),
+)
+"""(numbers of tokens in each image (...), the number of a whole image) -> the same numbers, each checked."""
 
 
 def _which_bound_is_wrong(bounds: Tensor, length: int) -> Exception:

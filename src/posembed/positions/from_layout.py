@@ -28,6 +28,7 @@ def consecutive(
 
     If ``offset`` is a tensor, the ids are on its device, and ``device`` is ignored.
     """
+    require_whole(length, "length")
     if length < 0:
         raise ArgumentError(f"length counts tokens and cannot be negative; got {length}")
     offset = check_offset(offset)
@@ -123,6 +124,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
 
 def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
     """Numbers the tokens in token_ids (L,) or (B, L) from 0, skipping ``pad_id``, as fairseq and RoBERTa do."""
+    require_whole(pad_id, "pad_id, the id of the padding token,")
     return from_mask(as_int64(token_ids, "token_ids") != pad_id, padding=padding)
 
 
@@ -141,11 +143,17 @@ def from_cu_seqlens(cu_seqlens: Tensor, length: int) -> Tensor:
 
 def from_segment_ids(segment_ids: Integer[Tensor, "... L"]) -> Integer[Tensor, "... L"]:
     """Numbers tokens from 0 again wherever the segment changes: segment_ids (L,) or (B, L), any integer dtype."""
-    require_integers(segment_ids, "segment_ids")
     places = torch.arange(segment_ids.shape[-1], device=segment_ids.device)
-    changes = torch.zeros_like(segment_ids, dtype=torch.bool)
-    changes[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
-    return places - torch.where(changes, places, 0).cummax(-1).values
+    return places - torch.where(changes_of_segment(segment_ids), places, 0).cummax(-1).values
+
+
+def changes_of_segment(segment_ids: Tensor) -> Tensor:
+    """Returns booleans: whether a token's segment differs from that of the token before it. False for the first token.
+
+    No tensor is shorter than the text, so a program exported with it takes texts of any length.
+    """
+    ids = as_int64(segment_ids, "segment_ids")
+    return (ids != ids.roll(1, dims=-1)) & (torch.arange(ids.shape[-1], device=ids.device) > 0)
 
 
 def contiguous_shard(length: int, rank: int, world_size: int, *, device: torch.device | str | None = None) -> Tensor:

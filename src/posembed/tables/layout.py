@@ -9,6 +9,7 @@ row and continues as a grid.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -53,19 +54,22 @@ class TableLayout:
 
     def __post_init__(self) -> None:
         for name in ("reserved", "prefix", "tail"):
-            if getattr(self, name) < 0:
-                raise ArgumentError(f"{name} counts rows and cannot be negative; got {getattr(self, name)}")
+            rows = getattr(self, name)
+            if not isinstance(rows, Integral) or rows < 0:
+                raise ArgumentError(f"{name} counts rows and must be a whole number of at least 0; got {rows!r}")
         if self.pad_row is not None and not 0 <= self.pad_row < self.reserved:
             raise ArgumentError(
                 f"pad_row must be one of the {self.reserved} reserved rows; got {self.pad_row}. "
                 "Raise reserved, or leave pad_row out"
             )
-        if self.grid is not None and (len(self.grid) != 2 or min(self.grid) < 1):
+        if self.grid is not None and (len(self.grid) != 2 or not all(map(_is_side, self.grid))):
             raise ArgumentError(f"grid must be (height, width), each at least 1; got {self.grid}")
 
     @classmethod
     def roberta(cls, pad_id: int = 1) -> TableLayout:
         """Returns the layout of RoBERTa, XLM-R, CamemBERT, Longformer: padding in row ``pad_id``, then position 0."""
+        if not isinstance(pad_id, Integral):
+            raise ArgumentError(f"pad_id is the id of the padding token, such as 1; got {pad_id!r}")
         return cls(reserved=pad_id + 1, pad_row=pad_id)
 
     def on_grid(self, height: int, width: int) -> TableLayout:
@@ -114,6 +118,16 @@ class TableLayout:
         if self.pad_row is None:
             return rows
         return torch.where(position_ids == PADDING, self.pad_row, rows)
+
+
+def _is_side(number: object) -> bool:
+    return isinstance(number, Integral) and number >= 1  # type: ignore[operator]
+
+
+def require_layout(layout: object) -> None:
+    """Raises ArgumentError for anything but a TableLayout."""
+    if not isinstance(layout, TableLayout):
+        raise ArgumentError(f"layout must be a TableLayout, such as TableLayout.roberta(pad_id=1); got {layout!r}")
 
 
 TableLayout.BERT = TableLayout.GPT2 = TableLayout.WHISPER = TableLayout.CLIP_TEXT = TableLayout()

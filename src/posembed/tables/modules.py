@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout, is_table
 
 NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b")
-NOT_A_TABLE = re.compile(r"rel(ative)?_|_rel|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
+NOT_A_TABLE = re.compile(r"rel(ative)?(_|pos)|_rel|rotary|bias|conv|kernel|[xyhw]_position|2d|proj|norm|gate|scale")
+NAMED_LIKE_TOKENS = re.compile(r"tok|word|vocab|wte|embed_in|shared|char|types?\b")
 POSITION_IDS = re.compile(r"^pos(ition)?(s|_ids)$")
 OF_A_LAYER = re.compile(r"torch\.nn\.(?!modules\.(module|container|sparse)$)")  # sparse has nn.Embedding
 MOST_LISTED = 12
@@ -32,7 +34,7 @@ def table_key(
         key: the tensor's own key, or the path of the module that holds it. None means to look for a table by name.
         argument: the name of the user's argument that sets ``key``, for the error message.
         known: keys that belong to a position table, whatever their names.
-        lone: whether a tensor of any name counts as the table if it is the only candidate.
+        lone: whether a tensor of any name but that of tokens counts as the table if it is the only candidate.
 
     Raises:
         ArgumentError: no table, or several.
@@ -42,7 +44,7 @@ def table_key(
         found = [key] if key in tables else [name for name in tables if name.startswith(f"{key}.")]
     else:
         found = [name for name in tables if name == "weight" or name in known or is_table_name(name)]
-        found = found or list(tables) * lone
+        found = found or list(tables) * (lone and not any(map(NAMED_LIKE_TOKENS.search, tables)))
     if len({id(tables[name]) for name in found}) == 1:  # one tensor may have several names
         return found[0]
     wanted = "one position table" if key is None else f"a position table at {key!r}"
@@ -58,11 +60,28 @@ def table_key(
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Returns the parameters and buffers that may be tables. Skips torch's own layers, except nn.Embedding.
 
-    A tensor that several modules share is listed under each of its names.
+    A tensor that several modules share is listed under each of its names. A parametrized weight is listed as its
+    module reads it.
     """
-    tensors = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    owners = {key: module.get_submodule(parent(key)) for key, _ in tensors}
-    return {key: tensor for key, tensor in tensors if not OF_A_LAYER.match(type(owners[key]).__module__)}
+    tensors: dict[str, Tensor] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        if not is_layer(owner):
+            held = dict(own_tensors(owner))
+            held |= {name: getattr(owner, name) for name in getattr(owner, "parametrizations", ())}
+            tensors |= {f"{path}.{name}".lstrip("."): tensor for name, tensor in held.items()}
+    return tensors
+
+
+def own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(recurse=False, remove_duplicate=False)
+    yield from module.named_buffers(recurse=False, remove_duplicate=False)
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Returns whether this is a layer of torch itself, other than an embedding."""
+    # PyTorch derives the class of a parametrized module from the module's own class.
+    kind = type(module).__mro__[1] if is_parametrized(module) else type(module)
+    return bool(OF_A_LAYER.match(kind.__module__))
 
 
 def table_of_state_dict(state_dict: Mapping[str, Any], key: str | None) -> nn.Parameter:
@@ -89,7 +108,10 @@ def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | No
     if not isinstance(module, nn.Module):
         raise ArgumentError(f"expected a module; got {type(module).__name__}. Pass a state dict to from_state_dict")
     tensors = module_tensors(module)
-    found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors))
+    # Beside linear layers, the only embedding is more likely that of the tokens.
+    layers = (layer for layer in module.modules() if is_layer(layer) and not isinstance(layer, ParametrizationList))
+    lone = not any(is_table(tensor) for layer in layers for _, tensor in own_tensors(layer))
+    found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors), lone=lone)
     return tensors[found], layout or layout_in(module, found)
 
 

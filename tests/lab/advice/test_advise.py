@@ -136,7 +136,7 @@ def test_what_goes_past_the_evidence_is_said() -> None:
     assert "a factor of 64 is more than 32" in caveats(longest=512 * 64, far=True)
     assert "more than the 32" not in caveats(longest=512 * 32, far=True)
     assert "every factor has a limit" in caveats(longest=None, far=True)
-    assert "16 times its length is more than the 8" in caveats(longest=8192, checkpoint=Existing(512))
+    assert "16 times the table's length is more than the 8" in caveats(longest=8192, checkpoint=Existing(512))
     assert "training from scratch" in caveats(longest=None, checkpoint=Existing(512))
     assert "only if the checkpoint has RoPE" in caveats(longest=2048, checkpoint=Existing(None))
     assert "rows 7 to 9" in caveats(longest=512, checkpoint=Existing(512, findings=("rows 7 to 9 were never trained",)))

@@ -186,3 +186,12 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("some text\n" * 9)
     with pytest.raises(DataError, match=r"the tokenizer .*t\.txt cannot be loaded"):
         load_corpus(str(tmp_path / "t.txt"), tokenizer=str(tmp_path / "t.txt"))
+
+
+def test_what_cannot_be_looked_at_in_a_folder_is_left_out(tmp_path: Path) -> None:
+    """As in a folder that another user has closed."""
+    (tmp_path / "a.txt").write_text("some text\n" * 99)
+    expected = load_corpus(str(tmp_path)).sha256
+    (tmp_path / "link").symlink_to("n" * 300)
+    (tmp_path / "loop").symlink_to("loop")
+    assert load_corpus(str(tmp_path)).sha256 == expected

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,30 @@ def test_any_result_is_read_or_refused(what: str, tmp_path: Path) -> None:
     write_runs(tmp_path, made_up_runs())
     next((tmp_path / "results").iterdir()).write_bytes(BROKEN[what])
     assert "is not a run" in refused("report", tmp_path)
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of every number and text in a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if inside is None:
+        yield path
+    for name, held in inside or ():
+        yield from places_in(held, (*path, name))
+
+
+@pytest.mark.parametrize("other", [[], {}, [1], {"1": 1}])
+def test_a_value_of_another_type_is_refused_wherever_it_is(other: Any, tmp_path: Path) -> None:
+    write_runs(tmp_path, made_up_runs())
+    file = next((tmp_path / "results").iterdir())
+    text = file.read_text(encoding="utf-8")
+    for path in places_in(json.loads(text)):
+        values = held = json.loads(text)
+        for name in path[:-1]:
+            held = held[name]
+        held[path[-1]] = other
+        file.write_text(json.dumps(values), encoding="utf-8")
+        with pytest.raises(RunFolderError, match=re.escape(str(file))):
+            RunFolder(tmp_path, LengthSpec).results()
 
 
 @pytest.mark.parametrize("what", BROKEN)

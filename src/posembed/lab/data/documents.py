@@ -60,7 +60,7 @@ def read_documents(data: str) -> tuple[list[Document], list[Document] | None, st
     paths = [Path(name).expanduser() for name in names]
     for path in paths:
         if os.path.isdir(path):
-            found, others = _below(path, (p for p in path.rglob("*") if p.is_file()))
+            found, others = _below(path, filter(os.path.isfile, path.rglob("*")))
             if not found:
                 raise DataError(f"the folder {path} holds no text: expected files of UTF-8 text in or below it")
             documents += found

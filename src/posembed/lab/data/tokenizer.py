@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -120,7 +121,7 @@ def _train_pairs(name: str, train: Iterable[str]) -> Loaded:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     number = name.removeprefix(PAIRS)
-    if not number.isdecimal() or int(number) <= 256:
+    if not re.fullmatch("[0-9]{1,18}", number) or int(number) <= 256:
         raise ArgumentError(f"expected a number above 256 after {PAIRS}, such as {PAIRS}2000; got {name!r}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

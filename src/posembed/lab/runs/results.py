@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Generic, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Generic, Union, get_args, get_origin, get_type_hints
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, remove_leftovers, write_text
@@ -65,20 +66,31 @@ def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
     measured = values["measurements"]
     values["spec"] = restored(kind, values["spec"])
     values["measurements"] = None if measured is None else restored(kind.Measured, measured)
+    for name, hint in get_type_hints(RunResult).items():
+        if name in values.keys() - {"spec", "measurements", "losses"}:
+            values[name] = restored(hint, values[name])
     values["losses"] = tuple((int(step), float(loss)) for step, loss in values["losses"])
     return RunResult(**values)
 
 
 def restored(kind: Any, value: Any) -> Any:
-    """Restores a value of type ``kind`` from JSON, which has no dataclasses, no tuples, and only text as keys."""
+    """Restores a value of this type from JSON, which has no dataclasses, no tuples and only text as keys.
+
+    Raises ValueError for a value of another type.
+    """
     if dataclasses.is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{name: restored(hints[name], held) for name, held in value.items()})  # type: ignore[operator]
-    if get_origin(kind) is tuple:
-        return tuple(restored(get_args(kind)[0], item) for item in value)
-    if get_origin(kind) is dict:
-        key_type = get_args(kind)[0]
-        return {key_type(key): held for key, held in value.items()}
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):  # T | None
+        return None if value is None else restored(args[0], value)
+    if origin is tuple and isinstance(value, list):
+        return tuple(restored(args[0], item) for item in value)
+    if origin is dict:
+        return {args[0](key): restored(args[1], held) for key, held in value.items()}
+    plain = {float: (int, float)}.get(kind, kind if kind in (int, str, bool) else (int, float, str, NoneType))
+    if not isinstance(value, plain):
+        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, found {value!r:.40}")
     return value
 
 

@@ -94,6 +94,11 @@ class PlannedRun:
     position_parameters: int
     seconds: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the run's name, steps, parameters and time as plain values."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "spec"}
+        return {"run": self.spec.name, "steps": self.spec.steps, **values}
+
 
 def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[PlannedRun]:
     """Returns the planned run of each spec. Specs that differ only in their seed are timed once, over a few steps.

@@ -1,0 +1,35 @@
+"""The three examples of docs/examples.md: each prints what the page shows, and the page shows their code."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from run_page import agree
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"^    python examples/(\w+)\.py\n.*?```text\n(.*?)```", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("name", "shown"), SHOWN, ids=[name for name, _ in SHOWN])
+def test_it_prints_what_the_page_shows(name: str, shown: str, tmp_path: Path) -> None:
+    if name == "trainer":
+        pytest.importorskip("transformers", minversion="5")
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if name == "classifier":  # a piece and its mirror image get one answer
+        assert re.search(r"without positions: +50\.0%", done.stdout)
+    assert agree(done.stdout, shown), f"prints\n{done.stdout}\nand the page shows\n{shown}"
+
+
+def test_the_code_on_the_page_is_that_of_the_examples() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py"))
+    assert len(SHOWN) == 3
+    for code in re.findall(r"```py\n(.*?)```", PAGE, flags=re.DOTALL):
+        assert code in sources, code

@@ -1,0 +1,291 @@
+"""Layouts combined: masks, ids, offsets, chunks and caches give the numbers of each text alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from accelerate import cpu_offload
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from posembed import ArgumentError, PositionEncoding
+from posembed.nn import Decoder, Encoder, Positions, Sizes, encoding_by_name, gpt2_init_
+from posembed.nn.encodings import names_for
+
+DIM, HEADS, LENGTH = 16, 4, 16
+DECODERS = [*names_for("decoder"), "rope+window", "rope-yarn+logn"]
+NAMES = [*DECODERS, *(f"encoder {name}" for name in names_for("encoder"))]
+EXACT = {"atol": 1e-10, "rtol": 0.0}
+
+
+def model_of(name: str, **options: object) -> Encoder | Decoder:
+    """In float64, with weights far from their small start, so that attention is far from even."""
+    kind: Callable[..., Encoder | Decoder] = Encoder if name.startswith("encoder ") else Decoder
+    sizes = Sizes(dim=DIM, heads=HEADS, kv_heads=2, max_len=LENGTH, longest=40, window=5, causal=kind is Decoder,
+                  rope_factors=(1.0, 2.0))  # fmt: skip
+    encoding = encoding_by_name(name.split()[-1], sizes)
+    model = kind(dim=DIM, heads=HEADS, layers=2, kv_heads=2, encoding=encoding, **options)
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.double().eval()
+
+
+def tokens(*shape: int) -> Tensor:
+    return torch.randn(*shape, DIM, dtype=torch.float64)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("first", [0, 9])
+@pytest.mark.parametrize("name", NAMES)
+def test_given_ids_mean_the_same_in_every_shape_and_beside_a_mask(name: str, first: int) -> None:
+    """The length of a text, which scaled encodings read, comes from the positions of its tokens alone."""
+    model, x, ids = model_of(name), tokens(2, 7), torch.arange(first, first + 7)
+    y = model(x, ids)
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0, 0], [1] * 7])
+    for given_ids in (ids, ids[None], ids.expand(2, -1)):
+        torch.testing.assert_close(model(x, given_ids, mask=torch.ones(2, 7)), y, **EXACT)
+        padded = model(x, given_ids, mask=mask)
+        torch.testing.assert_close(padded[:1, :4], model(x[:1, :4], ids[:4]), **EXACT)
+        torch.testing.assert_close(padded[1:], y[1:], **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_offsets_beside_a_mask(name: str) -> None:
+    model, x = model_of(name), tokens(3, 7)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7, [1, 1, 0, 1, 1, 1, 0]])
+    for offset in (4, torch.tensor(4), torch.tensor([0, 9, 3])):
+        y = model(x, mask=mask, offset=offset)
+        for row, kept in enumerate(mask.bool()):
+            start = int(offset[row]) if isinstance(offset, Tensor) and offset.dim() else int(offset)
+            torch.testing.assert_close(y[row, kept], model(x[row : row + 1, kept], offset=start)[0], **EXACT)
+
+
+WRONG_OFFSETS = (-1, 2.5, torch.tensor([1]), torch.ones(2), torch.ones(2, 1, dtype=torch.int64), torch.arange(7))
+
+
+@pytest.mark.parametrize("offset", WRONG_OFFSETS, ids=str)
+def test_a_wrong_offset_is_refused_with_a_mask_as_without(offset: int | Tensor) -> None:
+    model, x = model_of("sinusoidal"), tokens(2, 7)
+    messages = []
+    for mask in (None, torch.ones(2, 7)):
+        with pytest.raises(ArgumentError) as caught:
+            model(x, offset=offset, mask=mask)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def padded_mask(batch: int, length: int, draw: torch.Generator) -> Tensor:
+    """Padding on the left, on the right or anywhere, with at least one token in each row."""
+    kept = torch.rand(batch, length, generator=draw) < torch.rand(batch, 1, generator=draw)
+    first = torch.randint(length, (batch,), generator=draw)
+    kept |= torch.arange(length) >= first[:, None]
+    return kept.int()
+
+
+@torch.no_grad()
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(
+    st.sampled_from(DECODERS), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 99), st.booleans()
+)
+def test_a_padded_prompt_in_chunks_is_the_prompt_at_once(name: str, steps: list[int], seed: int, whole: bool) -> None:
+    """Some chunks hold only padding of a row. The last tokens are read again after the cache has forgotten them."""
+    torch.manual_seed(seed)
+    length = 1 + sum(steps)
+    model, x = model_of(name), tokens(3, length)
+    mask = padded_mask(3, length, torch.Generator().manual_seed(seed))
+    expected = model(x, mask=mask, text_length=40)
+    cache, parts, start = model.new_cache(3, length), [], 0
+    for step in (*steps, 1):
+        end = start + step
+        given_mask = mask[:, :end] if whole else mask[:, start:end]
+        parts.append(model(x[:, start:end], mask=given_mask, cache=cache, text_length=40))
+        start = end
+    torch.testing.assert_close(torch.cat(parts, dim=1)[mask.bool()], expected[mask.bool()], **EXACT)
+    cache.length = length // 2
+    again = model(x[:, length // 2 :], mask=mask[:, length // 2 :], cache=cache, text_length=40)
+    kept = mask[:, length // 2 :].bool()
+    torch.testing.assert_close(again[kept], expected[:, length // 2 :][kept], **EXACT)
+
+
+class Largest(TorchDispatchMode):
+    """Records the size of the largest tensor that an operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.elements = max(
+            self.elements, *(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)), 0
+        )
+        return result
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["rope", "alibi", "rope+window", "rope-ntk"])
+def test_a_padded_step_creates_no_mask_of_all_pairs(name: str) -> None:
+    model, mask = model_of(name), torch.ones(2, 600)
+    mask[0, :5] = 0
+    cache = model.new_cache(2, 601)
+    model(tokens(2, 600), mask=mask, cache=cache)
+    with Largest() as largest:
+        model(tokens(2, 1), cache=cache)
+    assert largest.elements <= cache.keys.numel()
+
+
+@torch.no_grad()
+def test_a_cache_that_would_give_other_numbers_is_refused() -> None:
+    model, x = model_of("sinusoidal"), tokens(2, 8)
+    cache = model.new_cache(2, 8)
+    model(x[:, :4], cache=cache)
+    with pytest.raises(ArgumentError, match="the mask differs at 2 tokens that are in the cache"):
+        model(x[:, 4:], mask=torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1], [1] * 8]), cache=cache)
+    assert cache.length == 4
+    torch.testing.assert_close(model(x[:, 4:], mask=torch.ones(2, 8), cache=cache), model(x)[:, 4:], **EXACT)
+    cache = model.new_cache(2, 8)
+    model(x[:, :4], torch.arange(10, 14), cache=cache)
+    with pytest.raises(ArgumentError, match="pass the position_ids of the new tokens too"):
+        model(x[:, 4:], cache=cache)
+    ids = torch.arange(10, 18)
+    torch.testing.assert_close(model(x[:, 4:], ids[4:], cache=cache), model(x, ids)[:, 4:], **EXACT)
+
+
+@torch.no_grad()
+def test_tokens_are_committed_once_after_all_layers() -> None:
+    model, x = model_of("alibi"), tokens(2, 3)
+    cache = model.new_cache(2, 9)
+    assert model.encoding is not None
+    early, late = Positions(model.encoding, x, cache=cache), Positions(model.encoding, x, cache=cache)
+    model.layers[0](x, positions=early)
+    with pytest.raises(ArgumentError, match="after all its layers=2 have read them; 1 have"):
+        early.commit()
+    model(x, positions=late)
+    late.commit()
+    for wrong in (late.commit, lambda: model(x, positions=late)):
+        with pytest.raises(ArgumentError):
+            wrong()
+    assert cache.length == 3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", DECODERS)
+def test_layers_that_share_weights_have_caches_of_their_own(name: str) -> None:
+    model, x = model_of(name), tokens(2, 8)
+    model.layers[1] = model.layers[0]
+    cache = model.new_cache(2, 8)
+    steps = [model(part, cache=cache) for part in x.split([5, 1, 2], dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), model(x), **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("wide", ["encoding", "norms"])
+def test_a_cache_has_the_dtype_of_the_keys(wide: str) -> None:
+    """Biases or norms that stay in float32 in a bfloat16 model do not matter."""
+    model = model_of("t5").bfloat16()
+    for module in [model.encoding] if wide == "encoding" else [m for m in model.modules() if type(m) is nn.LayerNorm]:
+        module.float()  # type: ignore[union-attr]
+    model(tokens(2, 3).bfloat16(), cache=model.new_cache(2, 5))
+
+
+class Adapted(nn.Module):
+    """A linear layer with an adapter, as LoRA has it."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear, self.added = linear, nn.Parameter(0.3 * torch.randn_like(linear.weight))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x) + x @ self.added.T
+        return y
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", DECODERS)
+def test_an_adapted_projection_is_the_merged_one(name: str) -> None:
+    model, x = model_of(name), tokens(2, 8)
+    merged = copy.deepcopy(model)
+    for ours, theirs in zip(model.layers, merged.layers, strict=True):
+        adapted = Adapted(ours.attention.queries_keys_values)  # type: ignore[union-attr, arg-type]
+        ours.attention.queries_keys_values = adapted  # type: ignore[union-attr]
+        theirs.attention.queries_keys_values.weight += adapted.added  # type: ignore[union-attr, operator]
+    torch.testing.assert_close(model(x), merged(x), **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["rolling", "near-far", "learned-averaged", "rope"])
+def test_an_offloaded_projection(name: str) -> None:
+    """Weights that accelerate loads for the call of their module alone."""
+    model, x = model_of(name), tokens(2, 8)
+    y = model(x)
+    for layer in model.layers:
+        cpu_offload(layer, execution_device=torch.device("cpu"))
+    torch.testing.assert_close(model(x), y, **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_an_offloaded_model(name: str) -> None:
+    """It is loaded as a whole, since no call of the encoding's module precedes the use of its weights."""
+    model, x = model_of(name), tokens(2, 8)
+    y = model(x)
+    offloaded = copy.deepcopy(model)
+    cpu_offload(offloaded, torch.device("cpu"), preload_module_classes=[type(model).__name__])
+    torch.testing.assert_close(offloaded(x), y, **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["t5", "kerple-log", "fire"])
+def test_a_bias_without_values_is_never_taken(name: str) -> None:
+    model, x = model_of(name), tokens(2, 8)
+    assert model.encoding is not None
+    model.encoding.to("meta")
+    with pytest.raises((ArgumentError, RuntimeError), match=r"on meta and the tokens are on cpu|device"):
+        model(x)
+
+
+def test_hooks_run_once_for_packed_tokens_without_a_batch() -> None:
+    model, x, cu_seqlens = model_of("rope"), tokens(7), torch.tensor([0, 3, 7])
+    model.register_forward_hook(lambda module, arguments, y: 2 * y)
+    model.register_forward_pre_hook(lambda module, arguments: (3 * arguments[0],))
+    torch.testing.assert_close(model(x, cu_seqlens=cu_seqlens), model(x[None], cu_seqlens=cu_seqlens)[0], **EXACT)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.uint16, torch.uint32])
+def test_segments_of_every_integer_dtype(dtype: torch.dtype) -> None:
+    model, x, segment_ids = model_of("alibi"), tokens(2, 7), torch.tensor([[9, 9, 1, 1, 1, 4, 4], [0] * 7])
+    torch.testing.assert_close(model(x, segment_ids=segment_ids.to(dtype)), model(x, segment_ids=segment_ids))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_another_default_device(name: str) -> None:
+    model, x, ids = model_of(name), tokens(2, 7), torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0] * 7])
+    calls: list[dict[str, Tensor]] = [{}, {"mask": 1 - ids}, {"segment_ids": ids}]
+    calls[1]["mask"][1] = 1
+    expected = [model(x, **call) for call in calls]
+    with torch.device("meta"):
+        found = [model(x, **call) for call in calls]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_initial_values_of_encodings_with_layers_inside_stay() -> None:
+    class Mine(PositionEncoding):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.mix = nn.Embedding(8, DIM), nn.Linear(DIM, DIM)
+
+    model = Decoder(dim=DIM, heads=HEADS, layers=1, encoding=Mine())
+    before = copy.deepcopy(model.state_dict())
+    gpt2_init_(model)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key]) == key.startswith(("encoding.", "norm.", "layers.0.attention_norm.",
+                                                                  "layers.0.mlp_norm.")), key  # fmt: skip

@@ -1,0 +1,71 @@
+"""Runs the Python of pages from top to bottom, and writes what each block prints into the text block that follows it.
+
+python tests/run_page.py docs/pitfalls.md
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", flags=re.DOTALL)
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+RUN = """
+import contextlib, io, json, sys
+blocks, names = json.load(sys.stdin), {"__name__": "__main__"}
+outputs = []
+for block in blocks:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(block, names)
+    outputs.append(printed.getvalue())
+print(json.dumps(outputs))
+"""
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The Python blocks of a page, each with the output that the page shows for it."""
+    return [(code, shown or "") for code, shown in BLOCK.findall(text)]
+
+
+def outputs(text: str, folder: Path) -> list[str]:
+    """What each Python block prints, run in this folder. Warnings are errors."""
+    command = [sys.executable, "-W", "error", "-c", RUN]
+    given = json.dumps([code for code, _ in blocks(text)])
+    done = subprocess.run(command, input=given, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def agree(printed: str, shown: str) -> bool:
+    """Whether two outputs have the same words, the same whole numbers, and others that machines may differ by."""
+
+    def close(one: str, other: str) -> bool:
+        one, other = one.replace(",", ""), other.replace(",", "")
+        return one == other or ("." in one and math.isclose(float(one), float(other), rel_tol=0.15, abs_tol=1e-4))
+
+    if NUMBER.sub("#", printed).split() != NUMBER.sub("#", shown).split():
+        return False
+    return all(map(close, NUMBER.findall(printed), NUMBER.findall(shown)))
+
+
+def with_outputs(text: str, printed: list[str]) -> str:
+    each = iter(printed)
+
+    def block(match: re.Match[str]) -> str:
+        output = next(each)
+        return f"```python\n{match[1]}```\n" + (f"\n```text\n{output}```\n" if output else "")
+
+    return BLOCK.sub(block, text)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        page = Path(name)
+        with TemporaryDirectory() as folder:
+            text = page.read_text(encoding="utf-8")
+            page.write_text(with_outputs(text, outputs(text, Path(folder))), encoding="utf-8")
