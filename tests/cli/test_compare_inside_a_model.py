@@ -97,7 +97,9 @@ def test_a_config_alone_starts_from_scratch(posembed, text: Path, tmp_path: Path
         ("llama", {}, "", "has no position table, but replace_positions replaces exactly one"),
         ("nothing", {}, "", "expected a config.json of transformers or a folder that holds one"),
         ("gpt2", {"vocab_size": 256}, "--encodings rope,roap", "unknown encoding 'roap'"),
-        ("gpt2", {"vocab_size": 256, "num_attention_heads": 16}, "", "head_dim"),
+        ("gpt2", {"vocab_size": 256, "n_head": 16}, "", "head_dim"),
+        ("gpt2", {"vocab_size": 256, "n_head": 3}, "", "transformers cannot build its model"),
+        ("gpt2", {"vocab_size": 256, "n_embd": -16}, "", "transformers cannot build its model"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(
@@ -109,7 +111,9 @@ def test_what_cannot_be_compared_is_refused_in_one_line(
     if name == "llama":
         hf.LlamaConfig(**made.TEXT).save_pretrained(folder)
     elif name != "nothing":
-        config_of(name, folder, **changes)
+        config_of(name, folder, vocab_size=changes.get("vocab_size", made.VOCABULARY))
+        file = folder / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))  # a model may refuse its own config
     code, out, err = posembed(f"compare lengths --model {folder} --data {text} --out {tmp_path}/run {SMALL} {options}")
     assert (code, out) == (1, "")
     assert message in err
@@ -135,6 +139,20 @@ def test_weights_that_are_not_whole_or_have_no_tokenizer(
     assert code == 1
     assert "has weights but no tokenizer.json" in err
     assert "needs a vocabulary of 256 or more" in err
+
+
+@pytest.mark.parametrize(
+    "other", ["model.safetensors.index.json", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack",
+              "model.gguf", "consolidated.safetensors", "pytorch_model_fsdp_0"]
+)  # fmt: skip
+def test_weights_that_are_not_loaded_are_no_random_start(posembed, text: Path, tmp_path: Path, other: str) -> None:
+    folder = config_of("opt", tmp_path / "config", vocab_size=256)
+    (folder / other).write_bytes(b"{}")
+    command = f"compare lengths --model {folder} --data {text} --out {tmp_path}/run {SMALL} --dry-run"
+    code, _, err = posembed(command)
+    assert code == 1
+    assert f"holds {other}; expected weights as model.safetensors" in err
+    assert posembed(command.replace(f"--model {folder}", f"--model {folder}/config.json")).code == 0
 
 
 def test_without_transformers_it_says_what_to_install(

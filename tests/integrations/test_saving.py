@@ -73,11 +73,21 @@ def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     assert torch.equal(outputs(from_pretrained(tmp_path / "again"), "gpt2"), outputs(loaded, "gpt2"))
 
 
-@pytest.mark.parametrize("load", [hf.GPT2LMHeadModel, hf.AutoModelForCausalLM, hf.AutoModel])
-def test_transformers_alone_refuses_it_and_names_the_call(load: Any, tmp_path: Path) -> None:
-    saved("gpt2", "rope", tmp_path)
-    with pytest.raises(ValueError, match=r"posembed\.integrations\.transformers\.from_pretrained"):
-        load.from_pretrained(tmp_path)
+@pytest.mark.parametrize("name", made.MODELS)
+def test_transformers_alone_refuses_it_and_names_the_call(name: str, tmp_path: Path) -> None:
+    kind = type(saved(name, "rope", tmp_path))
+    attentions: list[dict[str, str]] = [{}, {"attn_implementation": "eager"}]
+    if kind._supports_sdpa:
+        attentions.append({"attn_implementation": "sdpa"})
+    for attention in attentions:
+        for load in (
+            lambda given: kind.from_pretrained(tmp_path, **given),
+            lambda given: hf.AutoModel.from_pretrained(tmp_path, **given),
+            lambda given: kind.from_pretrained(tmp_path, config=hf.AutoConfig.from_pretrained(tmp_path), **given),
+            lambda given: kind(hf.AutoConfig.from_pretrained(tmp_path, **given)),
+        ):
+            with pytest.raises(ValueError, match=r"posembed\.integrations\.transformers\.from_pretrained"):
+                load(attention)
 
 
 def test_another_class_takes_the_encoding_along(tmp_path: Path) -> None:
@@ -93,6 +103,86 @@ def test_a_model_in_bfloat16(tmp_path: Path) -> None:
     loaded = from_pretrained(tmp_path, dtype=torch.bfloat16)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
     assert outputs(loaded, "gpt2").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("argument", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize("value", [torch.bfloat16, "bfloat16", "auto"])
+def test_a_dtype_may_have_either_name_and_any_form(argument: str, value: Any, tmp_path: Path) -> None:
+    model = replace_positions(made.tiny("gpt2").to(torch.bfloat16), "t5")
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(tmp_path, **{argument: value})
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
+
+
+def test_the_arguments_of_transformers_are_taken(tmp_path: Path) -> None:
+    model = saved("gpt2", "t5", tmp_path)
+    want = outputs(model, "gpt2")
+    loaded, report = from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    config = hf.AutoConfig.from_pretrained(tmp_path)
+    by_config = from_pretrained(tmp_path, config=config)
+    assert "posembed" in config.to_dict()
+    auto = from_pretrained(tmp_path, hf.AutoModelForCausalLM)
+    for other in (loaded, by_config, auto):
+        assert type(other) is type(model)
+        assert torch.equal(outputs(other, "gpt2"), want)
+    with pytest.raises(ArgumentError, match="leave out attn_implementation"):
+        from_pretrained(tmp_path, attn_implementation="eager")
+
+
+class Own(hf.GPT2LMHeadModel):
+    """A class that transformers does not have."""
+
+
+class Around(hf.GPT2PreTrainedModel):
+    """A model of transformers inside another."""
+
+    def __init__(self, config: hf.GPT2Config) -> None:
+        super().__init__(config)
+        self.transformer = hf.GPT2Model(config)
+        self.post_init()
+
+    def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.transformer(input_ids).last_hidden_state,)
+
+
+@pytest.mark.parametrize("kind", [Own, Around])
+def test_a_class_of_ones_own_must_be_given(kind: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = replace_positions(kind(hf.GPT2Config(**made.GPT2)), "t5")
+    model.save_pretrained(tmp_path)
+    for wrong in (None, hf.BertModel, hf.AutoModelForImageClassification, RotaryEmbedding):
+        with pytest.raises(ArgumentError, match=f"holds a {kind.__name__}, .*pass"):
+            from_pretrained(tmp_path, wrong)
+    assert torch.equal(outputs(from_pretrained(tmp_path, kind), "gpt2"), outputs(model, "gpt2"))
+
+
+@pytest.mark.parametrize("given", [posembed.Alibi(2), RotaryEmbedding(8, base=500.0), posembed.T5Bias(2)])
+def test_another_encoding_than_the_saved_one_is_refused(given: Any, tmp_path: Path) -> None:
+    for encoding in ("rope", "t5"):
+        saved("gpt2", encoding, tmp_path)
+        with pytest.raises(ArgumentError, match="leave encoding= out"):
+            from_pretrained(tmp_path, encoding=given)
+    saved("gpt2", "learned", tmp_path)
+    same = LearnedPositionalEmbedding(max_len=made.LENGTH, dim=16, init="zero", dropout=0.5)
+    assert from_pretrained(tmp_path, encoding=same).transformer.wpe.encoding.dropout == 0.5
+    saved("gpt2", Shifted(8), tmp_path)
+    with pytest.raises(CheckpointError, match=r"hold transformer\.wpe\.encoding\.scale, which RotaryEmbedding"):
+        from_pretrained(tmp_path, encoding=RotaryEmbedding(8))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{}, {"causal": True}, {"causal": True, "encoding": "rope"}, {"causal": True, "encoding": {}},
+     {"causal": True, "encoding": {"class": "Alibi"}}, {"encoding": {"class": "Alibi", "arguments": {"heads": 2}}},
+     {"causal": True, "encoding": {"class": "Alibi", "arguments": [2]}}],
+)  # fmt: skip
+def test_a_damaged_entry_is_refused(entry: dict[str, Any], tmp_path: Path) -> None:
+    saved("gpt2", "alibi", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"posembed": entry}))
+    with pytest.raises(CheckpointError, match=r"entry of posembed in config\.json"):
+        from_pretrained(tmp_path)
 
 
 def test_an_encoding_of_ones_own_must_be_given(tmp_path: Path) -> None:

@@ -132,6 +132,9 @@ def test_refusals(timm: Any, replace: Any) -> None:
     assert run(replace(parallel, "learned-2d"), torch.randn(1, 3, 16, 16)).isfinite().all()
     with pytest.raises(ArgumentError, match="causal window"):
         replace(tiny(timm), "rolling", window=3)
+    distilled = type("Distilled", (timm.VisionTransformer,), {"_pos_embed": lambda self, x: x + self.pos_embed})
+    with pytest.raises(ArgumentError, match="reads pos_embed itself"):
+        replace(distilled(img_size=16, patch_size=4, embed_dim=16, depth=1, num_heads=2), "rope")
     with pytest.raises(PositionError):
         replace(tiny(timm), LearnedGridEmbedding(grid=(3, 3), dim=16))
     with pytest.raises(ArgumentError, match="dim"):

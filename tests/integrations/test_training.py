@@ -24,7 +24,7 @@ ENCODINGS = {
 }  # fmt: skip
 
 
-def trainer(model: nn.Module, folder: Path, **settings: Any) -> hf.Trainer:
+def trainer(model: nn.Module | None, folder: Path, model_init: Any = None, **settings: Any) -> hf.Trainer:
     torch.manual_seed(0)
     rows = [{"input_ids": row, "labels": row} for row in torch.randint(5, made.VOCABULARY, (24, 12))]
     settings = {"max_steps": 3, "learning_rate": 1e-2, "save_strategy": "no", "report_to": "none", **settings}
@@ -32,7 +32,7 @@ def trainer(model: nn.Module, folder: Path, **settings: Any) -> hf.Trainer:
         output_dir=str(folder), per_device_train_batch_size=4, use_cpu=True, disable_tqdm=True, logging_steps=1,
         dataloader_pin_memory=False, **settings,
     )  # fmt: skip
-    return hf.Trainer(model=model, args=arguments, train_dataset=rows)  # type: ignore[arg-type]
+    return hf.Trainer(model=model, args=arguments, train_dataset=rows, model_init=model_init)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -81,6 +81,22 @@ def test_the_callback_logs_and_draws(own: bool, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "position_table.png").stat().st_size > 1000
     events = next((tmp_path / "logs").rglob("events*")).read_bytes()
     assert b"positions/neighbour_cosine" in events
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+@pytest.mark.parametrize("builds", [True, False])
+def test_the_callback_logs_when_the_trainer_does(strategy: str, builds: bool, tmp_path: Path) -> None:
+    def model() -> Any:
+        return replace_positions(made.tiny("gpt2"), "learned")
+
+    run = trainer(None if builds else model(), tmp_path, max_steps=12, logging_strategy=strategy,
+                  model_init=model if builds else None)  # fmt: skip
+    callback = TableCallback(run)
+    run.add_callback(callback)
+    run.train()
+    steps = [entry["step"] for entry in run.state.log_history if "loss" in entry]
+    assert [state["step"] for state in callback.history] == steps
+    assert callback.history[-1]["rows_unchanged"] == made.LENGTH - 11
 
 
 def test_the_callback_needs_one_table(tmp_path: Path) -> None:

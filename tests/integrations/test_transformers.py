@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -175,13 +176,13 @@ def test_bert_as_a_decoder_generates() -> None:
 
 
 def test_packed_texts_are_read_as_if_alone() -> None:
-    ids = made.inputs("gpt2", batch=1)["input_ids"]
-    for encoding in ("rope", "t5", "rolling", "learned"):
+    ids = made.inputs("gpt2", batch=1, length=18)["input_ids"]
+    position_ids = torch.tensor([[*range(12), *range(6)]])
+    for encoding in CAUSAL:  # those that depend on the length of a text too
         model = replaced("gpt2", encoding)
-        packed = outputs(
-            model, input_ids=ids, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]), use_cache=False
-        )
-        assert torch.allclose(packed[:, 4:], outputs(model, input_ids=ids[:, 4:]), atol=1e-5), encoding
+        packed = outputs(model, input_ids=ids, position_ids=position_ids, use_cache=False)
+        for text in (slice(0, 12), slice(12, 18)):
+            assert torch.allclose(packed[:, text], outputs(model, input_ids=ids[:, text]), atol=1e-5), encoding
 
 
 def test_given_positions_are_read() -> None:
@@ -193,6 +194,19 @@ def test_given_positions_are_read() -> None:
         model.bert.embeddings.position_embeddings.encoding.weight.data[90:99].flip(0)
     )
     assert torch.allclose(got, outputs(model, input_ids=ids), atol=1e-6)
+
+
+def test_position_ids_of_another_length_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"position_ids must be \(L,\)=\(9,\)"):
+        replaced("gpt2", "rope")(**made.inputs("gpt2"), position_ids=torch.arange(5))
+
+
+def test_several_texts_of_each_example_are_padded() -> None:
+    model = replace_positions(hf.GPT2DoubleHeadsModel(hf.GPT2Config(**made.GPT2)).eval(), "rope")
+    ids, mask = made.inputs("gpt2", batch=6)["input_ids"].view(2, 3, 9), torch.ones(2, 3, 9, dtype=torch.int64)
+    mask[:, 1, :4] = 0
+    alone = outputs(model, input_ids=ids[:, 1:2, 4:])
+    assert torch.allclose(outputs(model, input_ids=ids, attention_mask=mask)[:, 1, 4:], alone[:, 0], atol=1e-5)
 
 
 def test_training_draws_the_positions_of_a_ring() -> None:
@@ -259,6 +273,20 @@ def test_generate_follows_the_whole_text() -> None:
     assert torch.equal(outputs(model, input_ids=ids[:, :-1]).argmax(-1)[:, 8:], ids[:, 9:])
 
 
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt"])
+def test_a_cache_of_fixed_size_needs_no_mask(name: str) -> None:
+    ids = made.inputs(name, length=12)["input_ids"]
+    for encoding in CAUSAL:
+        if encoding in BY_LENGTH:
+            continue
+        model = replaced(name, encoding)
+        want, cache = outputs(model, input_ids=ids), hf.StaticCache(config=model.config, max_cache_len=20)
+        parts = [outputs(model, input_ids=part, past_key_values=cache) for part in ids.split((5, 3, 1, 3), dim=1)]
+        assert torch.allclose(torch.cat(parts, dim=1), want, atol=1e-5), encoding
+        options = {"max_new_tokens": 5, "cache_implementation": "static"}
+        assert torch.equal(generated(model, ids, **options), generated(model, ids, max_new_tokens=5)), encoding
+
+
 def test_a_cache_does_not_continue_positions_with_gaps() -> None:
     model, ids = replaced("gpt2", "rope"), made.inputs("gpt2")["input_ids"]
     with torch.no_grad():
@@ -307,6 +335,55 @@ def test_gradient_checkpointing_gives_the_same_gradients(name: str, encoding: st
         assert other is None or torch.allclose(parameter.grad, other, atol=1e-6, rtol=1e-4), key
     encoding_grads = [p.grad for key, p in again.named_parameters() if ".encoding." in key]
     assert all(grad is not None and grad.abs().sum() > 0 for grad in encoding_grads)
+
+
+def replicas(model: nn.Module, number: int = 2) -> list[nn.Module]:
+    """Returns what nn.DataParallel makes of a model, on the CPU."""
+    modules = list(model.modules())
+    index = {module: i for i, module in enumerate(modules)}
+    all_copies = []
+    for _ in range(number):
+        copies: list[Any] = [module._replicate_for_data_parallel() for module in modules]
+        for module, copied in zip(modules, copies, strict=True):
+            copied._former_parameters = {}
+            for name, child in module._modules.items():
+                setattr(copied, name, None if child is None else copies[index[child]])
+            for name, parameter in module._parameters.items():
+                copied._parameters[name] = None
+                if parameter is not None:
+                    del copied._parameters[name]
+                    copied._former_parameters[name] = parameter * 1
+                    setattr(copied, name, copied._former_parameters[name])
+        all_copies.append(copies[0])
+    return all_copies
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "opt", "bert", "roberta", "vit", "clip_vision"])
+def test_replicas_of_data_parallel_give_the_same_outputs_and_gradients(name: str) -> None:
+    model, given = replaced(name, "t5"), made.inputs(name)
+    want = model(**given)[0]
+    want.square().sum().backward()
+    gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
+    model.zero_grad()
+    first, second = replicas(model)
+    got = torch.cat([one(**{k: v[i : i + 1] for k, v in given.items()})[0] for i, one in enumerate((first, second))])
+    got.square().sum().backward()
+    assert torch.allclose(got, want, atol=1e-5)
+    for key, parameter in model.named_parameters():
+        assert gradients[key] is None or torch.allclose(parameter.grad, gradients[key], rtol=1e-3, atol=1e-4), key
+
+
+@pytest.mark.parametrize("name", [*made.IMAGES, "gpt2"])
+def test_threads_do_not_read_the_rows_of_each_other(name: str) -> None:
+    model = replaced(name, "alibi" if name == "gpt2" else "learned-2d")
+    options = {"interpolate_pos_encoding": True} if name in made.IMAGES and not name.startswith("dinov2") else {}
+    shapes = [(16, 16), (8, 32), (24, 8)]
+    all_given = [{"pixel_values": torch.randn(1, 3, *shapes[i % 3])} if name in made.IMAGES
+                 else made.inputs(name, length=5 + i % 3, seed=i) for i in range(24)]  # fmt: skip
+    want = [outputs(model, **given, **options) for given in all_given]
+    with ThreadPoolExecutor(8) as threads:
+        got = list(threads.map(lambda given: outputs(model, **given, **options), all_given * 8))
+    assert all(torch.equal(one, other) for one, other in zip(got, want * 8, strict=True))
 
 
 def test_a_copy_is_independent_and_the_config_is_the_models_own() -> None:
@@ -366,6 +443,53 @@ def test_what_cannot_be_replaced_says_why_and_stays() -> None:
         replace_positions(openai, "rope")
     with pytest.raises(ArgumentError, match="expected a model of transformers"):
         replace_positions(nn.Linear(2, 2), "rope")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", made.MODELS)
+@pytest.mark.parametrize("other", ["eager", "sdpa"])
+def test_an_attention_that_the_encoding_does_not_reach_is_refused(name: str, other: str) -> None:
+    model, given = replaced(name, "alibi"), made.inputs(name)
+    want = outputs(model, **given)
+    model.set_attn_implementation(other)
+    if name != "gpt_neo":  # its attention cannot be set
+        with pytest.raises(ArgumentError, match=r"set_attn_implementation\('posembed'\)"):
+            model(**given)
+    model.set_attn_implementation("posembed")
+    assert torch.equal(outputs(model, **given), want)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "vit"])
+def test_another_module_in_the_place_of_the_encoding_is_refused(name: str) -> None:
+    model = replaced(name, "alibi")
+    path, slot = next((path, m) for path, m in model.named_modules() if type(m).__name__ == "PositionSlot")
+    model.set_submodule(path, nn.Sequential(slot))
+    with pytest.raises(ArgumentError, match="got Sequential"):
+        model(**made.inputs(name))
+
+
+@pytest.mark.parametrize("family", ["Bart", "MBart", "PLBart", "Blenderbot", "Pegasus"])
+def test_a_decoder_that_reads_another_text_is_refused(family: str) -> None:
+    sizes = {f"{part}_{size}": value for part in ("encoder", "decoder")
+             for size, value in (("layers", 2), ("attention_heads", 2), ("ffn_dim", 16))}  # fmt: skip
+    config = getattr(hf, f"{family}Config")(vocab_size=50, d_model=16, max_position_embeddings=32, **sizes)
+    model = replace_positions(getattr(hf, f"{family}ForCausalLM")(config).eval(), "rope")
+    assert outputs(model, **made.inputs("gpt2")).isfinite().all()
+    with pytest.raises(ArgumentError, match="encoder_hidden_states for cross-attention"):
+        model(**made.inputs("gpt2"), encoder_hidden_states=torch.randn(2, 7, 16))
+
+
+@pytest.mark.parametrize("multi_query", [True, False])
+@pytest.mark.parametrize("encoding", ["rolling", "near-far", "learned-averaged"])
+def test_projections_whose_layout_is_unknown_are_refused(multi_query: bool, encoding: str) -> None:
+    model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**made.GPT2, multi_query=multi_query)).eval()
+    with pytest.raises(ArgumentError, match="no W_q and W_k under a name that is known"):
+        replace_positions(model, encoding, **SIZES.get(encoding, {}))
+
+
+def test_attention_weights_that_would_be_missing_are_refused() -> None:
+    model = hf.GPT2LMHeadModel(hf.GPT2Config(**made.GPT2, output_attentions=True))
+    with pytest.raises(ArgumentError, match=r"config\.output_attentions = False"):
+        replace_positions(model, "rope")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,18 @@ def test_weight_decay_alone_changes_no_row(optimizer: type[torch.optim.Optimizer
     assert not torch.equal(monitor.rows()[20:], monitor.initial[20:])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rate", [1e-7, 5e-7, 1e-6, 1e-4, 3e-3])
+def test_the_rounding_of_many_decays_changes_no_row(dtype: torch.dtype, rate: float) -> None:
+    table = nn.Parameter(torch.randn(40, 96).mul(0.02).to(dtype))
+    monitor = TableMonitor(table)
+    with torch.no_grad():
+        table[:8] += 1e-3 * torch.randn(8, 96).sign()
+        for _ in range(4000 if rate < 1e-4 else 100):
+            table.mul_(1 - rate)
+    assert monitor.unchanged().tolist() == [False] * 8 + [True] * 32
+
+
 def test_what_it_takes() -> None:
     for layer in (nn.Embedding(5, 3), LearnedGridEmbedding(grid=(2, 3), dim=4, factorized=True), torch.zeros(1, 4, 3)):
         assert TableMonitor(layer).state()["rows"] > 3

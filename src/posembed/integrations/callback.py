@@ -10,6 +10,7 @@ from transformers import Trainer, TrainerCallback
 
 from posembed.checkpoints.find import find_tables
 from posembed.errors import ArgumentError
+from posembed.integrations.install import path_of
 from posembed.layers.base import PositionEncoding
 from posembed.tables.monitor import TableMonitor
 
@@ -35,16 +36,28 @@ class TableCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, layer: nn.Module | Tensor | None = None) -> None:
-        self.trainer = trainer
+        self.trainer, self.layer = trainer, layer
         self.monitor = TableMonitor(table_of(trainer.model) if layer is None else layer)
         self.history: list[dict[str, float]] = []
         """The logged states, each with its ``step``."""
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        table = table_of(self.trainer.model) if self.layer is None else self.layer
+        if table is not self.monitor.layer:  # a Trainer with model_init has built another model
+            self.monitor = TableMonitor(table)
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._log(state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._log(state, control)
+
+    def _log(self, state: Any, control: Any) -> None:
         if control.should_log and state.is_world_process_zero:
             now = self.monitor.state()
             self.history.append({"step": float(state.global_step), **now})
             self.trainer.log({PREFIX + name: value for name, value in now.items()})
+            control.should_log = True  # log turns it off, and the Trainer has its own numbers still to log
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
@@ -75,7 +88,7 @@ def table_of(model: Any) -> nn.Module | Tensor:
     if not encodings and hasattr(model, "config"):
         config = {**model.config.to_dict(), "architectures": [type(model).__name__]}
         found = find_tables(config, {key: tensor.detach() for key, tensor in model.state_dict().items()})
-        tables = [model.get_parameter(table.parameter or table.key) for table in found.understood]
+        tables = [model.get_parameter(path_of(table, model)) for table in found.understood]
     if len(tables) != 1:
         raise ArgumentError(
             f"{type(model).__name__} has {len(tables)} position tables, but a TableCallback watches one: pass layer="

@@ -26,6 +26,8 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 
 WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+NOT_LOADED = ("*.index.json", "*.safetensors", "*.h5", "*.msgpack", "*.gguf", "pytorch_model_fsdp*")
+"""Other weights, or the index of weights that are missing."""
 DROPOUT = ("resid_pdrop", "resid_dropout", "hidden_dropout_prob", "dropout")
 """The names in configs for the dropout after a sublayer."""
 
@@ -56,9 +58,13 @@ class GivenDecoder:
 
         Raises:
             ArgumentError: ``replace_positions`` refuses the model, or the encoding does not fit.
+            CheckpointError: transformers cannot build a model from the config.
         """
-        with quiet():
-            model = AutoModelForCausalLM.from_config(copy.deepcopy(self.config), dtype=torch.float32)
+        try:
+            with quiet():
+                model = AutoModelForCausalLM.from_config(copy.deepcopy(self.config), dtype=torch.float32)
+        except Exception as error:  # each family has errors of its own
+            raise CheckpointError(f"{self.path}: transformers cannot build its model ({last_line(error)})") from error
         if self.weights is not None:
             model.load_state_dict(self.weights)
         return replace_positions(model, encoding)
@@ -89,7 +95,7 @@ def open_decoder(path: Path) -> GivenDecoder:
     Raises:
         ArgumentError: the path has no config.json, or the model is not a text decoder whose positions
             ``replace_positions`` can replace.
-        CheckpointError: files cannot be read, or weights are incomplete.
+        CheckpointError: files cannot be read, or weights are incomplete or not in transformers' files.
     """
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
@@ -110,6 +116,7 @@ def open_decoder(path: Path) -> GivenDecoder:
             f"{file}: transformers has no language model (AutoModelForCausalLM) for {kind}; give a decoder of text, "
             "such as a GPT-2, GPT-Neo or OPT"
         )
+    config._attn_implementation = None  # the one that the config names is replaced
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     weights = rows = None
     if has_weights(path):
@@ -118,6 +125,11 @@ def open_decoder(path: Path) -> GivenDecoder:
         for name, tensor in sorted(weights.items()):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.contiguous().numpy())
+    elif found := sorted(other.name for pattern in NOT_LOADED for other in path.glob(pattern)):
+        raise CheckpointError(
+            f"{path} holds {', '.join(found[:3])}; expected weights as model.safetensors or pytorch_model.bin. Save "
+            f"the model with save_pretrained, or give {file} to start from random weights"
+        )
     decoder = GivenDecoder(path, config, weights, rows, digest.hexdigest())
     if not getattr(decoder.trial.config, NAME)["causal"]:
         raise ArgumentError(

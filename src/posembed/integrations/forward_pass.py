@@ -25,6 +25,8 @@ from posembed.positions.from_layout import consecutive
 
 PROJECTIONS = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("c_attn",), ("qkv",))
 """The names of W_q and W_k in attention modules. A single name projects queries, keys and values together."""
+HEAD_BY_HEAD = "multi_query"
+"""GPT-BigCode has it: its c_attn projects the query, key and value of one head after another, or one key for all."""
 
 
 class Earlier(KeyValueCache):
@@ -41,26 +43,35 @@ class Earlier(KeyValueCache):
 class Placed:
     """The positions of the tokens of a pass, where they differ from the defaults of ``Positions``.
 
-    position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier:
-    the tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive.
+    position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier: the
+    tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive. texts: (B, L), the
+    index of each token's text if texts are packed.
     """
 
     position_ids: Tensor | None
     mask: Tensor | None
     earlier: Earlier | None
     has_gaps: bool
+    texts: Tensor | None = None
 
 
 def place(
-    position_ids: Tensor | None, mask: Tensor | None, *, earlier: int, length: int, device: torch.device
+    position_ids: Tensor | None,
+    mask: Tensor | None,
+    *,
+    earlier: int,
+    length: int,
+    device: torch.device,
+    packs: bool = False,
 ) -> Placed:
     """Compares given position ids (B, L) and a mask (B, earlier + L) with consecutive positions.
 
     Positions that only count the tokens become None, so that a batch shares one bias. Compiled code does not check
-    this. The positions of the tokens in a cache precede the new positions without gaps.
+    this. The positions of the tokens in a cache precede the new positions without gaps. If ``packs``, a new text starts
+    where the positions decrease.
 
     Raises:
-        ArgumentError: position ids after the tokens of a cache have gaps.
+        ArgumentError: the position ids have another length, or gaps after the tokens of a cache.
     """
     looks = not torch.compiler.is_compiling()
     if mask is not None:
@@ -74,6 +85,11 @@ def place(
     has_gaps, shift = False, ranks.new_zeros(1)
     if position_ids is not None:
         position_ids = position_ids.to(device).reshape(-1, position_ids.size(-1))
+        if position_ids.size(-1) != length:
+            raise ArgumentError(
+                f"position_ids must be (L,)=({length},) or (B, {length}) for this input; got {position_ids.size(-1)} "
+                "in a row"
+            )
         differences = position_ids - ranks[..., earlier:]
         if mask is not None:
             new = mask[:, earlier:]
@@ -83,7 +99,10 @@ def place(
         if looks and not has_gaps and not bool(shift.any()):
             position_ids, shift = None, shift[0]
     if not earlier:
-        return Placed(position_ids, mask, None, has_gaps)
+        texts = None
+        if packs and has_gaps and mask is None and position_ids is not None:
+            texts = F.pad(position_ids.diff(dim=-1) <= 0, (1, 0)).cumsum(-1)
+        return Placed(position_ids, mask, None, has_gaps, texts)
     if has_gaps and length > 1:
         raise ArgumentError("position_ids after the tokens of a cache must be consecutive: pass use_cache=False")
     before = None if mask is None else mask[:, :earlier]
@@ -103,6 +122,9 @@ class ForwardPass(Positions):
             on its own and must record the same operations.
     """
 
+    holds_embeddings = False
+    """Whether the embeddings of an image model have the rows of this pass."""
+
     carried_by_keyword = True
     """Whether the model passes this object to its attention; otherwise the attention mask carries it."""
 
@@ -120,7 +142,10 @@ class ForwardPass(Positions):
     ) -> None:
         placed = placed or Placed(None, None, None, False)
         tokens = torch.empty(batch, length, 0, device=device)
-        super().__init__(encoding, tokens, placed.position_ids, causal=causal, mask=placed.mask, cache=placed.earlier)
+        super().__init__(
+            encoding, tokens, placed.position_ids, causal=causal, mask=placed.mask, cache=placed.earlier,
+            segment_ids=placed.texts,
+        )  # fmt: skip
         self.batch, self.image, self.shares_bias = batch, image, shares_bias
         self.has_gaps = placed.has_gaps
         self.seen_as_causal: list[bool] = []
@@ -190,7 +215,8 @@ class ForwardPass(Positions):
             return given
         if given is None and causal and q_length > 1:
             columns = torch.arange(k_length, device=q.device)
-            given = columns <= columns[k_length - q_length :, None]
+            first = min(self._length - self._shape[1], k_length - q_length)  # a cache of fixed size has room at its end
+            given = columns <= columns[first : first + q_length, None]
         if near is not None and (given is None or given.dtype == torch.bool):
             given, near = near if given is None else given & near, None
         if scores is not None:
@@ -277,7 +303,7 @@ def projection(module: nn.Module) -> Project:
 
     def project(rows: Tensor) -> Tensor:
         for names in PROJECTIONS:
-            if all(hasattr(module, name) for name in names):
+            if all(hasattr(module, name) for name in names) and not hasattr(module, HEAD_BY_HEAD):
                 with_zero = F.pad(rows, (0, 0, 0, 1))
                 both = torch.cat([getattr(module, name)(with_zero) for name in names], dim=-1)
                 both = both[:-1] - both[-1:]

@@ -17,11 +17,13 @@ from posembed.checkpoints.found import PositionTable
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, PositionedGPTNeoAttention
 from posembed.integrations.saved import described, encoding_for
-from posembed.integrations.slot import NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
+from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, BaseHooks, ImageHooks, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
-"""Saved as the attention implementation, so that transformers rejects the folder and its error names this function."""
+REFUSED_BY = ("attn_implementation", "experts_implementation")
+"""The fields of a saved config that hold REMEDY, so that transformers rejects the folder and its error names REMEDY. An
+argument of its loaders may replace the first; hardly anyone passes the second, which every model checks too."""
 
 
 def install(
@@ -82,9 +84,11 @@ def require_reachable(model: Any) -> None:
             f"expected a model of transformers, got {name}; unwrap it, and apply adapters after replace_positions"
         )
     if model.config.is_encoder_decoder or getattr(model.config, "add_cross_attention", False):
+        raise ArgumentError(f"{name} has cross-attention, {CROSS_ATTENTION}")
+    if model.config.output_attentions:
         raise ArgumentError(
-            f"{name} has cross-attention, whose queries and keys belong to two texts; replace_positions is for an "
-            "encoder or a decoder alone. Build the model from posembed.nn instead"
+            f"the config of {name} asks for output_attentions, and an attention with an encoding returns none; set "
+            "config.output_attentions = False"
         )
     own = any(isinstance(module, GPTNeoSelfAttention) for module in model.modules())
     if not own and not model._can_set_attn_implementation():
@@ -139,7 +143,13 @@ def own_rows(model: PreTrainedModel) -> Tensor:
         ArgumentError: the model has no such table, or several.
     """
     table = _only_table(model)
-    return table.layout.split(model.get_parameter(table.parameter or table.key).detach())[1].clone()
+    return table.layout.split(model.get_parameter(path_of(table, model)).detach())[1].clone()
+
+
+def path_of(table: PositionTable, model: nn.Module) -> str:
+    """Returns the name of a table in a model, which for a user's own class is not that in the model of transformers."""
+    held = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return table.parameter if table.parameter in held else table.key
 
 
 def _only_table(model: PreTrainedModel) -> PositionTable:
@@ -173,7 +183,7 @@ def _only_table(model: PreTrainedModel) -> PositionTable:
 def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
     """Returns the path and the description of a model's only position table."""
     table = _only_table(model)
-    path = table.parameter or table.key
+    path = path_of(table, model)
     field, layout = table.field, table.layout
     beyond = field.value - table.length if field is not None and isinstance(field.value, int) else 0
     field_path = field.path if field is not None and layout.grid is None else ()
@@ -237,7 +247,8 @@ def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) 
         model.set_attn_implementation(NAME)
     else:
         model.config._attn_implementation_internal = NAME
-    model.config.attn_implementation = REMEDY
+    for field in REFUSED_BY:
+        setattr(model.config, field, REMEDY)
     entry = {"version": __version__, "causal": slot.causal, "encoding": described(slot.encoding)}
     setattr(model.config, NAME, entry)
     if slot.length is not None and slot.old.field:

@@ -17,6 +17,8 @@ from posembed.nn.attention import require_fitting
 from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
 
 Description = dict[str, Any]
+FREE = {"init", "std", "dropout", "check_ids"}
+"""Arguments of an encoding that do not change what its values mean."""
 
 
 def acts_at_input(encoding: PositionEncoding) -> bool:
@@ -102,6 +104,34 @@ def described(value: Any) -> Description | None:
     return description
 
 
+def encoding_of(
+    entry: Mapping[str, Any], given: PositionEncoding | None, where: object
+) -> tuple[PositionEncoding, bool]:
+    """Returns the encoding (the given one, or the one that the saved entry describes), and whether the model is causal.
+
+    Raises:
+        ArgumentError: the encoding must be given, or the given one differs from the saved one.
+        CheckpointError: ``replace_positions`` did not write this entry.
+    """
+    saved, causal = entry.get("encoding", ""), entry.get("causal")
+    if not isinstance(causal, bool) or not (saved is None or isinstance(saved, Mapping)):
+        raise CheckpointError(f"{where}: the entry of posembed in config.json is damaged; restore the file")
+    if given is None:
+        if saved is None:
+            raise ArgumentError(f"{where}: its encoding is not from posembed; pass encoding=, built like the saved one")
+        return rebuilt(saved), causal
+    now = described(given)
+    if saved is not None and now is not None and hasattr(posembed, str(saved.get("class"))):
+        before, after = ({**entry.pop("arguments", {}), **entry} for entry in (dict(saved), now))
+        differs = {name for name in before.keys() & after.keys() - FREE if before[name] != after[name]}
+        if differs:
+            raise ArgumentError(
+                f"{where} was saved with {rebuilt(saved)}, and encoding= is {given}; leave encoding= out, or call "
+                "replace_positions after loading"
+            )
+    return given, causal
+
+
 def rebuilt(description: Mapping[str, Any]) -> Any:
     """Builds the encoding from a description by ``described``, with new initial values.
 
@@ -109,13 +139,14 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
         CheckpointError: the description does not fit a posembed encoding.
     """
     kind = getattr(posembed, str(description.get("class")), None)
-    if not isinstance(kind, type) or not (issubclass(kind, PositionEncoding) or is_dataclass(kind)):
+    arguments = description.get("arguments")
+    known = isinstance(kind, type) and (issubclass(kind, PositionEncoding) or is_dataclass(kind))
+    if not known or not isinstance(arguments, Mapping):
         raise CheckpointError(
-            f"the posembed entry of config.json names {description.get('class')!r}, which is not an encoding of this "
-            "version; load the model with the version that saved it, or pass encoding="
+            f"the posembed entry of config.json names {description.get('class')!r} with arguments {arguments!r}, "
+            "which is not an encoding of this version; load the model with the version that saved it, or pass encoding="
         )
-    arguments = {name: _tuples(value) for name, value in description["arguments"].items()}
-    built = kind(**arguments)
+    built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})  # type: ignore[misc]
     for name in ("window", "log_length"):
         if name in description and getattr(built, name) != description[name]:
             setattr(built, name, description[name])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,13 @@ from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 
 ENDLESS = 2**40
+ONE_THREAD = threading.RLock()
+"""Held while the embeddings of an image model have the rows of one pass."""
 GAPS = "posembed_has_gaps"
+CROSS_ATTENTION = (
+    "whose queries and keys belong to two texts; replace_positions is for an encoder or a decoder alone. Build the "
+    "model from posembed.nn instead"
+)
 NO_ROWS = torch.zeros(1, 0, 0, device="cpu")
 """Replaces, between passes, a table that was a parameter: transformers initializes this tensor when loading a model."""
 
@@ -62,6 +70,10 @@ class PositionSlot(nn.Module):
     def weight(self) -> Tensor:
         """A tensor (N, D) without data, from which some models read the number of positions."""
         return torch.empty(self.length or ENDLESS, self.old.width, device="meta")
+
+    def table(self) -> Tensor | None:
+        """Returns the learned rows of the encoding, or None."""
+        return self.encoding.table()
 
     @property
     def length(self) -> int | None:
@@ -111,7 +123,21 @@ class BaseHooks:
         parameters = inspect.signature(base.forward).parameters
         kwargs = dict(zip(parameters, args, strict=False)) | kwargs
         slot = base.get_submodule(self.slot_path)
-        assert isinstance(slot, PositionSlot)
+        if not isinstance(slot, PositionSlot):
+            raise ArgumentError(
+                f"expected the encoding at {self.slot_path} of {type(base).__name__}, where replace_positions put it, "
+                f"got {type(slot).__name__}. Put the module back that was there"
+            )
+        attention = cast(Any, base.config)._attn_implementation
+        if attention != NAME:
+            raise ArgumentError(
+                f"the attention of {type(base).__name__} was set to {attention!r}, which the encoding does not reach; "
+                f"call set_attn_implementation({NAME!r})"
+            )
+        if kwargs.get("encoder_hidden_states") is not None:
+            raise ArgumentError(
+                f"{type(base).__name__} was given encoder_hidden_states for cross-attention, {CROSS_ATTENTION}"
+            )
         shares = not (base.training and is_checkpointing(base))
         if slot.old.grid:
             tokens = _of_images(slot, kwargs, shares)
@@ -119,7 +145,7 @@ class BaseHooks:
             tokens = _of_texts(slot, base.get_submodule(self.slot_path.rpartition(".")[0]), kwargs, shares)
         if tokens is None:
             return (), kwargs  # the model itself reports the missing input
-        slot.dtype = next(parameter.dtype for parameter in base.parameters() if parameter.is_floating_point())
+        slot.dtype = next(tensor.dtype for tensor in _parameters(base) if tensor.is_floating_point())
         tokens.carried_by_keyword = slot.carried_by_keyword
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             kwargs[NAME] = tokens
@@ -137,6 +163,13 @@ class BaseHooks:
                 setattr(cache, GAPS, True)
 
 
+def _parameters(base: nn.Module) -> Iterator[Tensor]:
+    """Yields the parameters, which in a replica of nn.DataParallel are plain tensors."""
+    for module in base.modules():
+        tensors = {**module._parameters, **getattr(module, "_former_parameters", {})}
+        yield from (tensor for tensor in tensors.values() if tensor is not None)
+
+
 def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], shares: bool) -> ForwardPass | None:
     ids, x = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
     if ids is not None:
@@ -150,12 +183,15 @@ def _of_texts(slot: PositionSlot, around: nn.Module, kwargs: dict[str, Any], sha
         raise ArgumentError("the tokens of this cache were given position_ids with gaps: pass use_cache=False")
     if not isinstance(mask, Tensor):
         mask = None
+    elif mask.dim() == 3 and ids is not None and ids.shape == mask.shape:  # several texts of each example
+        mask = mask.reshape(x.shape)
     elif mask.dim() == 4:  # in a text that continues, the last token sees exactly the tokens present
         last = mask[:, 0, -1]
         mask = None if cache is None else last if last.dtype == torch.bool else last == 0
+    packs = slot.causal and position_ids is not None
     if position_ids is None and slot.training and not earlier and _draws_positions(slot.encoding):
         position_ids = slot.encoding.training_positions(batch, length, torch.default_generator)
-    placed = place(position_ids, mask, earlier=earlier, length=length, device=device)
+    placed = place(position_ids, mask, earlier=earlier, length=length, device=device, packs=packs)
     if kwargs.get("token_type_ids") is None and isinstance(getattr(around, "token_type_ids", None), Tensor):
         # Otherwise the model would read zeros from a buffer of the old table's length.
         kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
@@ -183,14 +219,26 @@ class ImageHooks:
 
     def before(self, embeddings: nn.Module, args: tuple[Any, ...]) -> None:
         rows = embeddings.get_submodule(self.slot_name)()
+        tokens = CURRENT.get()
+        assert tokens is not None
+        if not torch.compiler.is_compiling():
+            ONE_THREAD.acquire()
+            tokens.holds_embeddings = True
         setattr(embeddings, "interpolate_pos_encoding", lambda *args, **kwargs: rows)  # noqa: B010 - not a parameter
         if self.attribute:
             setattr(embeddings, self.attribute, rows)
 
     def after(self, embeddings: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        tokens = CURRENT.get()
+        holds = tokens is not None and tokens.holds_embeddings
+        if not holds and not torch.compiler.is_compiling():
+            return  # it failed before it had rows; another thread may hold the embeddings
         embeddings.__dict__.pop("interpolate_pos_encoding", None)
         if self.attribute:
             setattr(embeddings, self.attribute, NO_ROWS)
+        if tokens is not None and holds:
+            tokens.holds_embeddings = False
+            ONE_THREAD.release()
 
 
 def is_checkpointing(model: nn.Module) -> bool:

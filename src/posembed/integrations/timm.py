@@ -127,6 +127,8 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
         raise ArgumentError(f"this {name} has no position table (pos_embed): create it with pos_embed='learn'")
     if not isinstance(model.patch_embed, PatchEmbed) or model.patch_embed.grid_size is None:
         raise ArgumentError(f"this {name} does not split images into patches of one size, or has no img_size")
+    if type(model)._pos_embed is not VisionTransformer._pos_embed:
+        raise ArgumentError(f"this {name} reads pos_embed itself; create a VisionTransformer")
     if not isinstance(model.patch_drop, nn.Identity):
         raise ArgumentError(f"this {name} drops patches, so positions are lost: create it with patch_drop_rate=0")
     grid = model.patch_embed.grid_size

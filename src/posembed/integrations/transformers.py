@@ -10,6 +10,7 @@ The model keeps everything except its position table. It uses the attention that
 
 from __future__ import annotations
 
+import copy
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.integrations.attention import NAME
 from posembed.integrations.callback import TableCallback as TableCallback
 from posembed.integrations.install import find_slot, install, try_out
-from posembed.integrations.saved import rebuilt
+from posembed.integrations.saved import encoding_of
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
 
-FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download", "dtype")
+FOR_BOTH = ("revision", "token", "cache_dir", "local_files_only", "subfolder", "force_download")
 """Arguments that loading the config consumes, but loading the weights also needs."""
+FOR_WEIGHTS = ("dtype", "torch_dtype")
+"""Arguments that a config would store as they are, which may be "auto"."""
 
 
 def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, **sizes: Any) -> PreTrainedModel:
@@ -78,29 +81,36 @@ def from_pretrained(
 
     Args:
         folder: a folder written by ``save_pretrained``, or a repository on the hub.
-        model_class: a transformers class. None means the class that was saved.
+        model_class: a transformers class, an auto class, or your own subclass. None means the class that was saved.
         encoding: an encoding built like the saved one, required if it is not from posembed. Its values come from the
             files.
         kwargs: as for ``PreTrainedModel.from_pretrained``.
 
     Raises:
-        ArgumentError: the folder was not saved after ``replace_positions``, or the encoding must be passed.
-        CheckpointError: the files do not hold all values of the encoding.
+        ArgumentError: the folder was not saved after ``replace_positions``, the class does not fit it, or the encoding
+            must be passed or differs from the saved one.
+        CheckpointError: the files do not hold exactly the values of the encoding.
     """
-    config, others = AutoConfig.from_pretrained(folder, return_unused_kwargs=True, **kwargs)
+    if kwargs.pop("attn_implementation", NAME) != NAME:
+        raise ArgumentError(f"the encoding needs its own attention, {NAME!r}; leave out attn_implementation")
+    others = {name: kwargs.pop(name) for name in FOR_WEIGHTS if name in kwargs}
     others |= {name: kwargs[name] for name in FOR_BOTH if name in kwargs}
+    config, with_report = kwargs.pop("config", folder), kwargs.pop("output_loading_info", False)
+    if isinstance(config, str | Path):
+        config, unused = AutoConfig.from_pretrained(config, return_unused_kwargs=True, **kwargs)
+        others |= unused
+    else:
+        config, others = copy.deepcopy(config), others | kwargs
     saved = getattr(config, NAME, None)
     if not isinstance(saved, dict):
         raise ArgumentError(
             f"{folder}: config.json has no entry {NAME!r}, so it was not saved after replace_positions; load it with "
             "transformers"
         )
-    if encoding is None and saved["encoding"] is None:
-        raise ArgumentError(f"{folder}: its encoding is not from posembed; pass encoding=, built like the saved one")
-    chosen, causal = rebuilt(saved["encoding"]) if encoding is None else encoding, saved["causal"]
-    kind = getattr(transformers, config.architectures[0]) if model_class is None else model_class
+    chosen, causal = encoding_of(saved, encoding, folder)
+    kind = _class_for(config, model_class, folder)
     delattr(config, NAME)
-    config._attn_implementation = None
+    config._attn_implementation = config._experts_implementation = None
 
     class Loading(kind):  # type: ignore[misc, valid-type]
         """The model's class, which installs the encoding before the files are read."""
@@ -117,4 +127,27 @@ def from_pretrained(
     unread = {key for key in unread if key.startswith(path)}
     if slot is None or unread:
         raise CheckpointError(f"{folder}: the files do not hold {', '.join(sorted(unread))} of the encoding")
-    return replace_positions(model, slot.encoding)
+    held = f".{path.removeprefix(kind.base_model_prefix + '.')}."
+    if extra := sorted(key for key in report["unexpected_keys"] if held in f".{key}"):
+        raise CheckpointError(f"{folder}: the files hold {', '.join(extra)}, which {slot.encoding} does not have")
+    model = replace_positions(model, slot.encoding)
+    return (model, report) if with_report else model
+
+
+def _class_for(config: Any, given: Any, folder: str | Path) -> type[PreTrainedModel]:
+    """Returns the class to load: the given one, that of an auto class, or the saved one."""
+    name = (config.architectures or ["unknown"])[0]
+    kind: Any = getattr(transformers, name, None) if given is None else given
+    if hasattr(kind, "_model_mapping"):
+        kind = kind._model_mapping.get(type(config), None)
+        kind = kind[0] if isinstance(kind, tuple) else kind
+    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+        raise ArgumentError(
+            f"{folder} holds a {name}, and {given or name} is no model class of transformers for it; pass model_class="
+        )
+    expected = getattr(kind, "config_class", None)
+    if expected is not None and not isinstance(config, expected):
+        raise ArgumentError(
+            f"{folder} holds a {name}, which {kind.__name__} does not load; pass a class of {type(config).__name__}"
+        )
+    return kind
