@@ -482,7 +482,7 @@ def test_a_decoder_that_reads_another_text_is_refused(family: str) -> None:
 @pytest.mark.parametrize("encoding", ["rolling", "near-far", "learned-averaged"])
 def test_projections_whose_layout_is_unknown_are_refused(multi_query: bool, encoding: str) -> None:
     model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**made.GPT2, multi_query=multi_query)).eval()
-    with pytest.raises(ArgumentError, match="no W_q and W_k under a name that is known"):
+    with pytest.raises(ArgumentError, match="no W_q and W_k under a known name"):
         replace_positions(model, encoding, **SIZES.get(encoding, {}))
 
 

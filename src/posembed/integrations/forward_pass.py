@@ -43,9 +43,9 @@ class Earlier(KeyValueCache):
 class Placed:
     """The positions of the tokens of a pass, where they differ from the defaults of ``Positions``.
 
-    position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier: the
-    tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive. texts: (B, L), the
-    index of each token's text if texts are packed.
+    position_ids: (B, L), or None for consecutive positions. mask: (B, earlier + L), or None without padding. earlier:
+    the tokens in the cache, or None. has_gaps: whether the positions of a sequence are not consecutive. texts: (B,
+    L), the index of each token's text if texts are packed.
     """
 
     position_ids: Tensor | None
@@ -215,7 +215,7 @@ class ForwardPass(Positions):
             return given
         if given is None and causal and q_length > 1:
             columns = torch.arange(k_length, device=q.device)
-            first = min(self._length - self._shape[1], k_length - q_length)  # a cache of fixed size has room at its end
+            first = min(self._length - self.shape[1], k_length - q_length)  # a cache of fixed size has room at its end
             given = columns <= columns[first : first + q_length, None]
         if near is not None and (given is None or given.dtype == torch.bool):
             given, near = near if given is None else given & near, None

@@ -115,7 +115,7 @@ def encoding_of(
     """
     saved, causal = entry.get("encoding", ""), entry.get("causal")
     if not isinstance(causal, bool) or not (saved is None or isinstance(saved, Mapping)):
-        raise CheckpointError(f"{where}: the entry of posembed in config.json is damaged; restore the file")
+        raise CheckpointError(f"{where}: the posembed entry of config.json is damaged; restore the file")
     if given is None:
         if saved is None:
             raise ArgumentError(f"{where}: its encoding is not from posembed; pass encoding=, built like the saved one")
