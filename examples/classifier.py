@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from posembed import LearnedPositionalEmbedding, NoPosition, TableMonitor
+from posembed import LearnedPositionalEmbedding, NoPosition, TableMonitor, plots
 
 LENGTH, WIDTH = 32, 64
 sources = [path.read_bytes() for path in sorted(Path(os.__file__).parent.glob("*.py"))]
@@ -67,3 +67,5 @@ print(f"accuracy without positions:    {accuracy(NoPosition()):.1%}")
 after = monitor.state()
 for number in ("norm_mean", "neighbour_cosine", "effective_rank"):
     print(f"{number:16} {before[number]:5.2f} before training, {after[number]:5.2f} after")
+
+plots.similarity(table).figure.savefig("positions.png", dpi=100)

@@ -66,11 +66,9 @@ def test_rows_that_were_never_trained_are_named() -> None:
     assert learned.untrained_rows(tables(moving=12), 600) == []
     assert learned.untrained_rows(tables(moving=9), 600) == [9, 10, 11]
     assert learned.untrained_rows(tables(moving=9), 1) == list(range(1, 12))
-    assert learned.which_were_trained(tables(moving=12)) == "Training left 0 of 12 rows at their initial values."
-    said = learned.which_were_trained(tables(moving=9))
-    assert "3 of 12 rows" in said
-    assert "(row 9, 10, 11)" in said
-    assert "1 of 12 rows at their initial values (row 11)" in learned.which_were_trained(tables(moving=11))
+    assert learned.which_were_trained(tables(moving=12)) == "Training changed all 12 rows."
+    assert learned.which_were_trained(tables(moving=9)) == "Training changed 9 of 12 rows, but not rows 9, 10, 11."
+    assert learned.which_were_trained(tables(moving=11)) == "Training changed 11 of 12 rows, but not row 11."
     assert "0, 1, 2, 3, 4 and others" in learned.which_were_trained(tables(moving=0))
 
 
@@ -110,7 +108,7 @@ def test_the_sharpest_head() -> None:
     weights[:, :, 0] = 0.9
     weights[1, 2, 1] = 0.62
     said = learned.sharpest(weights)
-    assert said == "Head 3 of layer 2 is the sharpest: 62% of its attention is at distance 1."
+    assert said == "The largest weight is in layer 2: head 3 gives 62% to distance 1."
     weights[0, 1, 4] = 0.7
-    assert learned.sharpest(weights) == "Head 2 of layer 1 is the sharpest: 70% of its attention is at distance 4."
+    assert learned.sharpest(weights) == "The largest weight is in layer 1: head 2 gives 70% to distance 4."
     assert learned.sharpest(torch.ones(1, 1, 1)) == ""

@@ -106,10 +106,11 @@ def measures_picture(tables_by_name: dict[str, Tables]) -> Picture:
 
 
 def which_were_trained(tables: Tables) -> str:
-    rows = untrained_rows(tables, max(tables))
+    rows, every = untrained_rows(tables, max(tables)), len(tables[0])
+    if not rows:
+        return f"Training changed all {every:,} rows."
     named = ", ".join(f"{row:,}" for row in rows[:5]) + (" and others" if len(rows) > 5 else "")
-    which = f" (row {named})" if rows else ""
-    return f"Training left {len(rows):,} of {len(tables[0]):,} rows at their initial values{which}."
+    return f"Training changed {every - len(rows):,} of {every:,} rows, but not row{'s' * (len(rows) > 1)} {named}."
 
 
 def starts_figure(by_name: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
@@ -149,5 +150,5 @@ def sharpest(weights: Tensor) -> str:
     if weights.size(2) < 2:
         return ""
     layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))
-    share, where = weights[layer, head, back + 1].item(), f"distance {back + 1:,}"
-    return f"Head {head + 1} of layer {layer + 1} is the sharpest: {share:.0%} of its attention is at {where}."
+    share = weights[layer, head, back + 1].item()
+    return f"The largest weight is in layer {layer + 1}: head {head + 1} gives {share:.0%} to distance {back + 1:,}."
