@@ -108,7 +108,10 @@ def test_the_sharpest_head() -> None:
     weights[:, :, 0] = 0.9
     weights[1, 2, 1] = 0.62
     said = learned.sharpest(weights)
-    assert said == "The largest weight is in layer 2: head 3 gives 62% to distance 1."
+    assert said == "The largest weight is in layer 2: head 3 gives 62% of its attention to distance 1."
     weights[0, 1, 4] = 0.7
-    assert learned.sharpest(weights) == "The largest weight is in layer 1: head 2 gives 70% to distance 4."
+    assert (
+        learned.sharpest(weights)
+        == "The largest weight is in layer 1: head 2 gives 70% of its attention to distance 4."
+    )
     assert learned.sharpest(torch.ones(1, 1, 1)) == ""

@@ -32,7 +32,7 @@ def test_all_minilm_l6_v2() -> None:
     assert finding.rows == (0, 127, 510, 511)
     assert str(finding) == (
         "outlying, rows 0, 127, 510-511: 5.45, 1.47, 1.70, 1.92 times the norm of the surrounding rows, cosine to the "
-        "nearer neighbour 0.28, 0.55, 0.72, 0.52 where 0.85 is usual. "
+        "more similar neighbour 0.28, 0.55, 0.72, 0.52 where 0.85 is usual. "
         "Marked positions: the first row often marks the start, others mark where training sequences ended. "
         "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table."
     )

@@ -102,7 +102,7 @@ def _int64(ids: Tensor, name: str) -> Tensor:
 
 
 def _row(row: int | None, table: Tensor | None, name: str) -> int | None:
-    """Converts a row number, which may be negative, to a row number from 0. None stays None."""
+    """Converts a row number that may be negative to one that is not. None stays None."""
     if row is None or table is None or table.dim() != 2:
         return None
     if not -len(table) <= row < len(table):

@@ -151,4 +151,7 @@ def sharpest(weights: Tensor) -> str:
         return ""
     layer, head, back = (int(i) for i in torch.unravel_index(weights[..., 1:].argmax(), weights[..., 1:].shape))
     share = weights[layer, head, back + 1].item()
-    return f"The largest weight is in layer {layer + 1}: head {head + 1} gives {share:.0%} to distance {back + 1:,}."
+    return (
+        f"The largest weight is in layer {layer + 1}: head {head + 1} gives {share:.0%} of its attention to distance "
+        f"{back + 1:,}."
+    )

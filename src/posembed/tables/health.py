@@ -36,8 +36,9 @@ NORM_CHANGE = 0.25
 the other rows and at least .47 for the marked rows."""
 
 COSINE_DROP = 0.2
-"""The smallest drop of the cosine to the nearer neighbour below the local median that counts as outlying. In MiniLM,
-it is at most .08 for other rows and at least .29 for three marked rows; row 510 has .14, but its norm reveals it."""
+"""The smallest drop of the cosine to the more similar neighbour below the local median that counts as outlying. In
+MiniLM, it is at most .08 for other rows and at least .29 for three marked rows; row 510 has .14, but its norm reveals
+it."""
 
 FRESH = 4.0
 """The mean of D cos^2 between a row and its neighbours below which the row looks random. For random rows, D cos^2 is 1
@@ -159,7 +160,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
         yield Finding(
             "never trained",
             tuple(places[fresh].tolist()),
-            f"cosine to the nearer neighbour {nearer_cosine(rows)[fresh].mean():.2f}, as for random rows",
+            f"cosine to the more similar neighbour {nearer_cosine(rows)[fresh].mean():.2f}, as for random rows",
             "They have their initial values: training never changed them.",
             UNTRAINED if fresh.all() else UNREACHED,
         )
@@ -181,8 +182,9 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
         yield Finding(
             "outlying",
             tuple(places[outlying].tolist()),
-            f"{_listed(norm_over_median(rows)[outlying])} times the norm of the surrounding rows, cosine to the nearer "
-            f"neighbour {_listed(cosine[outlying])} where {local_median(cosine)[outlying].median():.2f} is usual",
+            f"{_listed(norm_over_median(rows)[outlying])} times the norm of the surrounding rows, cosine to the more "
+            f"similar neighbour {_listed(cosine[outlying])} where "
+            f"{local_median(cosine)[outlying].median():.2f} is usual",
             "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
@@ -291,7 +293,7 @@ def first_equal_row(rows: Tensor) -> Tensor:
 
 
 def outlying_rows(rows: Tensor) -> Tensor:
-    """Flags rows whose norm, or cosine to the nearer neighbour, is far from the median around them.
+    """Flags rows whose norm, or cosine to the more similar neighbour, is far from the median around them.
 
     The nearer of the two neighbours counts, because a marked row makes both rows next to it look unlike one
     neighbour.

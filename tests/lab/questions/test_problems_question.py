@@ -70,7 +70,7 @@ def test_the_answer_says_who_goes_how_far() -> None:
     found, rule, certainty = PAGE.answer(summarise(runs(2)))
     assert "with coupled. The largest size solved is 30+ with coupled" in found
     assert "(exact match 98.5%, 92\N{EN DASH}100" in found
-    for part in ("5 with rope", "5 with alibi", "under 5 with “none”", "size with positions is 10 with learned"):
+    for part in ("5 with rope", "5 with alibi", "under 5 with “none”", "learned has no positions past 10."):
         assert part in found
     assert "2 of 2 with sinusoidal (seed 0: the loss was nan)" in found
     assert "95%" in rule

@@ -176,7 +176,7 @@ class ImageSummary(Summary):
 
     @property
     def farthest(self) -> int:
-        """The tested side whose grid differs most from the training grid."""
+        """The test image size whose grid differs most from the training grid."""
         return max(self.test_sizes, key=lambda size: (abs(size - self.train_size), size))
 
 

@@ -287,7 +287,7 @@ def disagreements(summary: InitSummary) -> str:
     contradicted = "; ".join(against) or "none"
     sentence = f"Contradictions with a table that many guides repeat: {contradicted}."
     return sentence + (
-        f" These runs cannot confirm that table's differences for {listed(unconfirmed)}." if unconfirmed else ""
+        f" These runs cannot confirm the differences in that table for {listed(unconfirmed)}." if unconfirmed else ""
     )
 
 

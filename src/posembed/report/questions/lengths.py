@@ -123,7 +123,7 @@ class LengthsPage(QuestionPage[LengthSummary]):
                 rows if summary.gaps else [],
                 "Repeat probe: how far back the model uses text",
                 "The model reads a passage, other text, then the passage again. A column gives the number of tokens "
-                "between the two. A value gives how much lower the loss is the second time, in nats per token. At "
+                "between the two. A value shows how much lower the loss is the second time, in nats per token. At "
                 f"{REACHES:g} or more, the model used the first passage; near 0, it did not.",
                 reaches_back(summary),
                 *by_size(summary.gaps, lambda row: row.repeat_gain, signed),
