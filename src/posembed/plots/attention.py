@@ -77,9 +77,13 @@ def attention_by_distance(
 
 def means_of(weights: Tensor | Sequence[Tensor], window: int | None) -> tuple[Tensor, Tensor, str]:
     """Returns the means by distance (layers, H, L), those of a head with even weights (L,), and their direction."""
-    if isinstance(weights, Tensor) and weights.dim() == 3:
-        return weights.detach().cpu().double(), even_by_distance(weights.size(2), window), "back"
+    if window is not None and window < 1:
+        raise ArgumentError(f"window must be at least 1 token, got {window}; leave it out if there is none")
     layers = [weights] if isinstance(weights, Tensor) or not isinstance(weights, Sequence) else list(weights)
+    if any(isinstance(one, Tensor) and one.numel() and one.min() < 0 for one in layers):
+        raise ArgumentError("expected attention weights, from 0 to 1; got negative values. Apply the softmax to scores")
+    if isinstance(weights, Tensor) and weights.dim() == 3 and weights.size(1) != weights.size(2):
+        return weights.detach().cpu().double(), even_by_distance(weights.size(2), window), "back"
     shapes = {tuple(one.shape[1:]) if isinstance(one, Tensor) and one.dim() == 4 else None for one in layers}
     if len(shapes) != 1 or None in shapes or layers[0].size(2) != layers[0].size(3):
         given = [tuple(one.shape) if isinstance(one, Tensor) else type(one).__name__ for one in layers[:3]]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from posembed.errors import ArgumentError
-from posembed.plots.style import INK, LETTER, MUTED, RULE, TEXT, WIDTH
+from posembed.plots.style import INK, LETTER, MUTED, RULE, TEXT, WIDTH, shortened
 
 TITLE = TEXT + 3
 """The height of a line of a title."""
@@ -182,7 +182,7 @@ def sheet(
 
 def room_for(names: Iterable[str]) -> float:
     """Returns the width, in points, of the space for names beside a plot."""
-    return max(map(len, names), default=0) * LETTER + 24
+    return max((len(shortened(name)) for name in names), default=0) * LETTER + 24
 
 
 def room_for_rows(last: int) -> float:

@@ -18,8 +18,6 @@ from posembed.plots.ticks import fix_ticks, label_line_ends, tick_heights
 from posembed.statistics import Estimate
 from posembed.words import listed, number
 
-LONGEST = 28
-"""The most letters of a name at the end of a line. A longer name, such as a path, loses its beginning."""
 ROOM = 0.07
 """The distance to keep between a text in the plot and every line, as a share of the height."""
 
@@ -65,7 +63,7 @@ def end_names(lines: Sequence[Line], logarithmic: tuple[float, float] | None) ->
         if line.points and line.end is None:
             last = factor * list(line.points.values())[-1].value
             text = line.name if last <= top else f"{line.name} ↑ {number(last)}"
-            found[line.name] = text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+            found[line.name] = text
     return found
 
 

@@ -55,6 +55,7 @@ def heat(
             values.float().numpy(),
             aspect="auto",
             interpolation="nearest",
+            origin="upper",
             extent=extent,
             cmap=colours,
             vmin=-largest,

@@ -10,6 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from torch import Tensor
 
+from posembed.errors import ArgumentError
+from posembed.layers.base import PositionEncoding
+from posembed.layers.extended import ExtendedPositionalEmbedding
+from posembed.layers.grid import LearnedGridEmbedding
+from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.plots.canvas import panels_for, title_of
 from posembed.plots.heat import strongest
 from posembed.plots.source import Rows, Source, rows_of
@@ -43,12 +48,20 @@ def idea(
         The Axes.
 
     Raises:
-        ArgumentError, CheckpointError: as for ``heatmap``.
+        ArgumentError, CheckpointError: as for ``heatmap``, or an encoding that does not end at its last row.
 
     Examples:
         >>> import posembed
         >>> ax = posembed.plots.idea(posembed.LearnedPositionalEmbedding(max_len=512, dim=64))
     """
+    if isinstance(table, PositionEncoding) and (
+        isinstance(table, ExtendedPositionalEmbedding)
+        or not isinstance(table, LearnedPositionalEmbedding | LearnedGridEmbedding)
+    ):
+        raise ArgumentError(
+            f"idea() draws a table that ends at its last row; {type(table).__name__} reads its rows in another way. "
+            "Draw its rows with heatmap()"
+        )
     rows = Rows(sinusoidal_table(len(WORDS), CELLS, base=10).double()) if table is None else rows_of(table, key)
     n, width = rows.values.shape
     shown: list[int | None] = list(range(n)) if n <= len(WORDS) else [*range(len(WORDS) - 1), None, n - 1]

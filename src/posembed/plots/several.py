@@ -128,6 +128,8 @@ def before_after(
         >>> table = torch.randn(64, 32)
         >>> ax = posembed.plots.before_after(table, posembed.resize_table(table, length=96, method="linear"))
     """
+    if len(set(names)) != 2:
+        raise ArgumentError(f"names: expected two different names, got {names!r}")
     tables = named_rows(dict(zip(names, (before, after), strict=True)), key)
     left, between = room_for_rows(max(rows.last for rows in tables.values())), 36
     side = (WIDTH - left - between - 8) / 2

@@ -16,7 +16,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.layers.base import PositionEncoding
 from posembed.tables.health import describe_rows
 from posembed.tables.layout import TableLayout, table_rows
-from posembed.tables.modules import layout_in, module_tensors, table_key, with_layouts
+from posembed.tables.modules import key_in, layout_in, module_tensors
 from posembed.tables.spectrum import Spectrum, table_spectrum
 
 KINDS = "a tensor or an array (N, D), a layer with a learned table, or the path or hub name of a checkpoint"
@@ -157,7 +157,7 @@ def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
         config = {**settings.to_dict(), "architectures": [type(module).__name__]}
         return found_in(config, {name: value.detach() for name, value in module.state_dict().items()}, key)
     tensors = module_tensors(module)
-    found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors))
+    found = key_in(module, tensors, key)
     try:
         return tensors[found], layout_in(module, found)
     except ArgumentError:  # a padding row, and nothing shows where positions begin: all rows are drawn

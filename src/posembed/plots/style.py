@@ -18,6 +18,8 @@ WIDTH = 440
 TEXT = 12
 LETTER = 0.62 * TEXT
 """The width of a letter in a wide font, which some readers' systems use."""
+LONGEST = 28
+"""The most letters of a name at the end of a line."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +49,8 @@ def styles(names: Sequence[str]) -> dict[str, Style]:
         again, index = divmod(bases.index(base), len(SERIES))
         drawn[name] = Style(index, dashed=bool(suffixes) or again > 0)
     return drawn
+
+
+def shortened(name: str) -> str:
+    """Returns a name for the end of a line. A long name, such as a path, loses its beginning."""
+    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"

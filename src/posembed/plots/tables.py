@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
@@ -248,16 +249,25 @@ def draw_lines(axes: Axes, curves: Curves, colours: Sequence[str] = ()) -> None:
     """Draws curves by name, each in its colour. The x axis shows whole numbers, from the first to the last."""
     looks = styles(list(curves))
     for index, (name, (first, values)) in enumerate(curves.items()):
-        drawn, step = thinned(values, most=4 * MOST_DRAWN)
+        kept = kept_in_lines(values)
         how: dict[str, Any] = {"linestyle": looks[name].line, "linewidth": 1.1 if len(curves) == 1 else 1.4}
-        how |= {"marker": "o", "markersize": 4} if len(drawn) == 1 else {}
+        how |= {"marker": "o", "markersize": 4} if len(kept) == 1 else {}
         colour = colours[index] if colours else looks[name].colour
-        axes.plot(range(first, first + len(values), step), drawn.tolist(), color=colour, label=name or None, **how)
+        axes.plot((first + kept).tolist(), values[kept].tolist(), color=colour, label=name or None, **how)
     ends = [(first, first + max(len(values), 2) - 1) for first, values in curves.values()]
     if ends:
         axes.set_xlim(min(first for first, _ in ends) - 0.5, max(last for _, last in ends) + 0.5)
     whole_numbers(axes.xaxis, 6)
     axes.yaxis.set_major_locator(MaxNLocator(3))
+
+
+def kept_in_lines(values: Tensor, most: int = 4 * MOST_DRAWN) -> Tensor:
+    """Returns the indices to draw: all, or the lowest and the highest value of each block if there are too many."""
+    if len(values) <= most:
+        return torch.arange(len(values))
+    size = math.ceil(2 * len(values) / most)
+    blocks = zip(range(0, len(values), size), values.split(size), strict=True)
+    return torch.tensor(sorted({start + int(i) for start, block in blocks for i in (block.argmin(), block.argmax())}))
 
 
 def name_lines(axes: Axes, curves: Curves) -> None:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from posembed.plots.style import RULE, TEXT
+from posembed.plots.style import RULE, TEXT, shortened
 
 
 def tick_heights(axes: Axes) -> None:
@@ -74,4 +74,6 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
         how: dict[str, Any] = {"transform": axes.transAxes, "color": colour}
         if value <= top:
             axes.plot((1.0, 1.03), (height, place), linewidth=0.8, clip_on=False, **how)
-        axes.text(1.045, place, name, fontsize=TEXT, verticalalignment="center_baseline", parse_math=False, **how)
+        axes.text(
+            1.045, place, shortened(name), fontsize=TEXT, verticalalignment="center_baseline", parse_math=False, **how
+        )

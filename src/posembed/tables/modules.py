@@ -108,11 +108,16 @@ def table_of_module(module: nn.Module, key: str | None, layout: TableLayout | No
     if not isinstance(module, nn.Module):
         raise ArgumentError(f"expected a module; got {type(module).__name__}. Pass a state dict to from_state_dict")
     tensors = module_tensors(module)
+    found = key_in(module, tensors, key)
+    return tensors[found], layout or layout_in(module, found)
+
+
+def key_in(module: nn.Module, tensors: Mapping[str, Any], key: str | None) -> str:
+    """Returns the key of the position table among the tensors of a module, as ``table_key`` does."""
     # Beside linear layers, the only embedding is more likely that of the tokens.
     layers = (layer for layer in module.modules() if is_layer(layer) and not isinstance(layer, ParametrizationList))
     lone = not any(is_table(tensor) for layer in layers for _, tensor in own_tensors(layer))
-    found = table_key(tensors, key, argument="key", known=with_layouts(module, tensors), lone=lone)
-    return tensors[found], layout or layout_in(module, found)
+    return table_key(tensors, key, argument="key", known=with_layouts(module, tensors), lone=lone)
 
 
 def with_layouts(module: nn.Module, keys: Iterable[str]) -> set[str]:
