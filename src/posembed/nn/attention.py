@@ -15,7 +15,7 @@ from posembed.nn.cache import KeyValueCache
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.nn.positions import Positions, add_rows, require_encoding
 from posembed.positions.checks import require_at_least_one, require_probability
-from posembed.torch_internals import linear_of_one_row
+from posembed.torch_internals import linear_of_one_row, runs_forward_alone
 
 
 class Positioned(ChecksCalls, nn.Module):
@@ -227,8 +227,11 @@ class Attention(Positioned):
 
     def project(self, rows: Tensor) -> Tensor:
         """Multiplies rows (N, D) by W_q and W_k, side by side: (N, 2 D). Repeats key heads that query heads share."""
-        # The call of the module includes its adapters, hooks and offloading.
-        both = self.queries_keys_values(rows)[..., : sum(self.widths[:2])]
+        linear, wanted = self.queries_keys_values, sum(self.widths[:2])
+        if type(linear) is Linear and runs_forward_alone(linear):
+            both = F.linear(rows, linear.weight[:wanted])
+        else:  # its call includes adapters, hooks and offloading
+            both = linear(rows)[..., :wanted]
         if self.kv_heads == self.heads:
             return both
         q, k = both.split(self.widths[:2], dim=-1)
