@@ -63,6 +63,8 @@ def test_a_ray_process_that_is_killed_ends_the_command_with_a_word(tmp_path: Pat
         os.kill(agent_of(process.pid), signal.SIGKILL)
         _, said = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "posembed: error: this command was ended from outside, as Ray does" in said
-    assert f"the finished runs are kept in {out}, and the same command continues from them" in said
+    # Ray ends the command, or reports the node as dead first.
+    assert "this command was ended from outside, as Ray does" in said or "were lost with their machines" in said
+    assert f"runs are kept in {out}" in said
+    assert "the same command" in said
     assert 1 <= len(RunFolder(out, LengthSpec).results()) < len(ENCODINGS)
