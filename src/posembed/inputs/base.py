@@ -42,7 +42,7 @@ class Declaration:
             ``projection`` widens narrow token rows.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the output is zero at padding.
-        family: the layouts of the models' position tables; not an argument.
+        family: the layouts of the models' position tables, derived from ``layout`` or ``families`` (do not pass it).
 
     Examples:
         >>> from posembed.inputs import BertInput
