@@ -20,8 +20,8 @@ def advise(posembed):
 def test_the_answer_comes_first(advise) -> None:
     code, out, err = advise("--length 512 --longest none")
     assert (code, err) == (0, "")
-    assert out.startswith("rolling: learned rows in a ring")
-    for heading in ("Why\n", "Position parameters", "Watch for\n", "Measured: "):
+    assert out.startswith("rolling: learned rows reused in a ring")
+    for heading in ("Why\n", "Watch for\n", "Measured in\n", "Every option, the best first: perplexity\n"):
         assert heading in out
 
 
@@ -29,7 +29,7 @@ def test_json(advise) -> None:
     code, out, _ = advise("--grid 14x14 --longest-grid 24x24 --json")
     assert code == 0
     advice = json.loads(out)
-    assert advice["recommendation"] == "learned-grid, re-gridded"
+    assert advice["recommendation"] in ("learned-2d", "sinusoidal-2d", "factorized")
     assert advice["needs"]["longest"] == 576
     assert advice["needs"]["vocabulary"] == 0
 
@@ -48,7 +48,7 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
     folder = save(tmp_path / "runs", runs(2)).path
     out = advise(f"--length 64 --longest none --runs {folder}")[1]
     assert f"({folder})" in out
-    assert "measured.md" not in out
+    assert "every-encoding.md" not in out
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,8 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
         ("", "give --length"),
         ("--length 512 --longest 256", "below the training length of 512"),
         ("--length 512 --longest far", "--longest: expected a number of tokens, or none"),
-        ("--length 512 --width 100", "width 100 is not divisible by 12 heads"),
+        ("--length 512 --width 100 --heads 12", "width 100 is not divisible by 12 heads"),
+        ("--grid 14x14 --encoder", "encoder is for texts"),
         ("--grid 14", "--grid: expected HEIGHTxWIDTH, such as 24x32; got '14'"),
         ("--grid 14x14 --length 193", "a grid of 14 x 14 has 196 patches, and the training length is 193"),
         ("--length 8 --table 8 --checkpoint x", "give --checkpoint or --table, not both"),
@@ -85,14 +86,19 @@ def ask(monkeypatch: pytest.MonkeyPatch, advise):
 
 
 def test_questions_about_a_sequence(ask) -> None:
-    out = ask("n", "512", "4096", "32000", "512", "8", "", "y")
-    assert "rope-scaled: RoPE with scaled frequencies (YaRN, factor 8)" in out
-    assert f"learned: {4096 * 512:,}" in out
+    out = ask("n", "512", "4096", "32000", "512", "", "n", "y")
+    assert out.partition("alibi: ")[2].startswith("a penalty on the scores")
+    assert f"{32 * 8}" in out  # T5's buckets, for the heads of width 64
 
 
 def test_enter_takes_the_defaults(ask) -> None:
-    assert "learned: a learned table, 512 rows" in ask("", "512", "", "", "", "", "", "")
+    assert "rope: queries and keys rotated" in ask("", "512", "", "", "", "", "", "")
 
 
 def test_questions_about_a_grid(ask) -> None:
-    assert "learned-grid: a learned table of the grid, 14 x 14" in ask("y", "14x14", "", "", "", "")
+    assert "learned-2d: one trained row per patch" in ask("y", "14x14", "", "", "")
+
+
+def test_a_width_alone_needs_no_heads(advise) -> None:
+    for width in (100, 97, 384):
+        assert advise(f"--length 512 --width {width}").code == 0

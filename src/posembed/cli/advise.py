@@ -18,6 +18,8 @@ from posembed.lab.runs.spec import options
 
 if TYPE_CHECKING:
     from posembed.lab.advice.advise import Advice
+    from posembed.report.page import Column, Table
+    from posembed.statistics import Estimate
 
 
 def advise(*, table: int | None, runs: Path | None, as_json: bool, **given: Any) -> None:
@@ -54,7 +56,8 @@ def print_advice(advice: Advice) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from posembed.cli.console import plain_console
+    from posembed.cli.console import plain_console, table_console
+    from posembed.report.terminal import print_tables
 
     console = plain_console()
     console.print(Text(f"{advice.recommendation}: {advice.title}", style="bold green"))
@@ -63,6 +66,32 @@ def print_advice(advice: Advice) -> None:
         console.print(Text(heading, style="bold"))
         for line in lines:
             console.print(Padding(Text(line), (0, 0, 0, 2)))
+    console.print()
+    print_tables(table_console(), [table_of_options(advice)])
+
+
+def table_of_options(advice: Advice) -> Table:
+    """Returns a table of every option with what was measured: the values at the needed and at the training length."""
+    from posembed.report.page import Cell, table_of
+
+    def cell(value: Estimate | None) -> str:
+        return "" if value is None else f"{value.value:.2f}" if advice.measure == "perplexity" else f"{value.value:.1f}"
+
+    trained, needed = advice.measured_at
+    columns: list[Column] = [(f"at {needed:,}", lambda option: cell(option.needed))]
+    if needed != trained:
+        columns.append((Cell(f"at {trained:,}", note="trained"), lambda option: cell(option.trained)))
+    if any(option.found for option in advice.options):
+        columns.append((Cell("passkeys", note="found, %"), lambda o: "" if o.found is None else f"{o.found.value:.0f}"))
+    return table_of(
+        advice.options,
+        f"Every option, the best first: {advice.measure}",
+        "",
+        *columns,
+        ("parameters", lambda option: f"{option.parameters:,}"),
+        (Cell("why not", kind="words"), lambda option: option.cannot or ""),
+        first="option",
+    )
 
 
 def _someone_is_there() -> bool:
@@ -73,13 +102,15 @@ def _ask(given: dict[str, Any], table: int | None) -> None:
     """Asks for the needs that were not given as options, using the help texts of the options."""
     grid = typer.confirm("Are the positions a grid, as in images?", default=False)
     names = ["grid", "longest_grid"] if grid else ["length", "longest", "vocabulary"]
-    for name in [*names, "width", "heads", "checkpoint"]:
+    for name in [*names, "width", "checkpoint"]:
         if given[name] is None and not (name == "checkpoint" and table is not None):
             field = options(Needs)[name]
             usual = {"length": None, "longest": str(given["length"]), "longest_grid": given["grid"], "checkpoint": ""}
             default, asked = usual.get(name, field.default), field.metadata["help"].rstrip(".")
             kind = int if field.type == "int" else str
             given[name] = typer.prompt(asked, type=kind, default=default, show_default=default != "")
+    if not grid and given["encoder"] is None:
+        given["encoder"] = typer.confirm("Does the model read in both directions, like BERT?", default=False)
     if not grid and given["far"] is None:
         given["far"] = typer.confirm("Must the model retrieve tokens from far back?", default=False)
 

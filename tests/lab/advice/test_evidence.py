@@ -1,9 +1,10 @@
-"""The figures of the documentation are those of the documentation, and a run folder's those of its runs."""
+"""The figures of the package are those of the page, and a run folder's those of its runs."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
+import math
 from pathlib import Path
 from types import ModuleType
 
@@ -11,44 +12,68 @@ import pytest
 
 from made_up_runs import runs, save
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.advice.evidence import PUBLISHED, published_studies, read_studies, study_of_folder
+from posembed.lab.advice.candidates import names_of
+from posembed.lab.advice.evidence import MEASURES, PUBLISHED, published_studies, study_of_folder
+from posembed.statistics import Estimate
 
-ROOT = Path(__file__).parents[3]
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
-def script() -> ModuleType:
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """benchmarks/evidence.py, which writes the file."""
-    spec = importlib.util.spec_from_file_location("evidence_script", ROOT / "benchmarks" / "evidence.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("evidence")
 
 
-def test_published_figures_equal_the_pages() -> None:
-    assert published_studies() == script().studies(), "run python benchmarks/evidence.py"
+def test_the_file_equals_the_page(script: ModuleType) -> None:
+    page = script.every_encoding.PAGE.read_text(encoding="utf-8")
+    text = script.write_studies(script.studies(page))
+    assert PUBLISHED.read_text(encoding="utf-8") == text, "run python benchmarks/evidence.py"
 
 
-def test_the_file_has_one_encoding_per_line() -> None:
-    text = PUBLISHED.read_text(encoding="utf-8")
-    assert script().write_studies(read_studies(text)) == text
-    rows = [json.loads(line.rstrip(",")) for line in text.splitlines() if line.startswith("  ")]
-    assert len(rows) == sum(len(study.rows) for study in published_studies())
+def test_every_encoding_of_the_registry_was_measured() -> None:
+    for study in published_studies():
+        if study.kind != "passkey":
+            assert {row.encoding for row in study.rows} == set(names_of(study.use)), study.title
+
+
+def test_the_means_of_the_page_are_those_of_its_seeds(script: ModuleType) -> None:
+    page = script.every_encoding.PAGE.read_text(encoding="utf-8")
+    cells = [cell for line in page.splitlines() if line.startswith("|") for cell in script.cells_of(line)[1:]]
+    measured = [cell for cell in cells if "(" in cell]
+    assert len(measured) > 50
+    for cell in measured:
+        mean, values = float(cell.partition(" ")[0]), script.seeds_of(cell)
+        assert min(values) - 0.051 <= mean <= max(values) + 0.051, cell
 
 
 def test_the_learned_table_ends_and_the_ring_does_not() -> None:
-    broad = next(study for study in published_studies() if study.source == "docs/measured.md")
-    learned, rolling = broad.row("learned"), broad.row("rolling")
-    assert learned is not None
-    assert rolling is not None
-    assert learned.by_length[broad.longest] is None
-    assert rolling.by_length[broad.longest] is not None
+    study = next(study for study in published_studies() if study.kind == "perplexity")
+    assert study.value("learned", study.train_length) is not None
+    assert study.value("learned", study.lengths[-1]) is None
+    assert study.value("rolling", study.lengths[-1]) is not None
+    assert not study.has("nothing")
 
 
-def test_studies_with_the_most_seeds_come_first() -> None:
-    seeds = [max(row.seeds for row in study.rows) for study in published_studies()]
-    assert seeds == sorted(seeds, reverse=True)
+def test_the_length_that_a_factor_needs() -> None:
+    study = next(study for study in published_studies() if study.kind == "perplexity")
+    at = study.train_length
+    assert [study.length_for(factor) for factor in (0.5, 1, 1.5, 2, 8, 9, math.inf)] == [
+        at, at, 2 * at, 2 * at, 8 * at, 8 * at, 8 * at
+    ]  # fmt: skip
+
+
+def test_differences_are_paired() -> None:
+    def perplexity(*values: float) -> Estimate:
+        return MEASURES["perplexity"].mean(values)
+
+    differ = MEASURES["perplexity"].differ
+    assert differ(perplexity(5.0, 6.0, 7.0), perplexity(5.1, 6.12, 7.14))  # 2% each time
+    assert not differ(perplexity(5.0, 6.0, 7.0), perplexity(6.0, 7.0, 5.0))
+    assert not differ(perplexity(5.0, 6.0), perplexity(5.0, 6.0))
+    assert differ(perplexity(5.0), perplexity(5.1))
+    assert MEASURES["passkey"].differ(Estimate(50.0, values=(50.0,)), Estimate(60.0, values=(60.0,)))
 
 
 def test_a_run_folder_is_ones_own(tmp_path: Path) -> None:
@@ -59,8 +84,7 @@ def test_a_run_folder_is_ones_own(tmp_path: Path) -> None:
     assert row.seeds == 2
     value = row.by_length[study.train_length]
     assert value is not None
-    assert value.low is not None
-    assert value.low < value.value
+    assert len(value.values) == 2
 
 
 def test_a_folder_that_is_none_or_of_another_question(tmp_path: Path) -> None:

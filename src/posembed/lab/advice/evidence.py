@@ -1,24 +1,71 @@
-"""The evidence for advice: the measurements published in the documentation, or a user's run folder."""
+"""The evidence for advice: measurements of every encoding, or a user's run folder."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.statistics import Estimate
+from posembed.statistics import Estimate, estimate
+
+if TYPE_CHECKING:
+    from posembed.nn.encodings import Use
 
 PUBLISHED = Path(__file__).with_name("evidence.json")
-"""Generated from the documentation by benchmarks/evidence.py; a test checks that both agree."""
+"""Copied by benchmarks/evidence.py from the page that benchmarks/every_encoding.py writes."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a study measures. name: with an article, for sentences. at: how to state a length or size."""
+
+    name: str
+    at: str
+    percent: bool = False
+    """Whether it is a percentage, of which more is better; otherwise it is a perplexity, of which less is better."""
+
+    def mean(self, values: Sequence[float]) -> Estimate:
+        """Returns the mean over seeds with its interval; perplexities are averaged as losses."""
+        return estimate(values) if self.percent else estimate([math.log(value) for value in values]).exp()
+
+    def written(self, value: Estimate) -> str:
+        """Formats a value with its interval: "5.18 (5.07 to 5.30)", "68.1% (63.2 to 72.0)"."""
+        digits, unit = (1, "%") if self.percent else (2, "")
+        known = (
+            "" if value.low is None or value.high is None else f" ({value.low:.{digits}f} to {value.high:.{digits}f})"
+        )
+        return f"{value.value:.{digits}f}{unit}{known}"
+
+    def cost(self, value: Estimate) -> float:
+        """Returns a number that is smaller if the value is better."""
+        return -value.value if self.percent else value.value
+
+    def differ(self, a: Estimate, b: Estimate) -> bool:
+        """Returns whether the 95% interval of the difference, paired by seed, excludes zero. Single runs differ."""
+        if len(a.values) != len(b.values) or len(a.values) < 2:
+            return a.value != b.value
+        change = (lambda value: value) if self.percent else math.log
+        differences = [change(one) - change(other) for one, other in zip(a.values, b.values, strict=True)]
+        return any(differences) and estimate(differences).side_of(0) != "both"
+
+
+MEASURES = {
+    "perplexity": Measure("a perplexity", "at {:,} tokens"),
+    "passkey": Measure("a share of passkeys found", "in texts of {:,} characters", percent=True),
+    "accuracy": Measure("an accuracy in classifying texts", "at {:,} tokens", percent=True),
+    "images": Measure("an accuracy in recognizing digits", "on images of {0} x {0} pixels", percent=True),
+}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The perplexity of one encoding on the same tokens, by context length. None means no position."""
+    """The results of one encoding, by length or size. None means no position."""
 
     encoding: str
-    window: int | None
     seeds: int
     """The number of runs."""
     by_length: dict[int, Estimate | None]
@@ -26,28 +73,51 @@ class Measured:
 
 @dataclass(frozen=True)
 class Study:
-    """Results of encodings that were trained in the same way. own: whether the study is the user's own."""
+    """Results of encodings that were trained in the same way.
+
+    kind: a key of ``MEASURES``. use: the kind of model. train_length: the size in training, in the measure's unit.
+    own: whether the study is the user's own.
+    """
 
     title: str
     source: str
     train_length: int
     rows: tuple[Measured, ...]
+    kind: str = "perplexity"
+    use: Use = "decoder"
     own: bool = False
 
     @property
-    def longest(self) -> int:
-        return max(length for row in self.rows for length in row.by_length)
+    def measure(self) -> Measure:
+        return MEASURES[self.kind]
 
-    def row(self, encoding: str | None) -> Measured | None:
-        return next((row for row in self.rows if row.encoding == encoding), None)
+    @property
+    def lengths(self) -> list[int]:
+        return sorted({length for row in self.rows for length in row.by_length})
 
-    def perplexity(self, encoding: str | None, length: int) -> Estimate | None:
-        row = self.row(encoding)
+    @property
+    def farthest(self) -> float:
+        """The longest measured length as a multiple of the training length."""
+        return self.lengths[-1] / self.train_length
+
+    def length_for(self, factor: float) -> int:
+        """Returns the shortest measured length that is at least ``factor`` times the training length, or the longest."""
+        return next((n for n in self.lengths if n >= factor * self.train_length), self.lengths[-1])
+
+    def has(self, encoding: str) -> bool:
+        return any(row.encoding == encoding for row in self.rows)
+
+    def value(self, encoding: str, length: int) -> Estimate | None:
+        """Returns None if the encoding has no position at this length, or was not measured there."""
+        row = next((row for row in self.rows if row.encoding == encoding), None)
         return None if row is None else row.by_length.get(length)
+
+    def says(self, encoding: str, value: Estimate, length: int) -> str:
+        return f"{encoding} has {self.measure.name} of {self.measure.written(value)} {self.measure.at.format(length)}"
 
 
 def published_studies() -> list[Study]:
-    """Returns the studies in the documentation. Studies with more seeds come first."""
+    """Returns the studies of benchmarks/results/every-encoding.md, one per measure."""
     return read_studies(PUBLISHED.read_text(encoding="utf-8"))
 
 
@@ -67,17 +137,19 @@ def study_of_folder(folder: Path) -> Study:
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     summary = lengths.summarise(results)
-    rows = (Measured(row.name, row.window, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
-    title = f"your runs, trained at {summary.train_length:,}"
-    return Study(title, str(folder), summary.train_length, tuple(rows), own=True)
+    rows = (Measured(row.name, len(row.seeds), row.same_tokens) for row in summary.rows if row.seeds)
+    return Study("your runs", str(folder), summary.train_length, tuple(rows), own=True)
 
 
 def read_studies(text: str) -> list[Study]:
-    """Reads the text of evidence.json, in which an estimate is [mean], [mean, low, high], or null for no position."""
+    """Reads the text of evidence.json: each value is a list with one number per seed, or null for no position."""
     studies = []
     for study in json.loads(text):
-        for row in study["rows"]:
-            ends = {int(length): ends for length, ends in row["by_length"].items()}
-            row["by_length"] = {length: None if each is None else Estimate(*each) for length, each in ends.items()}
-        studies.append(Study(**study | {"rows": tuple(Measured(**row) for row in study["rows"])}))
+        mean = MEASURES[study["kind"]].mean
+        rows = []
+        for encoding, by_length in study.pop("rows").items():
+            values = {int(length): None if each is None else mean(each) for length, each in by_length.items()}
+            seeds = max(len(each.values) for each in values.values() if each is not None)
+            rows.append(Measured(encoding, seeds, values))
+        studies.append(Study(**study, rows=tuple(rows)))
     return studies

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.runs.spec import default_window, option, options, require_divisible
+
+if TYPE_CHECKING:
+    from posembed.nn.encodings import Use
 
 LAYERS = 12
 """The number of layers that a suggested window is for."""
@@ -45,26 +48,33 @@ class Needs:
     longest: int | None = option("The longest sequence you will ever need; none for no limit. Default: the length.")
     width: int = option("Width of the model.", default=768)
     vocabulary: int = option("Rows of the token table; 0 for images.", default=50_257)
-    heads: int = option("Attention heads.", default=12)
+    heads: int | None = option("Attention heads. Default: one per 64 dimensions of the width.", default=None)
     grid: Grid | None = option("Images: the grid of patches in training, HEIGHTxWIDTH.", default=None)
     longest_grid: Grid | None = option("Images: the largest grid you will ever need. Default: the grid.", default=None)
     far: bool = option("Whether the model must retrieve tokens from far back.", default=False)
+    encoder: bool = option("Whether the model reads in both directions, like BERT.", default=False)
+    max_parameters: int | None = option("The most position parameters that you can afford; 0 for none.", default=None)
     checkpoint: Existing | None = option("An existing checkpoint: a folder, a file or a hub name.", default=None)
 
     def __post_init__(self) -> None:
-        sizes = {"the training length": self.length, "the width": self.width, "the heads": self.heads}
+        sizes = {"the training length": self.length, "the width": self.width}
+        sizes |= {} if self.heads is None else {"the heads": self.heads}
         for name, size in sizes.items():
             if size < 1:
                 raise ArgumentError(f"{name} must be at least 1, got {size}")
         if self.vocabulary < 0:
             raise ArgumentError(f"the vocabulary cannot be negative, got {self.vocabulary}")
-        require_divisible(self.width, self.heads)
+        if self.max_parameters is not None and self.max_parameters < 0:
+            raise ArgumentError(f"the most position parameters cannot be negative, got {self.max_parameters}")
+        require_divisible(self.width, self.attention_heads)
         if self.longest is not None and self.longest < self.length:
             raise ArgumentError(
                 f"the longest length, {self.longest:,}, is below the training length of {self.length:,}; "
                 "give the longest that you will ever need, training included"
             )
         held = self.checkpoint
+        if self.encoder and self.grid is not None:
+            raise ArgumentError("encoder is for texts: image models always read in both directions; leave it out")
         if self.grid is None:
             if self.longest_grid is not None:
                 raise ArgumentError("a longest grid needs the training grid; give both grids, or a sequence")
@@ -126,13 +136,24 @@ class Needs:
         return f"{self.longest:,} tokens" if self.grid is None else shown(self.largest)
 
     @property
-    def factor(self) -> float | None:
-        """The longest length as a multiple of the training length; None without a limit."""
-        return None if self.longest is None else self.longest / self.length
+    def factor(self) -> float:
+        """The longest length as a multiple of the training length, or for images the longest side as a multiple of the
+        same side in training; infinite without a limit."""
+        if self.grid is not None:
+            return max(longest / side for longest, side in zip(self.longest_grid or self.grid, self.grid, strict=True))
+        return math.inf if self.longest is None else self.longest / self.length
 
     @property
-    def scaling(self) -> str:
-        return "" if self.factor is None else f", factor {math.ceil(100 * self.factor) / 100:g}"
+    def use(self) -> Use:
+        """The kind of model."""
+        return "images" if self.grid is not None else "encoder" if self.encoder else "decoder"
+
+    @property
+    def attention_heads(self) -> int:
+        """The given heads; by default the width / 64, or the next smaller divisor of the width."""
+        if self.heads is not None:
+            return self.heads
+        return next(heads for heads in range(max(self.width // 64, 1), 0, -1) if self.width % heads == 0)
 
     @property
     def table(self) -> int:

@@ -1,0 +1,117 @@
+"""Measures every encoding in the same way: the evidence of `posembed advise`. About two hours on two cores.
+
+python benchmarks/every_encoding.py [FOLDER]    # writes results/every-encoding.md; the runs stay in FOLDER
+python benchmarks/evidence.py                   # copies the page into the package
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import posembed
+from posembed.lab.advice.candidates import names_of
+from posembed.lab.advice.evidence import MEASURES
+from posembed.lab.questions import QUESTIONS
+from posembed.nn.encodings import Use
+from posembed.statistics import Estimate
+
+PAGE = Path(__file__).with_name("results") / "every-encoding.md"
+HEAD = """# Every encoding, measured in the same way
+
+    python benchmarks/every_encoding.py
+
+`posembed advise` decides by these numbers. The models are small and trained briefly, so compare the encodings with each
+other, not with published values. A cell has the mean over seeds and, in parentheses, the value of each seed. "trained"
+marks the size in training: nothing was trained on larger sizes.
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study: its title on the page, its question and settings, and how to read a row of the summary."""
+
+    title: str
+    use: Use
+    question: str
+    settings: Mapping[str, Any]
+    trained: Callable[[Any], int]
+    values: Callable[[Any], Mapping[int, Estimate | None]]
+
+
+TEXT_LENGTH = 128
+SECTIONS = {
+    "perplexity": Section(
+        "Perplexity of the same tokens after this many tokens of context",
+        "decoder",
+        "lengths",
+        {"preset": "quick", "seeds": 3},
+        lambda summary: summary.train_length,
+        lambda row: row.same_tokens,
+    ),
+    "passkey": Section(
+        "Passkeys found, in percent, in texts of this many characters",
+        "decoder",
+        "passkey",
+        {"seeds": 1},
+        lambda summary: summary.train_size,
+        lambda row: row.exact_match,
+    ),
+    "accuracy": Section(
+        "Accuracy in classifying texts, in percent, by tokens",
+        "encoder",
+        "text",
+        {"train_length": TEXT_LENGTH, "seeds": 3},
+        lambda summary: TEXT_LENGTH,
+        lambda row: {TEXT_LENGTH: row.accuracy},
+    ),
+    "images": Section(
+        "Accuracy in recognizing digits, in percent, by the side of the image in pixels",
+        "images",
+        "images",
+        {"seeds": 5},
+        lambda summary: summary.train_size,
+        lambda row: row.accuracy,
+    ),
+}
+"""The studies by kind, a key of posembed.lab.advice.evidence.MEASURES."""
+
+
+def main(folder: Path) -> None:
+    parts = [HEAD]
+    for kind, section in SECTIONS.items():
+        names = names_of(section.use)
+        compared = posembed.compare(section.question, out=folder / kind, encodings=names, **section.settings)
+        parts.append(written(kind, section, names, compared.summary))
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+    print(PAGE)
+
+
+def written(kind: str, section: Section, names: tuple[str, ...], summary: Any) -> str:
+    """Returns a section of the page: the title, the command, and a table with one encoding per line."""
+    found = {row.name: section.values(row) for row in summary.rows if row.seeds}
+    sizes, trained = list(next(iter(found.values()))), section.trained(summary)
+    heads = ["encoding", *(f"{size}, trained" if size == trained else str(size) for size in sizes)]
+    lines = [heads, ["---"] * len(heads)]
+    lines += [[name, *(cell(kind, value) for value in values.values())] for name, values in found.items()]
+    given = {"encodings": ",".join(names)} | dict(section.settings)
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+    group = QUESTIONS[section.question].group
+    command = " ".join(filter(None, ["posembed compare", group, section.question, options]))
+    return f"## {section.title}\n\n    {command}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def cell(kind: str, value: Estimate | None) -> str:
+    """Returns "5.18 (5.10, 5.21, 5.23)", shares in percent; "no position" for None."""
+    if value is None:
+        return "no position"
+    times, digits = (100, 1) if MEASURES[kind].percent else (1, 3)
+    mean, *seeds = (f"{times * each:.{digits}f}" for each in (value.value, *value.values))
+    return f"{mean} ({', '.join(seeds)})"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/every-encoding"))

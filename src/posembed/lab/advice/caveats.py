@@ -1,0 +1,83 @@
+"""What to watch for with a recommended encoding."""
+
+from __future__ import annotations
+
+import math
+
+from posembed.lab.advice.choose import Evidence, Option
+
+RESIZED_TO = 8
+"""Longformer (arXiv:2004.05150) tiles a table to 8 times its length."""
+FINE_TUNED_TO = 32
+"""YaRN's paper (arXiv:2309.00071) fine-tunes to 32 times the training length."""
+MATTERS_MORE = "data and tuning matter more than this choice"
+
+
+def caveats(chosen: Option, evidence: Evidence) -> list[str]:
+    """Returns sentences without a capital and a full stop; the last is always the same."""
+    own = chosen.name in ("keep", "resize")
+    notes = [
+        *of_table(chosen, evidence),
+        *([] if own else [*of_encoding(chosen, evidence), *of_study(chosen, evidence)]),
+    ]
+    return [*notes, MATTERS_MORE]
+
+
+def of_table(chosen: Option, evidence: Evidence) -> list[str]:
+    """Returns caveats about an existing checkpoint."""
+    needs = evidence.needs
+    held = needs.checkpoint
+    if held is None:
+        return []
+    notes = [f"the checkpoint's table: {finding}" for finding in held.findings]
+    if chosen.name == "resize":
+        notes.append("new rows are only a start: fine-tune at the new length, and measure before and after")
+        on_grid = "interpolate bicubically with antialiasing, as timm does"
+        notes.append("posembed evaluate measures it on your own text" if needs.grid is None else on_grid)
+        if needs.stretch > RESIZED_TO:
+            notes.append(f"{needs.stretch:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
+    elif chosen.name != "keep" and held.length is None:
+        notes.append("only if the checkpoint has RoPE: ALiBi and relative biases have nothing to scale")
+    elif chosen.name != "keep":
+        notes.append(
+            f"the checkpoint's table ends at {held.reach}, so this means training from scratch; the alternative is to "
+            f"feed the checkpoint text in chunks of {held.reach}"
+        )
+    return notes
+
+
+def of_encoding(chosen: Option, evidence: Evidence) -> list[str]:
+    needs, notes = evidence.needs, []
+    if chosen.window is not None:
+        notes.append(
+            f"the model's attention must apply the window (here {chosen.window:,} tokens, for 12 layers) in training "
+            "and after; a token uses nothing beyond the windows' reach, however low the perplexity"
+        )
+    if chosen.name.startswith("rope-") and not needs.fixed:
+        notes.append("fine-tune at the longer length: these measurements are without fine-tuning")
+        if FINE_TUNED_TO < needs.factor < math.inf:
+            notes.append(f"a factor of {needs.factor:.0f} is more than {FINE_TUNED_TO}, the largest in YaRN's paper")
+    if chosen.name == "learned" and needs.fixed:
+        notes.append(f"position {needs.length:,} (counted from 0) has no row until the table is resized")
+    if needs.grid is not None and not needs.fixed:
+        notes.append("fine-tune at the larger size; interpolate a table bicubically with antialiasing, as timm does")
+    return notes
+
+
+def of_study(chosen: Option, evidence: Evidence) -> list[str]:
+    """Returns what the measurements do not show."""
+    needs, study, notes = evidence.needs, evidence.study, []
+    if needs.factor > study.farthest:
+        wanted = "for any length" if needs.factor == math.inf else f"for {needs.factor:.0f} times"
+        notes.append(f"it was measured up to {study.farthest:g} times the training length, and you ask {wanted}")
+    if needs.encoder and not needs.fixed:
+        notes.append("this was measured in decoders: no study of encoders goes past its training length")
+    if needs.far and chosen.found is None:
+        notes.append("whether it retrieves far tokens was not measured")
+    if study.kind == "perplexity" and not needs.far and not needs.fixed:
+        notes.append("low perplexity does not show that far tokens are found; if you need them, ask with --far")
+    if chosen.needed is not None and len(chosen.needed.values) == 1:
+        notes.append("there is one run per encoding: small differences may be chance")
+    if not study.own:
+        notes.append("it was measured on small models, trained briefly: compare on your own data with posembed compare")
+    return notes

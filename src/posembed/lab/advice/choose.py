@@ -1,0 +1,183 @@
+"""Which encodings meet the needs, and which of these the evidence prefers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posembed.errors import ArgumentError
+from posembed.lab.advice.candidates import Candidate, candidates
+from posembed.lab.advice.evidence import Study
+from posembed.lab.advice.guides import guides_say
+from posembed.lab.advice.needs import Needs
+from posembed.statistics import Estimate
+from posembed.words import listed
+
+MOST_USED = ("rope", "learned", "learned-2d", "sinusoidal", "t5", "alibi")
+"""The encodings in general use, most used first (docs/who-uses-what.md)."""
+FOUND = 90.0
+"""Far tokens are retrieved if at least this percentage of passkeys is found."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An encoding that was considered. ``cannot``: the reason why it does not meet the needs; None if it does."""
+
+    name: str
+    title: str
+    parameters: int
+    """Position parameters, new or existing."""
+    share: float | None
+    """The share of these parameters in the embeddings; None without a token table."""
+    cannot: str | None
+    trained: Estimate | None = None
+    """What was measured at the training length, in the units of ``Advice.measure``."""
+    needed: Estimate | None = None
+    """What was measured at the needed length, or the longest that was measured."""
+    found: Estimate | None = None
+    """The percentage of passkeys found at the needed length."""
+    window: int | None = None
+
+
+class Evidence:
+    """The study that decides, and for decoders the passkey study, at the lengths that the needs ask for.
+
+    A study of the user's own decides if it measured an encoding that meets the needs. studies: most trusted first.
+    """
+
+    def __init__(self, needs: Needs, studies: Sequence[Study]) -> None:
+        self.needs, self.known = needs, candidates(needs)
+        # No study of encoders goes past the training length. There, the study of decoders decides.
+        kind = "images" if needs.use == "images" else "accuracy" if needs.encoder and needs.fixed else "perplexity"
+        able = {each.name for each in self.known if limit(each, needs) is None}
+        self.study = next(
+            study
+            for study in studies
+            if study.kind == kind and (not study.own or able & {row.encoding for row in study.rows})
+        )
+        self.passkey = next((s for s in studies if s.kind == "passkey"), None) if needs.use == "decoder" else None
+        self.length = self.study.length_for(needs.factor)
+
+    def options(self) -> list[Option]:
+        """Returns every option, of the checkpoint and of all encodings."""
+        return [*of_checkpoint(self.needs), *(self.option(each) for each in self.known)]
+
+    def option(self, each: Candidate) -> Option:
+        study, needed = self.study, self.study.value(each.name, self.length)
+        found = self.passkey and self.passkey.value(each.name, self.passkey.length_for(self.needs.factor))
+        cannot = limit(each, self.needs)
+        if cannot is None and needed is None:
+            nowhere = f"it has no position {study.measure.at.format(self.length)}"
+            cannot = nowhere if study.has(each.name) else "it was not measured"
+        elif cannot is None and self.needs.far and self.passkey is not None:
+            if found is None:
+                cannot = "its passkeys were not measured"
+            elif found.value < FOUND:
+                cannot = f"it finds only {found.value:.0f}% of the passkeys"
+        trained, share = study.value(each.name, study.train_length), self.needs.share(each.parameters)
+        return Option(each.name, each.title, each.parameters, share, cannot, trained, needed, found, each.window)
+
+    def order(self, each: Option) -> tuple[bool, float]:
+        """Sorts options that meet the needs first, then by what was measured, the best first."""
+        return each.cannot is not None, math.inf if each.needed is None else self.study.measure.cost(each.needed)
+
+    def best(self, options: Sequence[Option]) -> tuple[Option, list[str]]:
+        """Returns the best option, with reasons. Of those that do not differ significantly from the best measured one,
+        it is the most used, or else the one with the fewest parameters.
+
+        If no encoding retrieves far tokens, those that find the most passkeys are considered. Raises ArgumentError if no
+        encoding meets the other needs.
+        """
+        measured = [(each, each.needed) for each in options if each.cannot is None and each.needed is not None]
+        if not measured:
+            measured = self.finding_most()
+        first, value = min(measured, key=lambda pair: self.order(pair[0]))
+        measure = self.study.measure
+        equals = [each for each, its in measured if each is first or not measure.differ(its, value)]
+        chosen = min(equals, key=lambda each: (rank(each.name), each.parameters, self.order(each)))
+        superlative = "highest" if measure.percent else "lowest"
+        reasons = []
+        if chosen is first:
+            reasons.append(
+                f"{self.study.says(chosen.name, value, self.length)}, the {superlative} of the encodings that meet your "
+                "needs"
+            )
+        elif chosen.needed is not None:
+            reasons.append(
+                f"{self.study.says(chosen.name, chosen.needed, self.length)}; the {superlative} of the encodings that "
+                f"meet your needs is {measure.written(value)}, with {first.name}"
+            )
+        if others := [each for each in equals if each is not chosen]:
+            why = "is the most used" if rank(chosen.name) < len(MOST_USED) else "has the fewest parameters"
+            names = listed([f"{each.name} with {measure.written(each.needed)}" for each in others if each.needed])
+            reasons.append(f"of the encodings that do not differ significantly, it {why}; there is also {names}")
+        if self.needs.far and chosen.found is not None and self.passkey is not None:
+            at = self.passkey.measure.at.format(self.passkey.length_for(self.needs.factor))
+            lead = "it retrieves" if chosen.cannot is None else "none of these retrieves"
+            reasons.append(
+                f"{lead} far tokens: trained on {self.passkey.train_length:,} characters, {chosen.name} finds "
+                f"{chosen.found.value:.0f}% of the passkeys {at}"
+            )
+        return chosen, reasons
+
+    def finding_most(self) -> list[tuple[Option, Estimate]]:
+        """Returns the options that find the most passkeys of those that meet all needs except to retrieve far tokens."""
+        others = [self.option(each) for each in self.known if limit(each, self.needs) is None]
+        measured = [(each, each.needed) for each in others if each.needed is not None]
+        if not measured:
+            reasons = listed(sorted({limit(each, self.needs) or "it was not measured" for each in self.known}), "or")
+            raise ArgumentError(f"no encoding meets these needs ({reasons}); change one of them")
+        most = max(each.found.value if each.found else 0.0 for each, _ in measured)
+        return [(each, its) for each, its in measured if (each.found.value if each.found else 0.0) == most]
+
+    def departure(self, name: str) -> list[str]:
+        """Returns a sentence if guides recommend something else, with what we measured for that."""
+        said = guides_say(self.needs)
+        if said is None or name in said[0] or self.needs.checkpoint is not None:
+            return []
+        values = {other: self.study.value(other, self.length) for other in said[0]}
+        measured = listed([f"{other} {self.study.measure.written(value)}" for other, value in values.items() if value])
+        here = f"; measured here: {measured}" if measured else "; none of them has a position there"
+        return [f"this departs from the usual guides, which recommend {said[1]}{here}"]
+
+
+def limit(each: Candidate, needs: Needs) -> str | None:
+    """Returns the reason why an encoding cannot meet the needs, whatever was measured; None if it can."""
+    held = needs.checkpoint
+    rules = {
+        each.problem: each.problem is not None,
+        "the checkpoint was not trained with it": held is not None
+        and not needs.has_table
+        and not each.name.startswith("rope-"),
+        f"it has no position past the {needs.length:,} of training": not needs.fixed and each.ends == "training",
+        "it needs a row for every position, and your texts have no limit": needs.longest is None
+        and each.ends is not None,
+        "a window hides tokens, and within the training length it gains nothing": needs.fixed
+        and each.window is not None,
+        f"its {each.parameters:,} parameters are more than you can afford": needs.max_parameters is not None
+        and each.parameters > needs.max_parameters,
+    }
+    return next((reason for reason, holds in rules.items() if holds), None)
+
+
+def of_checkpoint(needs: Needs) -> list[Option]:
+    """Returns the two options of an existing checkpoint: to keep its positions, or to resize its table."""
+    held = needs.checkpoint
+    if held is None:
+        return []
+    if held.length is None:
+        keep = None if needs.fixed else f"past {needs.length:,} tokens it meets untrained positions and gets worse"
+        resize = "it has no learned table"
+    else:
+        keep = None if needs.inside_table else f"its table ends at {held.reach}"
+        resize = "every table has a last row" if needs.longest is None else None
+    kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
+    return [
+        Option("keep", "the checkpoint's positions as they are", kept, needs.share(kept), keep),
+        Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),
+    ]
+
+
+def rank(name: str) -> int:
+    return MOST_USED.index(name) if name in MOST_USED else len(MOST_USED)
