@@ -126,8 +126,8 @@ def test_every_encoding_that_is_ever_best_is_recommended_for_some_needs() -> Non
                 values = values_of(study, length, allowed)
                 if not values:
                     continue
-                least = 1 if study.kind == "perplexity" else -1
-                best = min(values, key=lambda name: least * fmean(values[name]))  # noqa: B023
+                pick = min if study.kind == "perplexity" else max
+                best, _ = pick(values.items(), key=lambda pair: fmean(pair[1]))
                 equals = {n for n, v in values.items() if not significantly_better(study.kind, v, values[best])}
                 assert equals & recommended, (study.title, length, equals)
 
@@ -244,7 +244,7 @@ def test_runs_cannot_make_an_encoding_do_what_it_cannot() -> None:
 
 
 def test_equal_measurements_are_decided_by_use_and_then_by_parameters() -> None:
-    same = {name: (5.0, 5.2, 5.1) for name in ("rolling", "near-far", "learned-averaged")}
+    same = dict.fromkeys(("rolling", "near-far", "learned-averaged"), (5.0, 5.2, 5.1))
     assert recommend(Needs(length=512, longest=4096), [study(True, **same)]).recommendation in ("rolling", "near-far")
     used = recommend(Needs(length=512, longest=4096), [study(True, **same, t5=(5.0, 5.2, 5.1))])
     assert used.recommendation == "t5"

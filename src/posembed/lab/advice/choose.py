@@ -65,7 +65,9 @@ class Evidence:
 
     def option(self, each: Candidate) -> Option:
         study, needed = self.study, self.study.value(each.name, self.length)
-        found = self.passkey and self.passkey.value(each.name, self.passkey.length_for(self.needs.factor))
+        found = None
+        if self.passkey is not None:
+            found = self.passkey.value(each.name, self.passkey.length_for(self.needs.factor))
         cannot = limit(each, self.needs)
         if cannot is None and needed is None:
             nowhere = f"it has no position {study.measure.at.format(self.length)}"
@@ -83,11 +85,11 @@ class Evidence:
         return each.cannot is not None, math.inf if each.needed is None else self.study.measure.cost(each.needed)
 
     def best(self, options: Sequence[Option]) -> tuple[Option, list[str]]:
-        """Returns the best option, with reasons. Of those that do not differ significantly from the best measured one,
-        it is the most used, or else the one with the fewest parameters.
+        """Returns the recommended option, with reasons: of those that do not differ significantly from the best one,
+        the most used, or else the one with the fewest parameters.
 
-        If no encoding retrieves far tokens, those that find the most passkeys are considered. Raises ArgumentError if no
-        encoding meets the other needs.
+        If no encoding retrieves far tokens, those that find the most passkeys are considered. Raises ArgumentError if
+        no encoding meets the other needs.
         """
         measured = [(each, each.needed) for each in options if each.cannot is None and each.needed is not None]
         if not measured:
@@ -98,16 +100,10 @@ class Evidence:
         chosen = min(equals, key=lambda each: (rank(each.name), each.parameters, self.order(each)))
         superlative = "highest" if measure.percent else "lowest"
         reasons = []
-        if chosen is first:
-            reasons.append(
-                f"{self.study.says(chosen.name, value, self.length)}, the {superlative} of the encodings that meet your "
-                "needs"
-            )
-        elif chosen.needed is not None:
-            reasons.append(
-                f"{self.study.says(chosen.name, chosen.needed, self.length)}; the {superlative} of the encodings that "
-                f"meet your needs is {measure.written(value)}, with {first.name}"
-            )
+        among = f"the {superlative} of the encodings that meet your needs"
+        says = self.study.says(chosen.name, chosen.needed or value, self.length)
+        known = "" if chosen is first else f" is {measure.written(value)}, with {first.name}"
+        reasons.append(f"{says}{', ' if chosen is first else '; '}{among}{known}")
         if others := [each for each in equals if each is not chosen]:
             why = "is the most used" if rank(chosen.name) < len(MOST_USED) else "has the fewest parameters"
             names = listed([f"{each.name} with {measure.written(each.needed)}" for each in others if each.needed])
@@ -122,7 +118,7 @@ class Evidence:
         return chosen, reasons
 
     def finding_most(self) -> list[tuple[Option, Estimate]]:
-        """Returns the options that find the most passkeys of those that meet all needs except to retrieve far tokens."""
+        """Returns the options that find the most passkeys, of those that meet all other needs."""
         others = [self.option(each) for each in self.known if limit(each, self.needs) is None]
         measured = [(each, each.needed) for each in others if each.needed is not None]
         if not measured:
@@ -168,7 +164,7 @@ def of_checkpoint(needs: Needs) -> list[Option]:
         return []
     if held.length is None:
         keep = None if needs.fixed else f"past {needs.length:,} tokens it meets untrained positions and gets worse"
-        resize = "it has no learned table"
+        resize: str | None = "it has no learned table"
     else:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
         resize = "every table has a last row" if needs.longest is None else None

@@ -101,7 +101,7 @@ class Study:
         return self.lengths[-1] / self.train_length
 
     def length_for(self, factor: float) -> int:
-        """Returns the shortest measured length that is at least ``factor`` times the training length, or the longest."""
+        """Returns the shortest measured length of at least ``factor`` times the training length, or the longest."""
         return next((n for n in self.lengths if n >= factor * self.train_length), self.lengths[-1])
 
     def has(self, encoding: str) -> bool:
