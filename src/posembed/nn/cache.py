@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from posembed.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from posembed.nn.memory import Memory
 
 
 class KeyValueCache:
@@ -40,6 +45,8 @@ class KeyValueCache:
         """The positions of these tokens, (length,) or (B, length)."""
         self.present: Tensor | None = None
         """True for a token, False for padding, (B, length). None means no padding."""
+        self.memory: Memory | None = None
+        """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
 
     @property
     def max_len(self) -> int:
