@@ -20,6 +20,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "lengths": MODEL
     | {"train_length": 16, "test_lengths": [16, 32], "test_tokens": 200, "encodings": ["rope", "alibi"]},
     "inits": MODEL | {"train_length": 16, "test_tokens": 200, "inits": ["normal-0.02", "zero"]},
+    "sharing": MODEL
+    | {
+        "problem": "copy",
+        "train_size": 3,
+        "test_sizes": [3],
+        "test_pairs": 4,
+        "encodings": ["one-table", "two-tables"],
+    },
     "parity": MODEL | {"train_size": 3, "test_sizes": [2, 5], "test_problems": 4, "encodings": ["rope", "alibi"]},
     "text": MODEL | {"train_length": 12, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
     "images": MODEL | {"test_sizes": [12], "encodings": ["learned-1d", "factorized"]},

@@ -41,7 +41,9 @@ def scrambled(model: nn.Module) -> nn.Module:
 
 
 def decoder(name: str = "rope", across: str | None = None, **options: object) -> Decoder:
-    encoding = encoding_by_name(name, Sizes(dim=DIM, heads=HEADS, kv_heads=options.get("kv_heads"), max_len=12, window=4))  # type: ignore[arg-type]
+    encoding = encoding_by_name(
+        name, Sizes(dim=DIM, heads=HEADS, kv_heads=options.get("kv_heads"), max_len=12, window=4)
+    )  # type: ignore[arg-type]
     settings = {"dim": DIM, "heads": HEADS, "layers": 2, "cross_attention": True, "cross_encoding": across, **options}
     return scrambled(Decoder(encoding=encoding, **settings))  # type: ignore[arg-type, return-value]
 

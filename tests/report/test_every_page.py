@@ -15,6 +15,7 @@ import made_up_classes
 import made_up_inits
 import made_up_problems
 import made_up_runs
+import made_up_sharing
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
@@ -27,6 +28,7 @@ FAILURE = "the loss was nan at step 9 of 700; try a lower learning rate"
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
+    "sharing": made_up_sharing.runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
     "images": made_up_classes.image_runs,

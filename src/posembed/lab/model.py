@@ -1,4 +1,4 @@
-"""The lab's models, which take any PositionEncoding: a language model and a classifier of texts or images."""
+"""The lab's models, which take any PositionEncoding: a language model, a classifier and an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -112,3 +112,50 @@ class Classifier(PositionedModel):
             return self.head(x.mean(dim=1))
         weights = present.to(x.dtype).unsqueeze(-1)
         return self.head((x * weights).sum(dim=1) / weights.sum(dim=1))
+
+
+class TwoSides(PositionEncoding):
+    """The encodings of an encoder and of a decoder, which may be the same object."""
+
+    def __init__(self, encoder: PositionEncoding, decoder: PositionEncoding) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def table(self) -> Tensor | None:
+        """Returns the learned rows (N, D): those of the encoder, then those of the decoder if it has its own."""
+        sides = dict.fromkeys((self.encoder, self.decoder))
+        tables = [table for side in sides if (table := side.table()) is not None]
+        return torch.cat(tables) if tables else None
+
+
+class EncoderDecoder(PositionedModel):
+    """A model that writes a target for a source: ``posembed.nn``'s encoder, and its decoder with cross-attention.
+
+    Both sides and the head share one token table (Vaswani et al. 2017, 3.4). The weights are initialized like GPT-2's.
+
+    vocabulary: the number of tokens V. dim: the width D. layers: the number of layers of each side.
+    """
+
+    encoding: TwoSides
+
+    def __init__(
+        self, vocabulary: int, dim: int, *, layers: int, heads: int, encoding: TwoSides, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, dim)
+        self.encoder = positioned.Encoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
+        self.decoder = positioned.Decoder(dim=dim, heads=heads, layers=layers, dropout=dropout, cross_attention=True)
+        require_fitting(encoding.encoder, dim, heads, causal=False)
+        positioned.gpt2_init_(self)
+        self.encoding = encoding
+
+    def forward(self, source: Tensor, target: Tensor, present: Tensor | None = None) -> Tensor:
+        """Returns logits (B, T, V) for sources (B, S) and the tokens of the targets before each prediction (B, T).
+
+        ``present`` (B, S) is False for padding of the source. Positions of both count from 0.
+        """
+        x, y = self.tokens(source), self.tokens(target)
+        positions = positioned.Positions(self.encoding.encoder, x, causal=False, mask=present)
+        memory = positioned.Memory(self.encoder(positions.at_input(x), positions=positions), mask=present)
+        positions = positioned.Positions(self.encoding.decoder, y, memory=memory)
+        return F.linear(self.decoder(positions.at_input(y), positions=positions), self.tokens.weight)

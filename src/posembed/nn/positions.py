@@ -236,7 +236,13 @@ class Positions(ChecksCalls):
 
     def _bias_of(self, encoding: PositionEncoding, head_dim: int, dense: bool) -> Bias | None:
         unpadded = self._whole or self.texts is not None
-        if unpadded and self.q_positions is self.k_positions and self.q_positions.is_cuda and head_dim >= SMALLEST_FLEX_HEAD and not dense:
+        if (
+            unpadded
+            and self.q_positions is self.k_positions
+            and self.q_positions.is_cuda
+            and head_dim >= SMALLEST_FLEX_HEAD
+            and not dense
+        ):
             flex = flex_bias(encoding, self.q_positions, causal=self.causal, texts=self.texts)
             if flex is not None:
                 return flex

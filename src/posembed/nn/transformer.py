@@ -113,8 +113,8 @@ class _Layer(_AttendingToMemory):
 
     def added_to_the_residual(self) -> list[Tensor]:
         """Returns the last matrix of each part."""
-        cross = ["cross_attention"] if self.attends_to_memory else []
-        return [*(self.get_parameter(f"{part}.output.weight") for part in ("attention", *cross)), self.mlp[2].weight]
+        parts = ("attention.output", *(["cross_attention.output"] if self.attends_to_memory else ()), "mlp.2")
+        return [self.get_parameter(f"{name}.weight") for name in parts]
 
     def read(self, x: Tensor, positions: Positions) -> Tensor:
         if self.norm == "pre":
@@ -298,6 +298,10 @@ def _require_one_of(known: tuple[str, ...], given: str, name: str) -> None:
         raise ArgumentError(f"{name} must be one of {', '.join(known)}; got {given!r}")
 
 
+def _layers(model: nn.Module) -> list[_Layer]:
+    return [module for module in model.modules() if isinstance(module, _Layer)]
+
+
 def gpt2_init_(model: nn.Module) -> None:
     """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets its biases to 0.
 
@@ -316,10 +320,9 @@ def gpt2_init_(model: nn.Module) -> None:
             nn.init.normal_(module.weight, std=0.02)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-    stacks = [list(stack.layers) for stack in model.modules() if isinstance(stack, _Stack)]
+    stacks = [_layers(stack) for stack in model.modules() if isinstance(stack, _Stack)]
     in_stacks = {layer for stack in stacks for layer in stack}
-    alone = [module for module in model.modules() if isinstance(module, _Layer) and module not in in_stacks]
-    for layers in (*stacks, alone):
+    for layers in (*stacks, [layer for layer in _layers(model) if layer not in in_stacks]):
         matrices = [matrix for layer in layers for matrix in layer.added_to_the_residual()]
         for matrix in matrices:
             nn.init.normal_(matrix, std=0.02 / math.sqrt(len(matrices)))
