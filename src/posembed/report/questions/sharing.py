@@ -41,17 +41,18 @@ class SharingPage(QuestionPage[SharingSummary]):
     tables_note = "The rows of two-tables are those of the encoder, followed by those of the decoder."
 
     def about(self, spec: SharingSpec, summary: SharingSummary) -> str:
+        sizes = "one" if spec.train_size == 1 else f"1 to {spec.train_size:,} {summary.unit}"
         return (
             f"Each run trains the same small encoder-decoder ({model_size(spec)}, on each side) for {spec.steps:,} "
-            f"steps to {PROBLEMS[spec.problem].line}: 1 to {spec.train_size:,} {summary.unit} at a time. It is tested "
-            "on pairs that training never draws. Only the positions of the encoder and of the decoder differ; "
+            f"steps to {PROBLEMS[spec.problem].line}, {sizes} at a time. It is tested on pairs that "
+            "training never draws. Only the positions of the encoder and of the decoder differ; "
             "cross-attention has none."
         )
 
     def paragraphs(self, summary: SharingSummary) -> list[str]:
         found = [(row, row.within) for row in best_first(summary) if row.within is not None]
         shares = listed([f"{measured(share, percent)} with {called(row.name)}" for row, share in found])
-        lead = f"Up to {summary.train_size:,} {summary.unit}, the exact match in percent is {shares}." if found else ""
+        lead = f"On held-out pairs of the sizes of training, the exact match in percent is {shares}." if found else ""
         differences = [
             (outcome(row.versus_reference), f"{called(row.name)} ({_difference(row.versus_reference)})")
             for row, _ in found
@@ -76,17 +77,18 @@ class SharingPage(QuestionPage[SharingSummary]):
             (Cell("difference", rank=2), lambda row: estimate_cell(row.versus_reference, points, missing="")),
             (Cell("significant?", kind="words", rank=3), significant),
         ]
+        several = len(summary.test_sizes) > 1
         return table_of(
             best_first(summary),
-            f"Exact match in percent, {summary.problem}, by {summary.unit}",
-            f"The share of {summary.test_pairs:,} held-out pairs of each size whose target is written without a "
-            f"mistake. “Within” is the mean of the sizes up to the {summary.train_size:,} of training. The difference "
+            f"Exact match in percent, {summary.problem}{f', by {summary.unit}' if several else ''}",
+            f"The share of {summary.test_pairs:,} held-out pairs{' of each size' * several} whose target is written "
+            "without a mistake. “Within” is the mean of the tested sizes up to the largest of training. The difference "
             f"is “within” minus that of {summary.reference}, in percentage points.",
             (Cell("within", rank=1), within),
             *(versus if any(row.versus_reference for row in summary.rows) else []),
             (Cell("parameters", note="of positions", rank=4), lambda row: f"{row.position_parameters:,}"),
             *by_size(
-                summary.test_sizes if len(summary.test_sizes) > 1 else (),
+                summary.test_sizes if several else (),
                 lambda row: row.exact_match,
                 percent,
                 trained=summary.train_size,
@@ -121,7 +123,7 @@ class SharingPage(QuestionPage[SharingSummary]):
             yield picture(
                 dots_figure(
                     [(row.name, scaled(share), f"{percent(share.value)}%") for row, share in rows],
-                    title=f"exact match up to {summary.train_size:,} {summary.unit}, percent",
+                    title="exact match on held-out pairs of the sizes of training, percent",
                     below="right is better",
                 ),
                 name="within",
@@ -200,15 +202,13 @@ def on_two_tables(summary: SharingSummary) -> str:
     found = {
         "better": "and writes significantly more targets without a mistake. These runs contradict the claim.",
         "worse": "and writes significantly fewer targets without a mistake. These runs agree with the claim.",
-        "not significant": "and changes the exact match by no significant amount. These runs show neither a gain that "
-        "pays for it nor any harm beyond its parameters.",
+        "not significant": "and changes the exact match by no significant amount, so parameters are all that it "
+        "certainly adds.",
         "unknown": "and one run of each cannot tell what it gains.",
     }[outcome(two.versus_reference)]
     loss = two.loss_versus_reference
-    known = "" if loss is None else interval(loss, four)
-    of_loss = (
-        f" Its loss is {four(loss.value)} nats per token compared with one table ({known})." if loss and known else ""
-    )
+    known = interval(loss, four)
+    of_loss = f" Its loss minus that of {ONE} is {four(loss.value)} nats per token ({known})." if loss and known else ""
     return f"Guides call two tables a mistake where one could be shared. {cost} {found}{of_loss}"
 
 
