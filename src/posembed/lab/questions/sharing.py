@@ -40,8 +40,12 @@ class SharingSpec(TrainingSpec):
     Measured = Rewritten
 
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
-    train_size: int = option("Size of the largest training pair, in letters, dates or clauses.", MODEL)
-    test_sizes: tuple[int, ...] = option("Sizes to measure at, separated by commas.", MODEL)
+    train_size: int = option(
+        "Size of the largest training pair, in letters, dates or clauses. The default depends on the problem.", MODEL
+    )
+    test_sizes: tuple[int, ...] = option(
+        "Sizes to measure at, separated by commas. The default depends on the problem.", MODEL
+    )
     """In ascending order."""
     test_pairs: int = option("Held-out pairs per size to measure on.", TRAINING)
     source_length: int
@@ -87,7 +91,7 @@ class Sharing(TrainedQuestion[SharingSpec, Rewritten, SharingSummary]):
     names_help = f"What to compare, separated by commas: {', '.join((*TABLES, *SAME_ON_BOTH))}."
     presets = presets_of("sharing")
     preset = "quick"
-    presets_help = "quick (minutes), small (an hour on two cores) or base (a GPU)."
+    presets_help = "quick (minutes), small (hours on two cores) or base (a GPU)."
     counts = ("train_size", "test_pairs")
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
