@@ -27,7 +27,7 @@ def position_rows(source: Table) -> Tensor:
     Raises:
         ArgumentError: anything else, such as a path or a model of transformers: ``posembed.plots`` reads those.
     """
-    if isinstance(source, nn.Module) and models_in(source):
+    if isinstance(source, nn.Module) and models_in(source) and not learned_tables(source):
         raise ArgumentError(f"expected {KINDS}; got a model of transformers. Pass its table: {FROM_A_MODEL}")
     if not isinstance(source, Tensor | np.ndarray | nn.Module):
         raise ArgumentError(f"expected {KINDS}; got {type(source).__name__}. Pass rows: {FROM_A_MODEL}")
