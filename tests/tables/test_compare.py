@@ -198,7 +198,7 @@ def test_equal_rows_are_equal_anywhere(far: float) -> None:
     assert linear_shift(sinusoidal_table(64, 16).double() + min(far, 1e8), 1) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_every_measure_lies_between_0_and_1(n: int, d: int, seed: int) -> None:
     torch.manual_seed(seed)
