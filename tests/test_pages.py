@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from run_page import agree, blocks, outputs
+from run_page import WITH_OUTPUTS, agree, blocks, outputs
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -16,9 +16,11 @@ sys.path.append(str(DOCS))
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_every_output_on_the_pitfall_page_is_what_its_code_prints(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", minversion="5")
-    text = (DOCS / "pitfalls.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", WITH_OUTPUTS)
+def test_every_output_on_a_page_is_what_its_code_prints(page: str, tmp_path: Path) -> None:
+    if page == "pitfalls.md":
+        pytest.importorskip("transformers", minversion="5")
+    text = (DOCS / page).read_text(encoding="utf-8")
     for printed, (code, shown) in zip(outputs(text, tmp_path), blocks(text), strict=True):
         assert agree(printed, shown), f"{code}\nprints\n{printed}\nand the page shows\n{shown}"
 
