@@ -127,7 +127,7 @@ ENTRIES = EXPORTS | {
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = posixpath.dirname(page.file.src_uri)
     if page.file.inclusion.is_not_in_nav():
-        page.meta["search"] = {"boost": 0.5}  # files that a page links to are found after the pages
+        page.meta["search"] = {"boost": 0.1}  # files that a page links to are found after the pages
 
     def moved(match: re.Match[str]) -> str:
         """The link from this page of the site to the page of what the file of the repository links to."""
