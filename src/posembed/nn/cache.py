@@ -36,6 +36,8 @@ class KeyValueCache:
 
     counted = True
     """Whether all positions were counted, and none given as ``position_ids``."""
+    memory: Memory | None = None
+    """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
 
     def __init__(self, keys: Tensor) -> None:
         self.keys, self.values = keys, torch.empty_like(keys)
@@ -45,8 +47,6 @@ class KeyValueCache:
         """The positions of these tokens, (length,) or (B, length)."""
         self.present: Tensor | None = None
         """True for a token, False for padding, (B, length). None means no padding."""
-        self.memory: Memory | None = None
-        """What the layers with cross-attention attend to, with its keys and values. None means that they have none."""
 
     @property
     def max_len(self) -> int:
