@@ -129,7 +129,13 @@ def rope(scaling: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]
 
 
 def extended(method: str) -> Callable[[Sizes], PositionEncoding]:
-    return lambda s: ExtendedPositionalEmbedding(max_len=s.length, dim=s.dim, method=method, dropout=s.dropout)
+    return lambda s: ExtendedPositionalEmbedding(
+        max_len=s.length,
+        dim=s.dim,
+        method=method,
+        longest=max(s.tested, s.length) if method == "random" else None,
+        dropout=s.dropout,
+    )
 
 
 def sampled(sampler: str) -> Callable[[Sizes], PositionEncoding]:
@@ -227,6 +233,12 @@ ENCODINGS: dict[str, Entry] = {
         "the learned table; when it is read, rows a and b give row a N + b", "Su 2020, kexue.fm/archives/7947"),
     "learned-tiled": Entry(extended("tile"),
         "the learned table, repeated from its start", "Beltagy et al. 2020, arXiv:2004.05150"),
+    "learned-random": Entry(extended("random"),
+        "the learned table, continued by random rows of the same scale", "Beltagy et al. 2020, arXiv:2004.05150"),
+    "learned-long": Entry(
+        lambda s: LearnedPositionalEmbedding(max_len=max(s.tested, s.length), dim=s.dim, dropout=s.dropout),
+        "a learned table for the longest text, trained on short texts alone, which leave its later rows as they were",
+        "Gehring et al. 2017, arXiv:1705.03122"),
     "learned-shifted": Entry(sampled("shifted"),
         "a learned table for the longest text; each training sequence starts at a random position",
         "Kiyono et al. 2021, arXiv:2109.05644"),
