@@ -18,7 +18,8 @@ probability 2^(1 - n), which is below 5% from n = 6 on."""
 
 
 class BySeed(Generic[MeasuredT]):
-    """The runs of one compared name. ``measured`` maps seeds to the measurements of successful runs.
+    """The runs of one compared name. ``measured`` maps seeds to the measurements of successful runs. If the runs
+    vary in a second field, ``at`` selects those at one of its values, so that each seed has one run.
 
     reference: the runs to compare with; None for the reference itself, or if there is no reference.
     """
@@ -36,10 +37,16 @@ class BySeed(Generic[MeasuredT]):
         return {
             "name": first.spec.compared,
             "seeds": tuple(self.measured),
-            "failures": tuple(f"seed {r.spec.seed}: {r.failure}" for r in self.results if r.failure is not None),
+            "failures": tuple(f"{r.spec.case}: {r.failure}" for r in self.results if r.failure is not None),
             "parameters": first.parameters,
             "position_parameters": first.position_parameters,
         }
+
+    def at(self, value: str) -> BySeed[MeasuredT]:
+        """Returns the runs at one value of the spec's ``VARIED`` field, with the reference's runs at the same value."""
+        runs = BySeed[MeasuredT]([result for result in self.results if result.spec.varied == value])
+        runs.reference = None if self.reference is None else self.reference.at(value)
+        return runs
 
     def values(self, read: Callable[[MeasuredT], float | None]) -> dict[int, float]:
         """Returns ``read(measurements)`` by seed. Leaves out seeds for which it returns None."""

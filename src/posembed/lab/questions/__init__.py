@@ -7,7 +7,9 @@ from pathlib import Path
 from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
+from posembed.lab.questions.amounts import DataEfficiency
 from posembed.lab.questions.classification import Images, Text
+from posembed.lab.questions.dropout import Dropout
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
@@ -22,7 +24,16 @@ class Cost(Question):
     Settings = CostSettings
 
 
-EVERY: list[Question] = [Lengths(), Inits(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
+EVERY: list[Question] = [
+    Lengths(),
+    Inits(),
+    DataEfficiency(),
+    Dropout(),
+    *map(Problem, PROBLEMS),
+    Text(),
+    Images(),
+    Cost(),
+]
 QUESTIONS = {question.name: question for question in EVERY}
 
 

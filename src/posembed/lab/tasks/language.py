@@ -44,18 +44,22 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
 
     def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
         """Raises DataError if there is too little text to train or to measure on."""
-        if len(self.corpus.train) <= spec.train_length:
+        if len(self.text(spec)) <= spec.train_length:
             raise DataError(
-                f"the text to train on has {len(self.corpus.train):,} tokens, and a training length of "
+                f"the text to train on has {len(self.text(spec)):,} tokens, and a training length of "
                 f"{spec.train_length:,} needs at least {spec.train_length + 1:,}; give more text, or a shorter "
                 "length"
             )
         measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
 
+    def text(self, spec: LanguageT) -> Tensor:
+        """Returns the tokens (N,) that a run trains on."""
+        return self.corpus.train
+
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
-        text = self.corpus.train
+        text = self.text(spec)
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
         ids = text[starts[rows] + torch.arange(spec.train_length + 1)].long()
