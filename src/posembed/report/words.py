@@ -32,7 +32,7 @@ def signed(value: float, digits: int = 3) -> str:
 
 def loss_number(value: float) -> str:
     """Formats a loss: 1.725."""
-    return f"{value:.3f}"
+    return f"{value:.3f}".replace("-", MINUS)
 
 
 def percent(share: float) -> str:

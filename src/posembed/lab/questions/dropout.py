@@ -12,6 +12,7 @@ from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.amounts import AmountSpec, Losses, canonical_amount, share_or_tokens
 from posembed.lab.questions.lengths import corpus_of
+from posembed.lab.runs.spec import TRAINING, option
 from posembed.statistics import Estimate
 
 
@@ -21,7 +22,8 @@ class DropoutSpec(AmountSpec):
 
     encoding: str = "learned"
     rate: str = ""
-    """The dropout rate after the sum of tokens and positions. ``dropout`` is the rate after each sublayer."""
+    """The dropout rate after the sum of tokens and positions."""
+    dropout: float = option("Dropout after each sublayer, the same in all runs.", TRAINING)
 
     @property
     def name(self) -> str:

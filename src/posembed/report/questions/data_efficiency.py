@@ -120,7 +120,7 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
             described=" ".join(self.answer(summary)),
             caption=" ".join(
                 [
-                    "A steep line needs much text. Where two lines cross, the better encoding changes. With several "
+                    "The steeper a line falls, the more its encoding gains from text. Where two lines cross, the better encoding changes. With several "
                     f"runs per encoding and amount, shaded bands are {INTERVAL}s.",
                     *not_drawn(summary.rows),
                 ]
