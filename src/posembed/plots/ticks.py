@@ -28,10 +28,15 @@ def tick_heights(axes: Axes) -> None:
 
 
 def fix_ticks(axis: Axis, places: Sequence[float], *, exact: bool = False) -> None:
-    """Puts ticks on these places. exact: write every digit of whole numbers, instead of five digits."""
-    names = [f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places]
+    """Puts ticks on these places. exact: write all digits of whole numbers, instead of five."""
+
+    def name(place: float) -> str:
+        if exact and float(place).is_integer():
+            return f"{place:,.0f}"
+        return f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-")
+
     axis.set_major_locator(FixedLocator(places))
-    axis.set_major_formatter(FixedFormatter([f"{place:,.0f}" for place in places] if exact else names))
+    axis.set_major_formatter(FixedFormatter([name(place) for place in places]))
     axis.set_minor_locator(NullLocator())
 
 

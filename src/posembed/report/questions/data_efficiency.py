@@ -120,8 +120,8 @@ class DataEfficiencyPage(QuestionPage[DataSummary]):
             described=" ".join(self.answer(summary)),
             caption=" ".join(
                 [
-                    "The steeper a line falls, the more its encoding gains from text. Where two lines cross, the better encoding changes. With several "
-                    f"runs per encoding and amount, shaded bands are {INTERVAL}s.",
+                    "The steeper a line falls, the more its encoding gains from text. Where two lines cross, the "
+                    f"better encoding changes. With several runs, shaded bands are {INTERVAL}s.",
                     *not_drawn(summary.rows),
                 ]
             ),
