@@ -45,6 +45,8 @@ FRESH = 4.0
 on average, and its mean over 16 neighbours exceeds 4 once in 10^7. MiniLM's lowest mean is 35; in a small language
 model the median was 8 after 100 steps of training, 43 after 600."""
 
+FEW_TEXTS = "Few training texts were long enough to reach them, so they are noisier than the other rows."
+
 TOKEN_RATIO = 3.0
 """The largest ratio of the rows' norm to the tokens' norm. At 3, position makes up 9/10 of the variance of the sum."""
 
@@ -53,6 +55,9 @@ ROW_RATIO = 20.0
 
 SHOWN = 4
 """The largest number of rows whose values a figure lists."""
+
+RARE = 0.1
+"""A row is rarely trained if it is trained less than this many times as often as the row that is trained most."""
 
 UNTRAINED = "Train the table, or check whether its key was found when the checkpoint was loaded."
 UNREACHED = (
@@ -190,6 +195,11 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
         )
     if token_norm is not None:
         yield from _of_scale(rows, places, token_norm)
+
+
+def rarely_trained(rows: tuple[int, ...], figure: str) -> Finding:
+    """Returns the finding for rows that were trained, but rarely."""
+    return Finding("rarely trained", rows, figure, FEW_TEXTS, UNREACHED)
 
 
 def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:

@@ -1,0 +1,318 @@
+"""The page of ``compare rows``: loss by position beside how often each row was trained, and which rows matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from posembed.lab.questions.rows import LEARNED, ByPosition, RowRow, RowSpec, RowSummary
+from posembed.lab.runs.results import RunResult
+from posembed.plots.by_position import Panel, by_position_figure
+from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
+from posembed.report.questions import FAILED, QuestionPage, estimate_cell, values_table
+from posembed.report.words import failures, listed, measured, model_size, number, signed
+from posembed.statistics import INTERVAL, Estimate
+
+FIRST = "training lengths"
+SMALL = 0.01
+"""A share of training below this is written with more digits."""
+
+
+def loss_number(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def nats(value: float) -> str:
+    return signed(value, 2)
+
+
+def share(value: float) -> str:
+    return f"{value:.1%}" if value < 10 * SMALL else f"{value:.0%}"
+
+
+class RowsPage(QuestionPage[RowSummary]):
+    of_each = "kind of training lengths"
+
+    def about(self, spec: RowSpec, summary: RowSummary) -> str:
+        return (
+            f"Each run trains the same small Transformer decoder ({model_size(spec)}) on {spec.data} for "
+            f"{spec.steps:,} steps of {spec.batch:,} sequences (tokenizer: {spec.tokenizer}). A learned table of "
+            f"{spec.train_length:,} rows is added to its input, unless the name gives another encoding. The runs "
+            "differ in the lengths of the training sequences."
+        )
+
+    def paragraphs(self, summary: RowSummary) -> list[str]:
+        late = [text for row in summary.rows if (text := _late(row, summary))]
+        return [" ".join([*late, *failures(summary.rows)]), _verdict(summary), _early(summary), _attention(summary)]
+
+    def notes(self, summary: RowSummary) -> list[str]:
+        lines = ["full: every sequence has the training length; uniform: 1 to the training length; short: few are long"]
+        if summary.control is not None:
+            lines.append(
+                f"+{summary.control}: without learned rows, so it shows what the lengths do to the model itself"
+            )
+        return [f"{line}." for line in lines]
+
+    def main_table(self, summary: RowSummary) -> Table:
+        return table_of(
+            sorted(summary.rows, key=lambda row: row.encoding != LEARNED),
+            "Held-out loss by position, in nats per token (lower is better)",
+            f"In windows of {summary.train_length:,} tokens. Every run predicts the same tokens after the same "
+            "context.",
+            *by_band(summary, lambda row: row.loss, loss_number, failed=FAILED),
+            first=FIRST,
+        )
+
+    def main_tables(self, summary: RowSummary) -> list[Table]:
+        found = [self.main_table(summary), trained_table(summary), versus_table(summary), matter_table(summary)]
+        return [table for table in found if table.rows]
+
+    def tables(self, summary: RowSummary) -> list[Table]:
+        return [trained_table(summary), versus_table(summary), beyond_table(summary), matter_table(summary)]
+
+    def figures(self, summary: RowSummary) -> Iterable[Picture]:
+        rows = [row for row in summary.rows if row.seeds]
+        learned = [row for row in rows if row.encoding == LEARNED]
+        names = [row.name for row in summary.rows]
+        how = f"Lines are means. With several runs of a name, bands are {INTERVAL}s."
+        if learned:
+            panels = [
+                panel("times that each row was trained (log scale)", learned, "trained", logarithmic=True),
+                panel(
+                    f"loss minus that with {summary.reference} lengths, nats per token", rows, "versus_reference", 0.0
+                ),
+            ]
+            yield picture(
+                by_position_figure([each for each in panels if each.lines], names),
+                name="late",
+                described=" ".join(self.answer(summary)[:1]),
+                caption=f"{how} A dashed line is an encoding without learned rows, trained on the same lengths.",
+            )
+        shown = [row for row in learned if row.name == summary.reference] or learned[:1]
+        panels = [
+            panel("nats per text, if the row is replaced with the mean row", shown, "text_increase", 0.0),
+            panel("nats per text, if the row is replaced with its neighbour", shown, "neighbour_increase", 0.0),
+            panel("attention received, relative to even attention", rows, "attention", 1.0),
+        ]
+        if panels := [each for each in panels if each.lines]:
+            yield picture(
+                by_position_figure(panels, names),
+                name="matter",
+                described="The increase in loss for each replaced row, and the attention that each position receives.",
+                title="Which rows matter",
+                caption=f"{how} Even attention: each token attends equally to itself and all earlier tokens.",
+            )
+
+    def values(self, results: Sequence[RunResult[Any, Any]]) -> list[Table]:
+        return [
+            values_table("Loss by position", "In nats.", results, lambda m: dict(enumerate(m.loss))),
+            values_table(
+                "Times trained, by row", "", results, lambda m: dict(enumerate(m.trained)), write="{:,.0f}".format
+            ),
+            values_table("Increase with the mean row", "In nats per text.", results, lambda m: m.text_increase),
+        ]
+
+
+def panel(title: str, rows: Sequence[RowRow], field: str, marked: float | None = None, **how: Any) -> Panel:
+    lines = {}
+    for row in rows:
+        by_position: ByPosition = getattr(row, f"{field}_by_position")
+        if known := {p: value for p, value in by_position.items() if value is not None}:
+            lines[row.name] = known
+    return Panel(title, lines, marked=marked, **how)
+
+
+def by_band(
+    summary: RowSummary,
+    values: Callable[[Any], ByPosition],
+    write: Callable[[float], str],
+    *,
+    failed: Cell | None = None,
+) -> list[Column]:
+    """Returns one column per band of positions. The first and the last band stay longest on a narrow terminal."""
+    columns: list[Column] = []
+    order = [len(summary.bands) - 1, 0, *range(len(summary.bands) - 2, 0, -1)]
+    for index, (first, last) in enumerate(summary.bands.items()):
+
+        def cell(row: Any, first: int = first) -> Cell:
+            if failed is not None and not row.seeds:
+                return failed
+            return estimate_cell(values(row)[first], write, missing="")
+
+        columns.append((Cell(band_name(first, last), rank=order.index(index) + 1), cell))
+    return columns
+
+
+def band_name(first: int, last: int) -> str:
+    return f"{first:,}" if first == last else f"{first:,}\N{EN DASH}{last:,}"
+
+
+def trained_table(summary: RowSummary) -> Table:
+    def cell(first: int) -> Callable[[RowRow], Cell]:
+        def of(row: RowRow) -> Cell:
+            found = row.trained[first]
+            return (
+                Cell("") if found is None else Cell(f"{found.value:,.0f}", note=share(found.value / summary.sequences))
+            )
+
+        return of
+
+    return table_of(
+        [row for row in summary.rows if row.encoding == LEARNED and row.seeds],
+        "How often each row was trained, by position",
+        f"The mean number of training sequences that reached a row, of {summary.sequences:,}.",
+        *((Cell(band_name(*band), rank=band[0] + 1), cell(band[0])) for band in summary.bands.items()),
+        first=FIRST,
+    )
+
+
+def versus_table(summary: RowSummary) -> Table:
+    return table_of(
+        [row for row in summary.rows if any(row.versus_reference.values())],
+        f"Loss by position, minus that with {summary.reference} lengths",
+        "In nats per token, for the same encoding, paired by seed. Above 0 is worse.",
+        *by_band(summary, lambda row: row.versus_reference, signed),
+        first=FIRST,
+    )
+
+
+def beyond_table(summary: RowSummary) -> Table:
+    return table_of(
+        [row for row in summary.rows if any(row.beyond_control.values())],
+        f"What is left after subtracting the same difference for {summary.control}",
+        f"The difference in the table above minus that of {summary.control}, which has no learned rows. It is what the "
+        "lengths cost because rows are trained less. In nats per token, paired by seed.",
+        *by_band(summary, lambda row: row.beyond_control, signed),
+        first=FIRST,
+    )
+
+
+MATTER: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("text_increase", "mean row, nats per text", nats),
+    ("own_increase", "mean row, token at the row", nats),
+    ("later_increase", "mean row, each later token", nats),
+    ("neighbour_increase", "neighbour row, nats per text", nats),
+    ("attention", "attention, relative to even", number),
+)
+"""The lines of the table of rows that matter: (field, name, format)."""
+
+
+class Line:
+    """One line of the table of rows that matter."""
+
+    def __init__(self, name: str, values: ByPosition, write: Callable[[float], str]) -> None:
+        self.name, self.values, self.write = name, values, write
+
+
+def matter_table(summary: RowSummary) -> Table:
+    row = reference_row(summary)
+    lines = [Line(name, getattr(row, field), write) for field, name, write in MATTER] if row is not None else []
+
+    def cell(first: int) -> Callable[[Line], Cell]:
+        return lambda line: estimate_cell(line.values[first], line.write, missing="")
+
+    return table_of(
+        [line for line in lines if any(line.values.values())],
+        f"Which rows matter, with {row.name} lengths" if row is not None else "",
+        "The increase in loss if one row is replaced, and the attention that a position receives: means over a "
+        "band. The mean row is the mean of the table; the neighbour is the next row.",
+        *((Cell(band_name(*band), rank=band[0] + 1), cell(band[0])) for band in summary.bands.items()),
+        first="measure",
+    )
+
+
+def reference_row(summary: RowSummary) -> RowRow | None:
+    """Returns the reference if it has a learned table, or else the first learned table that was trained."""
+    learned = [row for row in summary.rows if row.encoding == LEARNED and row.seeds]
+    return next((row for row in learned if row.name == summary.reference), learned[0] if learned else None)
+
+
+def last_band(summary: RowSummary) -> tuple[int, int]:
+    return list(summary.bands.items())[-1]
+
+
+def _late(row: RowRow, summary: RowSummary) -> str:
+    """Says what the lengths did to the loss at the last positions."""
+    first, last = last_band(summary)
+    versus, beyond, trained = row.versus_reference[first], row.beyond_control[first], row.trained[first]
+    if versus is None or trained is None or row.encoding != LEARNED:
+        return ""
+    text = (
+        f"With {row.name} lengths, the rows of positions {band_name(first, last)} were trained by "
+        f"{share(trained.value / summary.sequences)} of the sequences, and the loss there minus that with "
+        f"{summary.reference} lengths is {measured(versus, signed)} nats."
+    )
+    if beyond is None:
+        return text
+    return (
+        f"{text} {summary.control}, which has no rows to train, loses {signed(versus.value - beyond.value)} nats in "
+        f"the same way; the rows themselves cost the rest, {measured(beyond, signed)}."
+    )
+
+
+def _verdict(summary: RowSummary) -> str:
+    """Says whether late rows are learned poorly, as far as the intervals allow."""
+    first, last = last_band(summary)
+    sides: dict[str | None, list[str]] = {}
+    for row in summary.rows:
+        found = row.beyond_control[first]
+        if found is not None:
+            sides.setdefault(found.side_of(0), []).append(row.name)
+    if not sides:
+        return ""
+    says = {
+        "above": "with {} lengths, rows that few sequences reach are learned poorly",
+        "below": "with {} lengths, the learned table loses less than the control",
+        "both": "with {} lengths, the cost of the rows themselves is not significant",
+        None: "with {} lengths, the cost of the rows themselves has no interval",
+    }
+    parts = [says[side].format(listed(names)) for side, names in sides.items()]
+    return f"For positions {band_name(first, last)}: {'; '.join(parts)}."
+
+
+def _early(summary: RowSummary) -> str:
+    row = reference_row(summary)
+    if row is None or not any(row.text_increase.values()):
+        return ""
+    (first, end), late = next(iter(summary.bands.items())), last_band(summary)
+    text, near = row.text_increase, row.neighbour_increase
+    a, b, c, d = text[first], text[late[0]], near[first], near[late[0]]
+    if a is None or b is None or c is None or d is None or len(summary.bands) < 2:
+        return ""
+    early, last = band_name(first, end), band_name(*late)
+    return (
+        f"Replacing one row of {row.name} with the mean row raises the loss of a text by {nats(a.value)} nats for rows "
+        f"{early} and {nats(b.value)} for rows {last}: {_difference(row, 'text_increase')}. Replacing it with its "
+        f"neighbour, so that the position is off by one, costs {nats(c.value)} and {nats(d.value)} nats: "
+        f"{_difference(row, 'neighbour_increase')}."
+    )
+
+
+def _difference(row: RowRow, name: str) -> str:
+    found: Estimate | None = row.early_minus_late[name]
+    side = None if found is None else found.side_of(0)
+    words = {
+        "above": "early rows matter more",
+        "below": "late rows matter more",
+        "both": "the difference is not significant",
+        None: "there is no interval for the difference",
+    }[side]
+    return words if side is None or found is None else f"{words} ({measured(found, nats)})"
+
+
+def _attention(summary: RowSummary) -> str:
+    row = reference_row(summary)
+    if row is None:
+        return ""
+    (first, end), (start, last) = next(iter(summary.bands.items())), last_band(summary)
+    zero, early, late = row.attention_by_position.get(0), row.attention[first], row.attention[start]
+    if zero is None or early is None or late is None:
+        return ""
+    return (
+        f"With {row.name} lengths, position 0 receives {measured(zero)} times the attention that it would receive if "
+        f"every token attended equally to all tokens it sees; positions {band_name(first, end)} receive "
+        f"{measured(early)} times, and positions {band_name(start, last)} {measured(late)} times."
+    )
+
+
+PAGE = RowsPage()
