@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.tables.health import RARE, Finding, rarely_trained
+from posembed.tables.health import RARE, TRAINED_RARELY, UNREACHED, Finding
 from posembed.tables.layout import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
@@ -133,11 +133,8 @@ class TableMonitor:
         unit = "backward passes" if self._sequences is None else "sequences"
         low, high, most = int(counts[rare].min()), int(counts[rare].max()), int(counts.max())
         times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        return (
-            rarely_trained(
-                tuple(rare.nonzero()[:, 0].tolist()), f"trained in {times} {unit}, others in up to {most:,}"
-            ),
-        )
+        rows, figure = tuple(rare.nonzero()[:, 0].tolist()), f"trained in {times} {unit}, others in up to {most:,}"
+        return (Finding("rarely trained", rows, figure, TRAINED_RARELY, UNREACHED),)
 
     def rows(self) -> Tensor:
         """Returns a copy of the table's rows, (N, D), float64 on the CPU."""

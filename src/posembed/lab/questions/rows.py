@@ -14,7 +14,7 @@ from posembed.lab.by_seed import BySeed
 from posembed.lab.data.lengths import FULL, NAMES, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.lengths import LanguageSpec, corpus_of
-from posembed.statistics import Estimate, paired_difference
+from posembed.statistics import Estimate, estimate, paired_difference
 
 LEARNED = "learned"
 BAND_ENDS = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
@@ -97,6 +97,8 @@ class RowRow(Row):
     """The loss minus the loss of the same encoding with the reference's lengths, paired by seed."""
     beyond_control: ByPosition
     """``versus_reference`` minus the same difference of the control with the same lengths, paired by seed."""
+    late_beyond_early: Estimate | None
+    """``beyond_control`` of the last band minus that of the first band, paired by seed: what late rows cost."""
     text_increase: ByPosition
     """As in ``RowMeasurements``."""
     own_increase: ByPosition
@@ -131,7 +133,7 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements, RowSummary]):
     name = page = "rows"
     asks = "Which rows of a learned table are learned poorly, and which matter?"
     Spec = RowSpec
-    usual = ("full", "uniform", "short", "full+sinusoidal", "uniform+sinusoidal", "short+sinusoidal")
+    usual = ("full", "short", "full+sinusoidal", "short+sinusoidal")
     usual_reference = FULL
     names_help = (
         "Training lengths to compare, separated by commas: full, uniform (1 to the training length), short (few are "
@@ -237,13 +239,17 @@ def row_row(
     def versus(parts: Mapping[int, int]) -> ByPosition:
         return {first: runs.less(own, band_mean(LOSS, first, last)) for first, last in parts.items()}
 
-    def beyond(first: int, last: int) -> Estimate | None:
+    def beyond(first: int, last: int) -> dict[int, float]:
+        """Returns by seed how much more the learned table loses than the control."""
         if own is None or None in others:
-            return None
+            return {}
         read = band_mean(LOSS, first, last)
         ours, full, theirs, their_full = (each.values(read) for each in (runs, own, *others) if each is not None)
-        minus = {seed: theirs[seed] - their_full[seed] for seed in theirs.keys() & their_full.keys()}
-        return paired_difference({seed: ours[seed] - full[seed] for seed in ours.keys() & full.keys()}, minus)
+        shared = ours.keys() & full.keys() & theirs.keys() & their_full.keys()
+        return {seed: (ours[seed] - full[seed]) - (theirs[seed] - their_full[seed]) for seed in sorted(shared)}
+
+    def estimated(by_seed: Mapping[int, float]) -> Estimate | None:
+        return estimate(list(by_seed.values())) if by_seed else None
 
     parts = bands(spec.train_length)
     each = {position: position for position in range(spec.train_length)}
@@ -254,7 +260,8 @@ def row_row(
         trained=means(TRAINED, parts),
         loss=means(LOSS, parts),
         versus_reference=versus(parts),
-        beyond_control={first: beyond(first, last) for first, last in parts.items()},
+        beyond_control={first: estimated(beyond(first, last)) for first, last in parts.items()},
+        late_beyond_early=paired_difference(beyond(*last_band), beyond(*first_band)),
         **dict[str, Any]((name, means(read, parts)) for name, read in VALUES.items()),
         trained_by_position=means(TRAINED, each),
         versus_reference_by_position=versus(each),

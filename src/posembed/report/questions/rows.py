@@ -10,7 +10,7 @@ from posembed.lab.runs.results import RunResult
 from posembed.plots.by_position import Panel, by_position_figure
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, QuestionPage, estimate_cell, values_table
-from posembed.report.words import failures, listed, measured, model_size, number, signed
+from posembed.report.words import failures, interval, measured, model_size, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
 FIRST = "training lengths"
@@ -43,7 +43,7 @@ class RowsPage(QuestionPage[RowSummary]):
 
     def paragraphs(self, summary: RowSummary) -> list[str]:
         late = [text for row in summary.rows if (text := _late(row, summary))]
-        return [" ".join([*late, *failures(summary.rows)]), _verdict(summary), _early(summary), _attention(summary)]
+        return [*late, " ".join(failures(summary.rows)), _early(summary), _attention(summary)]
 
     def notes(self, summary: RowSummary) -> list[str]:
         lines = ["full: every sequence has the training length; uniform: 1 to the training length; short: few are long"]
@@ -59,7 +59,10 @@ class RowsPage(QuestionPage[RowSummary]):
             "Held-out loss by position, in nats per token (lower is better)",
             f"In windows of {summary.train_length:,} tokens. Every run predicts the same tokens after the same "
             "context.",
-            *by_band(summary, lambda row: row.loss, loss_number, failed=FAILED),
+            *by_band(
+                summary,
+                lambda row, first: estimate_cell(row.loss[first], loss_number, missing="") if row.seeds else FAILED,
+            ),
             first=FIRST,
         )
 
@@ -122,24 +125,19 @@ def panel(title: str, rows: Sequence[RowRow], field: str, marked: float | None =
     return Panel(title, lines, marked=marked, **how)
 
 
-def by_band(
-    summary: RowSummary,
-    values: Callable[[Any], ByPosition],
-    write: Callable[[float], str],
-    *,
-    failed: Cell | None = None,
-) -> list[Column]:
-    """Returns one column per band of positions. The first and the last band stay longest on a narrow terminal."""
+def by_band(summary: RowSummary, cell: Callable[[Any, int], Cell]) -> list[Column]:
+    """Returns one column per band of positions, whose cells are ``cell(row, first position)``.
+
+    The last and the first band stay longest on a narrow terminal.
+    """
     columns: list[Column] = []
     order = [len(summary.bands) - 1, 0, *range(len(summary.bands) - 2, 0, -1)]
     for index, (first, last) in enumerate(summary.bands.items()):
 
-        def cell(row: Any, first: int = first) -> Cell:
-            if failed is not None and not row.seeds:
-                return failed
-            return estimate_cell(values(row)[first], write, missing="")
+        def of_row(row: Any, first: int = first) -> Cell:
+            return cell(row, first)
 
-        columns.append((Cell(band_name(first, last), rank=order.index(index) + 1), cell))
+        columns.append((Cell(band_name(first, last), rank=order.index(index) + 1), of_row))
     return columns
 
 
@@ -148,20 +146,15 @@ def band_name(first: int, last: int) -> str:
 
 
 def trained_table(summary: RowSummary) -> Table:
-    def cell(first: int) -> Callable[[RowRow], Cell]:
-        def of(row: RowRow) -> Cell:
-            found = row.trained[first]
-            return (
-                Cell("") if found is None else Cell(f"{found.value:,.0f}", note=share(found.value / summary.sequences))
-            )
-
-        return of
+    def cell(row: RowRow, first: int) -> Cell:
+        found = row.trained[first]
+        return Cell("") if found is None else Cell(f"{found.value:,.0f}", note=share(found.value / summary.sequences))
 
     return table_of(
         [row for row in summary.rows if row.encoding == LEARNED and row.seeds],
         "How often each row was trained, by position",
         f"The mean number of training sequences that reached a row, of {summary.sequences:,}.",
-        *((Cell(band_name(*band), rank=band[0] + 1), cell(band[0])) for band in summary.bands.items()),
+        *by_band(summary, cell),
         first=FIRST,
     )
 
@@ -171,7 +164,7 @@ def versus_table(summary: RowSummary) -> Table:
         [row for row in summary.rows if any(row.versus_reference.values())],
         f"Loss by position, minus that with {summary.reference} lengths",
         "In nats per token, for the same encoding, paired by seed. Above 0 is worse.",
-        *by_band(summary, lambda row: row.versus_reference, signed),
+        *by_band(summary, lambda row, first: estimate_cell(row.versus_reference[first], signed, missing="")),
         first=FIRST,
     )
 
@@ -182,7 +175,7 @@ def beyond_table(summary: RowSummary) -> Table:
         f"What is left after subtracting the same difference for {summary.control}",
         f"The difference in the table above minus that of {summary.control}, which has no learned rows. It is what the "
         "lengths cost because rows are trained less. In nats per token, paired by seed.",
-        *by_band(summary, lambda row: row.beyond_control, signed),
+        *by_band(summary, lambda row, first: estimate_cell(row.beyond_control[first], signed, missing="")),
         first=FIRST,
     )
 
@@ -208,15 +201,12 @@ def matter_table(summary: RowSummary) -> Table:
     row = reference_row(summary)
     lines = [Line(name, getattr(row, field), write) for field, name, write in MATTER] if row is not None else []
 
-    def cell(first: int) -> Callable[[Line], Cell]:
-        return lambda line: estimate_cell(line.values[first], line.write, missing="")
-
     return table_of(
         [line for line in lines if any(line.values.values())],
         f"Which rows matter, with {row.name} lengths" if row is not None else "",
         "The increase in loss if one row is replaced, and the attention that a position receives: means over a "
         "band. The mean row is the mean of the table; the neighbour is the next row.",
-        *((Cell(band_name(*band), rank=band[0] + 1), cell(band[0])) for band in summary.bands.items()),
+        *by_band(summary, lambda line, first: estimate_cell(line.values[first], line.write, missing="")),
         first="measure",
     )
 
@@ -232,42 +222,32 @@ def last_band(summary: RowSummary) -> tuple[int, int]:
 
 
 def _late(row: RowRow, summary: RowSummary) -> str:
-    """Says what the lengths did to the loss at the last positions."""
-    first, last = last_band(summary)
+    """Says what the lengths did to the loss at the last positions, and whether the rows there are learned poorly."""
+    (early, early_end), (first, last) = next(iter(summary.bands.items())), last_band(summary)
     versus, beyond, trained = row.versus_reference[first], row.beyond_control[first], row.trained[first]
     if versus is None or trained is None or row.encoding != LEARNED:
         return ""
+    late, control = band_name(first, last), summary.control
     text = (
-        f"With {row.name} lengths, the rows of positions {band_name(first, last)} were trained by "
-        f"{share(trained.value / summary.sequences)} of the sequences, and the loss there minus that with "
-        f"{summary.reference} lengths is {measured(versus, signed)} nats."
+        f"With {row.name} lengths, only {share(trained.value / summary.sequences)} of the sequences trained a row of "
+        f"positions {late}, and the loss there is {measured(versus, signed)} nats compared with {summary.reference} "
+        "lengths."
     )
-    if beyond is None:
+    found, at_early = row.late_beyond_early, row.beyond_control[early]
+    if beyond is None or found is None or at_early is None:
         return text
+    verdict = {
+        "above": "late rows are learned poorly, as guides say",
+        "below": "late rows are not learned worse than early rows, unlike guides say",
+        "both": "these runs do not show that late rows are learned worse than early rows",
+        None: "one run cannot show whether late rows are learned worse than early rows",
+    }[found.side_of(0)]
     return (
-        f"{text} {summary.control}, which has no rows to train, loses {signed(versus.value - beyond.value)} nats in "
-        f"the same way; the rows themselves cost the rest, {measured(beyond, signed)}."
+        f"{text} For {control}, which has no rows to learn, it is {signed(versus.value - beyond.value)}, so "
+        f"the learned table loses {measured(beyond, signed)} more than {control} at positions {late}, and "
+        f"{measured(at_early, signed)} more at positions {band_name(early, early_end)}. The difference between these "
+        f"two numbers, {measured(found, signed)}, is what late rows cost: {verdict}."
     )
-
-
-def _verdict(summary: RowSummary) -> str:
-    """Says whether late rows are learned poorly, as far as the intervals allow."""
-    first, last = last_band(summary)
-    sides: dict[str | None, list[str]] = {}
-    for row in summary.rows:
-        found = row.beyond_control[first]
-        if found is not None:
-            sides.setdefault(found.side_of(0), []).append(row.name)
-    if not sides:
-        return ""
-    says = {
-        "above": "with {} lengths, rows that few sequences reach are learned poorly",
-        "below": "with {} lengths, the learned table loses less than the control",
-        "both": "with {} lengths, the cost of the rows themselves is not significant",
-        None: "with {} lengths, the cost of the rows themselves has no interval",
-    }
-    parts = [says[side].format(listed(names)) for side, names in sides.items()]
-    return f"For positions {band_name(first, last)}: {'; '.join(parts)}."
 
 
 def _early(summary: RowSummary) -> str:
@@ -297,7 +277,12 @@ def _difference(row: RowRow, name: str) -> str:
         "both": "the difference is not significant",
         None: "there is no interval for the difference",
     }[side]
-    return words if side is None or found is None else f"{words} ({measured(found, nats)})"
+    return words if side is None or found is None else f"{words} (the difference is {difference(found)})"
+
+
+def difference(found: Estimate) -> str:
+    known = interval(found, nats)
+    return nats(found.value) + (f", interval {known}" if known else "")
 
 
 def _attention(summary: RowSummary) -> str:
