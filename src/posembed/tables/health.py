@@ -62,8 +62,18 @@ STEP_WINDOW = 16
 """The number of rows on either side whose median norms are compared for a step."""
 
 STEP_SIGMAS = 8
-"""The smallest step in standard deviations of such changes in the whole table, which a drift of the norms has too."""
+"""The smallest step in standard deviations of such changes in the whole table."""
 
+STEP_ABRUPT = 0.7
+"""The smallest share of a step that must happen within four rows on either side. A drift has a quarter there."""
+
+STEP_ALONE = 0.6
+"""The largest ratio of the second largest change to the step. In MiniLM it is .49."""
+
+LARGEST_STEP = 2.0
+"""The largest ratio of the norms after a step to those before it. Lengthened tables have larger steps."""
+
+EVALUATE = "Evaluate the model on texts of this length before you rely on it, or train on more of them."
 LOOKS_RARE = "It looks as if few training texts were long enough to reach these rows, but other causes are possible."
 TRAINED_RARELY = "Few training texts were long enough to reach these rows, so they are noisier than the others."
 
@@ -228,7 +238,7 @@ def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
     else:
         start, figure = rough, f"{times:.1f} times as rough as the smoothest part of the table"
     if start < len(rows):
-        yield Finding("rarely trained", tuple(places[start:].tolist()), figure, LOOKS_RARE, UNREACHED)
+        yield Finding("rarely trained", tuple(places[start:].tolist()), figure, LOOKS_RARE, EVALUATE)
 
 
 def check_scale(tokens: Tensor, table: Tensor | nn.Module, *, layout: TableLayout | None = None) -> tuple[Finding, ...]:
@@ -353,20 +363,24 @@ def rough_end(rows: Tensor) -> tuple[int, float]:
     their median roughness relative to the table's smoothest part. Returns (N, 1.0) if none do.
 
     The roughness of a row is the norm of its second difference. Trained rows follow smooth curves; the noise of a few
-    gradients does not.
+    gradients does not. A row must be rough both in itself and relative to the norms around it, because both may drift.
     """
     n, dim = rows.shape
     if n < 4 * WINDOW or dim < FEWEST_DIMENSIONS:
         return n, 1.0
     rough = roughness(rows)
-    smoothest = local_median(rough).min()
+    times = torch.minimum(_over_least(rough), _over_least(rough / local_median(rows.norm(dim=1))))
     # The medians of 5 rows, so that a single marked row is not enough.
-    medians = F.pad(rough[None], (2, 2), mode="replicate")[0].unfold(0, 5, 1).median(dim=1).values
-    calm = (medians <= ROUGH * smoothest).nonzero()[:, 0]
-    start = int(calm[-1]) + 1 if len(calm) else 0
-    if not smoothest or n - start <= FEWEST_ROUGH:
-        return n, 1.0
-    return start, (rough[start:].median() / smoothest).item()
+    medians = F.pad(times[None], (2, 2), mode="replicate")[0].unfold(0, 5, 1).median(dim=1).values
+    calm = (medians <= ROUGH).nonzero()[:, 0]
+    start = int(calm[-1]) + 1 if len(calm) else n
+    return (start, times[start:].median().item()) if n - start > FEWEST_ROUGH else (n, 1.0)
+
+
+def _over_least(values: Tensor) -> Tensor:
+    """Divides values by the smallest of their local medians. Returns ones if that is 0."""
+    least = local_median(values).min()
+    return values / least if least > 0 else torch.ones_like(values)
 
 
 def roughness(rows: Tensor) -> Tensor:
@@ -382,14 +396,17 @@ def norm_step(rows: Tensor) -> tuple[int, float]:
     Texts that were truncated at a length train the rows below it more than the rows above it.
     """
     n, dim = rows.shape
-    if n < 4 * STEP_WINDOW or dim < FEWEST_DIMENSIONS:
+    if n < 6 * STEP_WINDOW or dim < FEWEST_DIMENSIONS:
         return n, 0.0
     norms = rows.norm(dim=1).log()
-    medians = norms.unfold(0, STEP_WINDOW, 1).median(dim=1).values
-    change = medians[STEP_WINDOW:] - medians[:-STEP_WINDOW]  # entry i is the change at row i + STEP_WINDOW
+    change = _changes(norms, STEP_WINDOW)
     largest = int(change.abs().argmax())
-    deviation = 1.4826 * change.abs().median()
-    if change[largest].abs() <= max(math.log1p(STEP), STEP_SIGMAS * deviation.item()):
+    step, row = change[largest].abs().item(), largest + STEP_WINDOW
+    near = _changes(norms, 4)[max(row - 8, 0) - 4 : row + 8 - 4].abs().max().item()
+    others = change.abs()[(torch.arange(len(change)) - largest).abs() >= 2 * STEP_WINDOW]
+    deviation = 1.4826 * change.abs().median().item()
+    stands_out = step > max(math.log1p(STEP), STEP_SIGMAS * deviation, others.max().item() / STEP_ALONE)
+    if not stands_out or near < STEP_ABRUPT * step or step > math.log(LARGEST_STEP):
         return n, 0.0
     # The medians find the step only roughly. It is where two constants fit the norms around it best.
     around = norms[largest : largest + 2 * STEP_WINDOW]
@@ -399,6 +416,13 @@ def norm_step(rows: Tensor) -> tuple[int, float]:
     ]
     start = largest + WINDOW + min(range(len(errors)), key=errors.__getitem__)
     return start, math.expm1(change[largest].item())
+
+
+def _changes(values: Tensor, window: int) -> Tensor:
+    """Returns the differences of the medians of ``window`` values after and before each place: entry i is the change at
+    place i + window."""
+    medians = values.unfold(0, window, 1).median(dim=1).values
+    return medians[window:] - medians[:-window]
 
 
 def norm_over_median(rows: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.tables.health import RARE, TRAINED_RARELY, UNREACHED, Finding
+from posembed.tables.health import EVALUATE, RARE, TRAINED_RARELY, Finding
 from posembed.tables.layout import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import Spectrum
@@ -134,7 +134,7 @@ class TableMonitor:
         low, high, most = int(counts[rare].min()), int(counts[rare].max()), int(counts.max())
         times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         rows, figure = tuple(rare.nonzero()[:, 0].tolist()), f"trained in {times} {unit}, others in up to {most:,}"
-        return (Finding("rarely trained", rows, figure, TRAINED_RARELY, UNREACHED),)
+        return (Finding("rarely trained", rows, figure, TRAINED_RARELY, EVALUATE),)
 
     def rows(self) -> Tensor:
         """Returns a copy of the table's rows, (N, D), float64 on the CPU."""
