@@ -238,7 +238,7 @@ def _late(row: RowRow, summary: RowSummary) -> str:
         return text
     verdict = {
         "above": "late rows are learned poorly, as guides say",
-        "below": "late rows are not learned worse than early rows, unlike guides say",
+        "below": "late rows are learned better than early rows, contrary to what guides say",
         "both": "these runs do not show that late rows are learned worse than early rows",
         None: "one run cannot show whether late rows are learned worse than early rows",
     }[found.side_of(0)]
