@@ -20,6 +20,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "lengths": MODEL
     | {"train_length": 16, "test_lengths": [16, 32], "test_tokens": 200, "encodings": ["rope", "alibi"]},
     "inits": MODEL | {"train_length": 16, "test_tokens": 200, "inits": ["normal-0.02", "zero"]},
+    "rows": MODEL | {"train_length": 16, "test_tokens": 200, "train_lengths": ["full", "short"]},
     "data-efficiency": MODEL
     | {"train_length": 16, "test_tokens": 200, "encodings": ["learned", "rope"], "amounts": ["400", "1/2"]},
     "dropout": MODEL | {"train_length": 16, "test_tokens": 200, "amount": "400", "rates": ["0", "0.3"]},
@@ -48,7 +49,7 @@ def spoken(chosen: dict[str, Any]) -> list[str]:
 def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     labelled = tmp_path / "labelled.csv"
     labelled.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
-    data = dict.fromkeys(["lengths", "inits", "data-efficiency", "dropout"], text) | {"text": labelled}
+    data = dict.fromkeys(["lengths", "inits", "rows", "data-efficiency", "dropout"], text) | {"text": labelled}
     return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}
 
 
@@ -64,7 +65,7 @@ def test_every_setting_is_an_option_with_its_help(name: str, posembed) -> None:
             assert f"--{option.replace('_', '-')} " in shown
             assert " ".join(field.metadata["help"].split()) in shown, option
     if trained:
-        assert f"--{question.compared} " in shown
+        assert f"--{question.compared.replace('_', '-')} " in shown
         assert f"[default: {','.join(question.usual)}]" in shown
         if question.varied is not None:
             assert f"--{question.varied} " in shown

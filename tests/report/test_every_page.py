@@ -15,6 +15,7 @@ import made_up_amounts
 import made_up_classes
 import made_up_inits
 import made_up_problems
+import made_up_rows
 import made_up_runs
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
@@ -28,6 +29,7 @@ FAILURE = "the loss was nan at step 9 of 700; try a lower learning rate"
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
+    "rows": made_up_rows.row_runs,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,
     "addition": made_up_problems.runs,

@@ -13,6 +13,7 @@ from posembed.lab.questions.dropout import Dropout
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
+from posembed.lab.questions.rows import Rows
 from posembed.lab.runs.results import read_settings
 
 
@@ -27,6 +28,7 @@ class Cost(Question):
 EVERY: list[Question] = [
     Lengths(),
     Inits(),
+    Rows(),
     DataEfficiency(),
     Dropout(),
     *map(Problem, PROBLEMS),
