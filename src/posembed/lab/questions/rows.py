@@ -154,12 +154,12 @@ class Rows(TrainedQuestion[RowSpec, RowMeasurements, RowSummary]):
         counts_of(lengths)
         super().check_name(encoding)
 
-    def specs(self, shared: RowSpec, names: Sequence[str], seeds: int) -> list[RowSpec]:
+    def specs(self, shared: RowSpec, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[RowSpec]:
         own = {name: parts_of(name) for name in names}
         counts = {name: counts_of(lengths) for name, (lengths, _) in own.items()}
         return [
             dataclasses.replace(spec, encoding=own[spec.compared][1], train_length_counts=counts[spec.compared])
-            for spec in super().specs(shared, names, seeds)
+            for spec in super().specs(shared, names, seeds, values)
         ]
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
