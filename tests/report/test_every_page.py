@@ -15,6 +15,7 @@ import made_up_classes
 import made_up_inits
 import made_up_problems
 import made_up_runs
+import made_up_tokens
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
@@ -29,6 +30,8 @@ MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "inits": made_up_inits.typical,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
+    "tags": made_up_tokens.tag_runs,
+    "spans": made_up_tokens.span_runs,
     "images": made_up_classes.image_runs,
 }
 
