@@ -117,17 +117,20 @@ def test_what_is_measured_of_labels(tags: Tagging, tag_spec: TagSpec, accelerato
     assert (cut > 0) == (length == 6)
 
 
-def test_order_is_learned_and_a_bag_of_words_does_not_know_it(accelerator: Accelerator) -> None:
-    task = Tagging(load_tagged("generated"), "bpe:600")
-    settings = Tags.presets["default"] | {"layers": 2, "width": 32, "heads": 2, "steps": 60, "learning_rate": 1e-2}
-    settings |= {"warmup": 6, "dropout": 0.0}
-    spec = TagSpec(question="tags", data_sha256=task.sha256, **settings)
-    results = [train.run(dataclasses.replace(spec, encoding=name), task, accelerator) for name in ("rope", "none")]
-    rope, none = summarise(results, reference="none").rows
-    assert rope.scores["entity F1"].value > 0.6 > 0.4 > none.scores["entity F1"].value
-    assert rope.differences["entity F1"].over_documents.side_of(0) == "above" or (
-        rope.differences["entity F1"].over_documents.low > 0
-    )
+def test_order_is_learned_and_a_bag_of_words_does_not_know_it(
+    tmp_path: Path, tag_spec: TagSpec, accelerator: Accelerator
+) -> None:
+    pairs = [(a, b) for a in "abcdefghij" for b in "abcdefghij" if a != b]
+    (tmp_path / "order.txt").write_text("\n".join(f"{a} B-PER\nsaw O\n{b} B-LOC\n" for a, b in pairs))
+    task = Tagging(load_tagged(str(tmp_path / "order.txt")))
+    spec = dataclasses.replace(tag_spec, train_length=8, steps=40, learning_rate=1e-2, batch=16, dropout=0.0)
+    results = [train.run(dataclasses.replace(spec, encoding=name), task, accelerator) for name in ("learned", "none")]
+    learned, none = summarise(results, reference="none").rows
+    assert learned.scores["entity F1"].value > 0.9
+    assert none.scores["entity F1"].value < 0.7
+    assert none.difference is None
+    assert learned.difference.over_documents.side_of(0) == "above"
+    assert not learned.difference.significant  # a single seed tells nothing of seeds
 
 
 def test_labels_that_mark_no_entities(tmp_path: Path, tag_spec: TagSpec, accelerator: Accelerator) -> None:
@@ -169,7 +172,7 @@ def test_what_is_measured_of_answers(spans: Answering, span_spec: SpanSpec, acce
     exact = f1 = 0.0
     for row, asked in enumerate(spans.asked):
         ids, lengths, segments = spans.held_out.batch(torch.tensor([row]), span_spec.train_length)
-        starts, ends = model(ids, lengths, segments)[0].double().T
+        starts, ends = model(ids, lengths, segments)[0].detach().double().T
         context = [at for at in range(int(lengths) - 1) if segments[0, at] == 1]
         pairs = [(a, b) for a in context for b in context if a <= b < a + spans.longest_answer]
         first, last = max(pairs, key=lambda pair: float(starts[pair[0]] + ends[pair[1]]))
