@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from posembed import DataError
 from posembed.lab.data.answered import exact_match, f1_score, load_answered
+from published_files import paragraph, write_squad
 
 # --- the functions of SQuAD's evaluate-v1.1.py (Rajpurkar et al. 2016) -----------------------------------------
 
@@ -61,25 +62,6 @@ def test_scores_are_those_of_the_script(answer: str, references: list[str]) -> N
 
 
 # --- files -------------------------------------------------------------------------------------------------------
-
-
-def paragraph(i: int, *, answers: bool = True) -> dict:
-    context = f"In {1900 + i}, the Óscar {i} went to Ana."
-    given = [
-        {"text": f"Óscar {i}", "answer_start": context.index("Ó")},
-        {"text": "Ana", "answer_start": len(context) - 4},
-    ]
-    return {"context": context, "qas": [{"id": str(i), "question": f"what {i}?", "answers": given if answers else []}]}
-
-
-def write_squad(folder: Path, *, articles: int = 4) -> None:
-    """Files in the format of SQuAD 1.1, with two paragraphs in each article."""
-    for part, first in (("train", 0), ("dev", 100)):
-        data = [
-            {"title": f"{part} {n}", "paragraphs": [paragraph(first + 2 * n + k) for k in range(2)]}
-            for n in range(articles)
-        ]
-        (folder / f"{part}-v1.1.json").write_text(json.dumps({"data": data, "version": "1.1"}), encoding="utf-8")
 
 
 def test_the_files_of_squad(tmp_path: Path) -> None:

@@ -13,16 +13,10 @@ from posembed import ArgumentError, DataError
 from posembed.lab.data import tables
 from posembed.lab.data.labelled import load_labelled
 from posembed.lab.data.tokenizer import Pairs, encode, read_tokenizer
+from published_files import SENTENCES, write_glue, written
 
 ROWS = [(f"text number {i}", ("spam", "ham")[i % 2]) for i in range(20)]
 TESTS = [(f"another {i}", ("spam", "ham")[i % 2]) for i in range(6)]
-
-
-def written(folder: Path, name: str, rows: list[tuple[str, ...]], head: tuple[str, ...] = ("text", "label")) -> str:
-    between = "\t" if name.endswith(".tsv") else ","
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("".join(between.join(row) + "\n" for row in ([head] if head else []) + rows))
-    return str(folder / name)
 
 
 # --- a file to test on -------------------------------------------------------------------------------------------
@@ -178,41 +172,7 @@ def test_pairs_are_read_and_truncated_as_in_bert() -> None:
 
 # --- GLUE --------------------------------------------------------------------------------------------------------
 
-SENTENCES = {
-    "sst2": (("sentence", "label"), lambda i: (f"a film {i} ", str(i % 2))),
-    "qnli": (
-        ("index", "question", "sentence", "label"),
-        lambda i: (str(i), f'what is "{i}?', f"it is {i}", ("entailment", "not_entailment")[i % 2]),
-    ),
-    "qqp": (
-        ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
-        lambda i: (str(i), "1", "2", f"how {i}?", f"why {i}?", str(i % 2)),
-    ),
-    "mnli": (
-        (
-            *("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"),
-            *("sentence1_parse", "sentence2_parse", "sentence1", "sentence2", "label1", "gold_label"),
-        ),
-        lambda i: (
-            *(str(i), "31", "31n", "fiction", "( a )", "( b )", "(ROOT)", "(ROOT)", f"premise {i}", f"so {i}"),
-            *[("neutral", "entailment", "contradiction")[i % 3]] * 2,
-        ),
-    ),
-}
-"""The columns of GLUE's files, and their rows."""
 TEXTS = {"sst2": None, "qnli": ('what is "3?', "it is 3"), "qqp": ("how 3?", "why 3?"), "mnli": ("premise 3", "so 3")}
-
-
-def write_glue(folder: Path, name: str) -> None:
-    head, row = SENTENCES[name]
-    written(folder, "train.tsv", [row(i) for i in range(12)], head)
-    test = "dev_matched.tsv" if name == "mnli" else "dev.tsv"
-    if name == "mnli":  # its development set has the labels of five people
-        head = (*head[:-1], "label2", "label3", "label4", "label5", head[-1])
-        rows = [(*row(i)[:-1], *["neutral"] * 4, row(i)[-1]) for i in range(12, 18)]
-    else:
-        rows = [row(i) for i in range(12, 18)]
-    written(folder, test, rows, head)
 
 
 @pytest.mark.parametrize("name", SENTENCES)

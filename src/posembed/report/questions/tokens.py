@@ -36,12 +36,11 @@ class TokenPage(QuestionPage[TokenSummary]):
         task, unit = "find the answers to questions in texts", "questions"
         if isinstance(spec, TagSpec):
             task, unit = "label the words of sentences", "sentences"
-        source = f"generated {unit}" if spec.data == "generated" else spec.data
         tested = listed(
             [f"{count:,} {what}" for what, count in summary.counts.items() if count and what != "documents"]
         )
         return (
-            f"Each run trains a small Transformer encoder ({model_size(spec)}) to {task} ({source}): "
+            f"Each run trains a small Transformer encoder ({model_size(spec)}) to {task} ({spec.data}): "
             f"{spec.steps:,} steps, {spec.batch} {unit} per batch, truncated to {spec.train_length:,} tokens."
             + (
                 f" The model is tested on {tested} of {summary.counts['documents']:,} held-out documents."
