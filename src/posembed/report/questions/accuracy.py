@@ -19,6 +19,7 @@ from posembed.statistics import INTERVAL, Estimate
 if TYPE_CHECKING:
     from posembed.lab.by_seed import Difference
 
+SIGNIFICANT = "A difference is significant if both intervals exclude 0."
 LOOKS = {"better": "good", "worse": "bad"}
 
 
@@ -56,8 +57,7 @@ def compared(differences: Mapping[str, Difference], reference: str, documents: s
         by = points(difference.over_seeds.value)
         return f"{called(name)} ({by} points; {over_seeds} over seeds, {over_documents} over {documents})"
 
-    found = by_outcome(called(reference), [(outcome(each), text(name, each)) for name, each in differences.items()])
-    return [*found, "A difference is significant if both intervals exclude 0."] if found else []
+    return by_outcome(called(reference), [(outcome(each), text(name, each)) for name, each in differences.items()])
 
 
 def difference_cell(difference: Difference) -> Cell:
@@ -85,6 +85,7 @@ def smallest_significant(differences: Iterable[Difference | None]) -> float | No
 def difference_sentences(differences: Mapping[str, Difference], reference: str) -> list[str]:
     """Returns sentences on the differences, and on the smallest that would be significant."""
     sentences = compared(differences, reference, "documents")
+    sentences += [SIGNIFICANT] if sentences else []
     smallest = smallest_significant(differences.values())
     if smallest is not None and percent(smallest) != "0.0":
         sentences.append(f"Differences below about {percent(smallest)} points would not be significant here.")
