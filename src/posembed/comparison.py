@@ -37,7 +37,7 @@ def compare(question: str, **chosen: Any) -> Comparison:
     """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "text", "tags", "spans", "images", "cost", or one of the problems: "copy",
+        question: "lengths", "inits", "rows", "text", "tags", "spans", "images", "cost", or one of the problems: "copy",
             "reverse", "addition", "sorting", "parity", "passkey".
         chosen: the command's options, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
             ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
