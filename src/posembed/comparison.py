@@ -38,8 +38,8 @@ def compare(question: str, **chosen: Any) -> Comparison:
     """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "rows", "data-efficiency", "dropout", "text", "images", "cost", or one of the
-            problems: "copy", "reverse", "addition", "sorting", "parity", "passkey".
+        question: the name of a command of ``posembed compare`` or ``posembed compare tasks``, such as "lengths",
+            "inits", "cost" or "passkey".
         chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``rates``), ``seeds``, ``out``,
             ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 

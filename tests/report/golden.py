@@ -23,6 +23,7 @@ import made_up_inits  # noqa: E402
 import made_up_problems  # noqa: E402
 import made_up_rows  # noqa: E402
 import made_up_runs  # noqa: E402
+import made_up_tokens  # noqa: E402
 from posembed._version import __version__  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
 from posembed.lab.runs.results import RunFolder  # noqa: E402
@@ -77,6 +78,8 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "dropout": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.dropout_runs(3)),
     "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
     "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
+    "tags": lambda path: made_up_classes.save_classes(path, made_up_tokens.tag_runs(3)),
+    "spans": lambda path: made_up_classes.save_classes(path, made_up_tokens.span_runs(3)),
     "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),
 }
 """How the run folder of each page is made."""

@@ -17,6 +17,7 @@ import made_up_inits
 import made_up_problems
 import made_up_rows
 import made_up_runs
+import made_up_tokens
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
@@ -34,6 +35,8 @@ MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "dropout": made_up_amounts.dropout_runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
+    "tags": made_up_tokens.tag_runs,
+    "spans": made_up_tokens.span_runs,
     "images": made_up_classes.image_runs,
 }
 

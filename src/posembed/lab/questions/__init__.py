@@ -14,6 +14,7 @@ from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
 from posembed.lab.questions.rows import Rows
+from posembed.lab.questions.tokens import Spans, Tags
 from posembed.lab.runs.results import read_settings
 
 
@@ -33,6 +34,8 @@ EVERY: list[Question] = [
     Dropout(),
     *map(Problem, PROBLEMS),
     Text(),
+    Tags(),
+    Spans(),
     Images(),
     Cost(),
 ]
