@@ -20,6 +20,7 @@ from .lab.advice.advise import advise as advise
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding
+from .layers.concatenated import ConcatenatedPositionalEmbedding as ConcatenatedPositionalEmbedding
 from .layers.extended import ExtendedPositionalEmbedding as ExtendedPositionalEmbedding
 from .layers.fire import Fire as Fire
 from .layers.grid import LearnedGridEmbedding as LearnedGridEmbedding
@@ -37,9 +38,12 @@ from .layers.rotary_scaling import Llama3Scaling as Llama3Scaling
 from .layers.rotary_scaling import LongRopeScaling as LongRopeScaling
 from .layers.rotary_scaling import NTKScaling as NTKScaling
 from .layers.rotary_scaling import YarnScaling as YarnScaling
+from .layers.rotary_search import LongRopeSearch as LongRopeSearch
+from .layers.rotary_search import search_longrope_factors as search_longrope_factors
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding
+from .layers.tupe import Tupe as Tupe
 from .tables.compare import compare_tables as compare_tables
 from .tables.compare import linear_shift as linear_shift
 from .tables.fill import sinusoidal_table as sinusoidal_table
