@@ -71,8 +71,8 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         )
     if not built.adds_rows:
         raise ArgumentError(
-            f"{type(built).__name__} replaces components of each token, and this model can only add rows to them; choose "
-            'an encoding that adds rows, such as "learned", or build the model from posembed.nn'
+            f"{type(built).__name__} replaces components of each token, but this model can only add rows to tokens; "
+            'choose an encoding that adds rows, such as "learned", or build the model from posembed.nn'
         )
     if not has_heads and acts_in_attention(built):
         raise ArgumentError(

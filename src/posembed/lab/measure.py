@@ -113,7 +113,8 @@ def unmeasured_windows(
     read = [(window_starts(total, length, tokens), length + 1)]
     read += [(probe_starts(total, gap, passage), 3 * passage + gap) for gap in gaps(train_length)]
     bounds = sorted((start, start + size) for starts, size in read for start in starts.tolist())
-    free, end = [], 0
+    free: list[int] = []
+    end = 0
     for start, stop in [*bounds, (total, total)]:
         free += range(end, start - length, length + 1)
         end = max(end, stop)

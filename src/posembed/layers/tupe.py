@@ -5,8 +5,8 @@ with a position. TUPE drops the mixed products, and the positions get their own 
 
     score(i, j) = x_i W_q (x_j W_k)^T / sqrt(2 d) + p_i U_q (p_j U_k)^T / sqrt(2 d)
 
-All layers share P, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance. As in the
-authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
+All layers share P, U_q and U_k, so a model computes the second term once. TUPE-R also adds a bias by distance. As in
+the authors' code, p_i is the layer-normed row of position i, and U_q and U_k have biases.
 """
 
 from __future__ import annotations

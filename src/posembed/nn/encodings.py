@@ -144,8 +144,8 @@ def longrope(s: Sizes) -> LongRopeScaling:
     if not factors and s.tested > s.length:
         raise ArgumentError(
             f"rope-longrope divides each frequency by its own factor beyond {s.length:,} tokens: give rope_factors, "
-            f"{s.head_dim // 2} numbers, which posembed.search_longrope_factors finds for a trained model (posembed compare "
-            "lengths does so), or use rope-yarn or rope-ntk, which compute their factors"
+            f"{s.head_dim // 2} numbers, which posembed.search_longrope_factors finds for a trained model (as posembed "
+            "compare lengths does), or use rope-yarn or rope-ntk, which compute their factors"
         )
     factors = factors or (1.0,) * (s.head_dim // 2)
     return LongRopeScaling((1.0,) * len(factors), factors, s.length, s.tested / s.length, attention_factor=1.0)
@@ -237,7 +237,7 @@ ENCODINGS: dict[str, Entry] = {
         "posembed"),
     "learned-concat": Entry(
         lambda s: ConcatenatedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
-        "one trained row per position, in place of the last quarter of the token's components; nothing past the last row",
+        "one trained row per position, in place of the last quarter of the token; nothing past the last row",
         "posembed", EITHER),
     "learned-interpolated": Entry(extended("linear"),
         "the learned table, stretched to a longer text when it is read", "Chen et al. 2023, arXiv:2306.15595"),

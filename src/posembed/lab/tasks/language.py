@@ -88,9 +88,9 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
         self.check_lengths(spec, spec.test_lengths)
         if spec.searches and not len(self.search_text(spec)):
             raise DataError(
-                f"the search for the factors of rope-longrope needs {spec.longest + 1:,} tokens in a row of the held-out "
-                f"text that no measurement reads, and the measurements read too much of its {len(self.corpus.held_out):,}; "
-                "give more text, lower --test-tokens, shorter --test-lengths, or --rope-factors"
+                f"the search for the factors of rope-longrope needs {spec.longest + 1:,} tokens in a row that no "
+                f"measurement reads, and the measurements read too much of the {len(self.corpus.held_out):,} held-out "
+                "tokens; give more text, lower --test-tokens, shorter --test-lengths, or --rope-factors"
             )
 
     def encoding(self, spec: LengthSpec) -> PositionEncoding:
