@@ -17,6 +17,8 @@ from .errors import PositionError as PositionError
 from .errors import RunFolderError as RunFolderError
 from .evaluation.api import evaluate_checkpoints as evaluate_checkpoints
 from .lab.advice.advise import advise as advise
+from .lab.rotary_search import LongRopeSearch as LongRopeSearch
+from .lab.rotary_search import search_longrope_factors as search_longrope_factors
 from .layers.alibi import Alibi as Alibi
 from .layers.averaged import AveragedPositionalEmbedding as AveragedPositionalEmbedding
 from .layers.base import PositionEncoding as PositionEncoding
@@ -38,8 +40,6 @@ from .layers.rotary_scaling import Llama3Scaling as Llama3Scaling
 from .layers.rotary_scaling import LongRopeScaling as LongRopeScaling
 from .layers.rotary_scaling import NTKScaling as NTKScaling
 from .layers.rotary_scaling import YarnScaling as YarnScaling
-from .layers.rotary_search import LongRopeSearch as LongRopeSearch
-from .layers.rotary_search import search_longrope_factors as search_longrope_factors
 from .layers.sampled import SampledPositionalEmbedding as SampledPositionalEmbedding
 from .layers.sinusoidal import SinusoidalGridEmbedding as SinusoidalGridEmbedding
 from .layers.sinusoidal import SinusoidalPositionalEmbedding as SinusoidalPositionalEmbedding

@@ -17,13 +17,13 @@ from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions.inits import InitMeasurements, InitSpec
 from posembed.lab.questions.lengths import SEARCH_BUDGET, LanguageSpec, LengthSpec, Searched
+from posembed.lab.rotary_search import search_longrope_factors
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.task import DecoderTask, draw_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding
 from posembed.layers.rotary_scaling import LongRopeScaling
-from posembed.layers.rotary_search import search_longrope_factors
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine

@@ -18,7 +18,7 @@ from posembed import (
     YarnScaling,
     search_longrope_factors,
 )
-from posembed.layers.rotary_search import FURTHEST, INITIAL_TOKENS
+from posembed.lab.rotary_search import FURTHEST, INITIAL_TOKENS
 
 LENGTHS = {"original_length": 64, "length": 512}
 BEST = (1.0, 1.1, 1.3, 1.8, 2.6, 4.0, 6.5, 9.0)
