@@ -228,14 +228,12 @@ def tupe(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
     bias = logits.permute(2, 0, 1) + t5(encoding.relative, i, j)
     bias = torch.where(j == 0, encoding.first_weight[1][:, None, None], bias)
     bias = torch.where(i == 0, encoding.first_weight[0][:, None, None], bias)
-    return both[:q_length, 0].float() / math.sqrt(2), bias.float()
+    return encoding.weight[:q_length].unflatten(-1, (HEADS, -1)) / math.sqrt(2), bias.float()
 
 
 def call_tupe(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
-    k = torch.arange(k_length)
-    rows = F.layer_norm(encoding.weight, (encoding.dim,), encoding.norm_weight, encoding.norm_bias)
-    content = F.linear(rows, encoding.projection_weight, encoding.projection_bias).unflatten(-1, (2, HEADS, -1))
-    q, _ = encoding.at_queries_keys(content[:q_length, 0], content[:k_length, 1], k[:q_length], k)
+    k, content = torch.arange(k_length), encoding.weight.unflatten(-1, (HEADS, -1))
+    q, _ = encoding.at_queries_keys(content[:q_length], content[:k_length], k[:q_length], k)
     return q, encoding.at_scores(k[k_length - q_length :], k)
 
 
