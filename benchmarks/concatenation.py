@@ -1,4 +1,4 @@
-"""Claim: a concatenated learned table is better than an added one here, because positions get components of their own.
+"""Claim: a concatenated learned table is better than an added one, because tokens and positions share no components.
 
     python benchmarks/concatenation.py --out runs/concatenation --seeds 3      # half an hour on two cores
 
