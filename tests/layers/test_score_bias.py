@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-from posembed import Alibi, ArgumentError, Fire, KerpleLog, KerplePower, NoPosition, T5Bias, Tupe
+from posembed import Alibi, ArgumentError, Fire, KerpleLog, KerplePower, NoPosition, T5Bias
 from posembed.layers.score_bias import Formula, ScoreBias
 
 BIASES: dict[str, Callable[[int], ScoreBias]] = {
@@ -21,10 +21,6 @@ BIASES: dict[str, Callable[[int], ScoreBias]] = {
     "kerple log": KerpleLog,
     "kerple power": KerplePower,
     "fire": lambda heads: Fire(heads, threshold=6.0),
-    "tupe": lambda heads: Tupe(max_len=400, dim=4 * heads, heads=heads),
-    "tupe-r, reset": lambda heads: Tupe(
-        max_len=400, dim=4 * heads, heads=heads, reset_first=True, relative=T5Bias(heads)
-    ),
 }
 every_bias = pytest.mark.parametrize("build", BIASES.values(), ids=BIASES)
 every_learned_bias = pytest.mark.parametrize("build", [*BIASES.values()][1:], ids=[*BIASES][1:])

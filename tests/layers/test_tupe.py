@@ -127,3 +127,35 @@ def test_the_bias_stays_in_float32_in_a_narrow_model() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(layer.at_scores(ids, ids), expected)
     assert layer.to(torch.bfloat16).at_scores(ids, ids).dtype == torch.float32
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_score_mod_is_the_dense_bias(case: str) -> None:
+    """In values and gradients, for positions (L,) and (B, L)."""
+    layer = tupe(**CASES[case])
+    parameters = list(layer.parameters())
+    for ids in (torch.arange(6), torch.stack((torch.arange(6), torch.arange(6) + 5))):
+        dense = layer.at_scores(ids[..., 3:], ids).expand(2, 2, 3, 6)
+        change = layer.score_mod(ids[..., 3:], ids)
+        pairs = [change(torch.zeros(()), *pair) for pair in torch.cartesian_prod(*map(torch.arange, dense.shape))]
+        modded = torch.stack(pairs).view(dense.shape)
+        torch.testing.assert_close(modded, dense)
+        ours, theirs = (
+            torch.autograd.grad(y.sin().sum(), parameters, allow_unused=True, retain_graph=True)
+            for y in (modded, dense)
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other)
+
+
+def test_drawing_anew_and_the_meta_device() -> None:
+    with torch.device("meta"):
+        layer = Tupe(max_len=12, dim=8, heads=2, reset_first=True)
+    layer = layer.to_empty(device="cpu")
+    layer.reset_parameters()
+    assert layer.at_scores(torch.arange(5), torch.arange(5)).isfinite().all()
+    before = layer.weight.detach().clone()
+    layer.reset_parameters()
+    assert not torch.equal(layer.weight.detach(), before)
