@@ -14,6 +14,7 @@ from rich.cells import cell_len
 import made_up_classes
 import made_up_inits
 import made_up_problems
+import made_up_rows
 import made_up_runs
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
@@ -27,6 +28,7 @@ FAILURE = "the loss was nan at step 9 of 700; try a lower learning rate"
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
+    "rows": made_up_rows.row_runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
     "images": made_up_classes.image_runs,

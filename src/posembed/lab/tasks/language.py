@@ -37,6 +37,8 @@ SCALED = ("normal", "sinusoidal")
 SEARCH_WINDOWS = 8
 """The number of long texts that guide the search for the factors of rope-longrope."""
 PLAIN = ("xavier", "sinusoidal", "zero")
+PADDING = 0
+"""The token id of padding."""
 
 
 class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
@@ -60,19 +62,37 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
         measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
 
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
+        """Returns token ids (B, L + 1) and position ids (L,) or (B, L).
+
+        If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), after which a row
+        is padding, and its mean over the rows of all processes.
+        """
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         text = self.corpus.train
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
         ids = text[starts[rows] + torch.arange(spec.train_length + 1)].long()
-        return ids, position_ids if position_ids.dim() == 1 else position_ids[rows]
+        position_ids = position_ids if position_ids.dim() == 1 else position_ids[rows]
+        if spec.lengths_drawn is None:
+            return ids, position_ids
+        counts = spec.lengths_drawn.draw(spec.batch, generator)
+        ids.masked_fill_(torch.arange(spec.train_length + 1) > counts[rows].unsqueeze(1), PADDING)
+        return ids, position_ids, counts[rows], counts.double().mean().float()
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted."""
-        ids, position_ids = batch
+        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted.
+
+        Padding follows the tokens, so a causal model does not see it. With several processes, the mean of their losses
+        is the mean over all tokens, although each has another number of tokens.
+        """
+        ids, position_ids, *drawn = batch
         logits = model(ids[:, :-1], position_ids)
-        return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        if not drawn:
+            return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        counts, mean = drawn
+        losses = F.cross_entropy(logits.float().transpose(1, 2), ids[:, 1:], reduction="none")
+        present = torch.arange(losses.size(1), device=losses.device) < counts.unsqueeze(1)
+        return losses.where(present, 0).sum() / (mean * len(ids))
 
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
         """Returns the mean attention weight by distance, on held-out text at the training length."""
