@@ -15,8 +15,9 @@ from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.inits import InitReading, InitSummary
 from posembed.lab.runs.tensors import save_attention
 from posembed.report.questions import write_report
-from posembed.report.questions.inits import PAGE, PUBLISHED, best_first, disagreements, outcome, published_table
+from posembed.report.questions.inits import PAGE, PUBLISHED, best_first, disagreements, published_table
 from posembed.report.words import OUTCOMES as WORDS
+from posembed.report.words import outcome
 from posembed.statistics import Estimate
 
 FAILURE = "the loss was nan at step 90 of 600; try a lower learning rate"

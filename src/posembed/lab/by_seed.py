@@ -18,7 +18,8 @@ probability 2^(1 - n), which is below 5% from n = 6 on."""
 
 
 class BySeed(Generic[MeasuredT]):
-    """The runs of one compared name. ``measured`` maps seeds to the measurements of successful runs.
+    """The runs of one compared name. ``measured`` maps seeds to the measurements of successful runs. If the runs
+    vary in a second field, ``at`` selects those at one of its values, so that each seed has one run.
 
     reference: the runs to compare with; None for the reference itself, or if there is no reference.
     """
@@ -36,10 +37,16 @@ class BySeed(Generic[MeasuredT]):
         return {
             "name": first.spec.compared,
             "seeds": tuple(self.measured),
-            "failures": tuple(f"seed {r.spec.seed}: {r.failure}" for r in self.results if r.failure is not None),
+            "failures": tuple(f"{r.spec.case}: {r.failure}" for r in self.results if r.failure is not None),
             "parameters": first.parameters,
             "position_parameters": first.position_parameters,
         }
+
+    def at(self, value: str) -> BySeed[MeasuredT]:
+        """Returns the runs at one value of the spec's ``VARIED`` field, with the reference's runs at the same value."""
+        runs = BySeed[MeasuredT]([result for result in self.results if result.spec.varied == value])
+        runs.reference = None if self.reference is None else self.reference.at(value)
+        return runs
 
     def values(self, read: Callable[[MeasuredT], float | None]) -> dict[int, float]:
         """Returns ``read(measurements)`` by seed. Leaves out seeds for which it returns None."""
@@ -80,9 +87,12 @@ def by_name(results: Sequence[RunResult[Any, MeasuredT]], reference: str | None)
 
 @dataclass(frozen=True)
 class Correct:
-    """The numbers of correct answers and of examples in each held-out document, for one run."""
+    """The numbers of correct answers and of examples in each held-out document, for one run.
 
-    right: tuple[int, ...]
+    For an F1 score, ``right`` counts correct answers twice, and ``examples`` counts the given and the correct answers.
+    """
+
+    right: tuple[float, ...]
     examples: tuple[int, ...]
 
     @property
@@ -115,10 +125,19 @@ def accuracy_difference(runs: BySeed[MeasuredT], read: Callable[[MeasuredT], Cor
     shared = sorted(ours.measured.keys() & theirs.measured.keys())
     a, b = ({seed: read(side.measured[seed]) for seed in shared} for side in (ours, theirs))
     examples = a[shared[0]].examples
-    gained = [
-        math.fsum(a[seed].right[i] - b[seed].right[i] for seed in shared) / len(shared) for i in range(len(examples))
-    ]
-    over_documents = dataclasses.replace(estimate(shares(gained, examples)), values=())
+    if all(side[seed].examples == examples for side in (a, b) for seed in shared):
+        gained = [
+            math.fsum(a[seed].right[i] - b[seed].right[i] for seed in shared) / len(shared)
+            for i in range(len(examples))
+        ]
+        by_document = shares(gained, examples)
+    else:  # in F1 scores, the number of given answers differs between runs
+        ours_and_theirs = [[shares(each[seed].right, each[seed].examples) for seed in shared] for each in (a, b)]
+        by_document = tuple(
+            math.fsum(x[i] - y[i] for x, y in zip(*ours_and_theirs, strict=True)) / len(shared)
+            for i in range(len(examples))
+        )
+    over_documents = dataclasses.replace(estimate(by_document), values=())
     if over_documents.low == over_documents.high and len(examples) < FEWEST_ALIKE:
         over_documents = dataclasses.replace(over_documents, low=None, high=None)
     return Difference(over_seeds, over_documents)

@@ -1,4 +1,4 @@
-"""The lab's models, which take any PositionEncoding: a language model, a classifier and an encoder-decoder."""
+"""The lab's models, which take any PositionEncoding: a language model, classifiers, and an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import require_fitting
 
 POOLINGS = ("cls", "mean")
+EVERY_TOKEN = "none"
+"""The pooling of a model that classifies each token."""
+SEGMENTS = 2
 
 
 class PositionedModel(nn.Module):
@@ -52,13 +55,15 @@ class Decoder(PositionedModel):
 
 
 class Classifier(PositionedModel):
-    """A classifier of texts or images: an embedding, ``posembed.nn``'s encoder and a linear head.
+    """A classifier of texts, tokens or images: an embedding, ``posembed.nn``'s encoder and a linear head.
 
-    With patches as its input, it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929).
+    With patches as its input, it is a ViT (Dosovitskiy et al. 2021, arXiv:2010.11929). With two classes for each token,
+    the start and the end of an answer, it is BERT's model for question answering.
 
     embedding: an nn.Embedding for token ids, or an nn.Linear for the pixels of a patch. dim: the width D. classes: the
-    number of classes C. pooling: "cls" (the head reads a learned token at position 0) or "mean" (it reads the mean of
-    all tokens except padding).
+    number of classes C. pooling: "cls" (the head reads a learned token at position 0), "mean" (it reads the mean of
+    all tokens except padding) or "none" (it reads every token). segments: whether each token also adds an embedding of
+    its segment, 0 or 1, as in BERT.
 
     Raises ArgumentError if the heads do not divide the width, the pooling is unknown, or the encoding does not fit.
     """
@@ -74,11 +79,13 @@ class Classifier(PositionedModel):
         encoding: PositionEncoding,
         pooling: str = "cls",
         dropout: float = 0.0,
+        segments: bool = False,
     ) -> None:
         super().__init__()
-        if pooling not in POOLINGS:
+        if pooling not in (*POOLINGS, EVERY_TOKEN):
             raise ArgumentError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}")
-        self.embedding = embedding
+        self.embedding, self.pooling = embedding, pooling
+        self.segments = nn.Embedding(SEGMENTS, dim) if segments else None
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
         self.body = positioned.Encoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
         require_fitting(encoding, dim, heads, causal=False)
@@ -88,15 +95,21 @@ class Classifier(PositionedModel):
             nn.init.normal_(self.first, std=0.02)
         self.encoding = encoding
 
-    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Returns logits (B, C) for token ids (B, L) or patches (B, N, p * p). ``lengths`` (B,) gives the number of
-        tokens in each row, at least 1; the rest of a row is padding. None means no padding."""
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Returns logits (B, C) for token ids (B, L) or patches (B, N, p * p); without pooling, logits (B, L, C).
+
+        ``lengths`` (B,) gives the number of tokens in each row, at least 1; the rest of a row is padding. None means no
+        padding. ``segments`` (B, L) is for models with segments.
+        """
         present = None if lengths is None else torch.arange(inputs.size(1), device=inputs.device) < lengths.unsqueeze(1)
-        return self.classify(self.embedding(inputs), present)
+        x = self.embedding(inputs)
+        if self.segments is not None:
+            x = x + self.segments(segments)
+        return self.classify(x, present)
 
     def classify(self, x: Tensor, present: Tensor | None = None) -> Tensor:
-        """Returns logits (B, C) for embeddings x (B, L, D). ``present`` (B, L) is False for padding; None means that
-        there is no padding.
+        """Returns logits (B, C), or (B, L, C) without pooling, for embeddings x (B, L, D). ``present`` (B, L) is False
+        for padding; None means that there is no padding.
 
         Positions count from 0. With "cls" pooling, the class token is at position 0.
         """
@@ -108,6 +121,8 @@ class Classifier(PositionedModel):
         x = self.body(positions.at_input(x), positions=positions)
         if self.first is not None:
             return self.head(x[:, 0])
+        if self.pooling == EVERY_TOKEN:
+            return self.head(x)
         if present is None:
             return self.head(x.mean(dim=1))
         weights = present.to(x.dtype).unsqueeze(-1)

@@ -100,7 +100,7 @@ def draw_chart(
     else:
         axes.set_xlim(0.95 * min(ticks), max(ticks) * 1.03)
         axes.grid(axis="y", color=RULE, linewidth=0.5)
-    fix_ticks(axes.xaxis, ticks if logarithmic else _apart(ticks))
+    fix_ticks(axes.xaxis, ticks if logarithmic else _apart(ticks), exact=True)
     for line in lines:
         if line.points:
             _draw(axes, line, drawn[line.name], factor)

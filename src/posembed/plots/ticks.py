@@ -27,10 +27,16 @@ def tick_heights(axes: Axes) -> None:
     axes.grid(axis="y", color=RULE, linewidth=0.5)
 
 
-def fix_ticks(axis: Axis, places: Sequence[float]) -> None:
+def fix_ticks(axis: Axis, places: Sequence[float], *, exact: bool = False) -> None:
+    """Puts ticks on these places. exact: write all digits of whole numbers, instead of five."""
+
+    def name(place: float) -> str:
+        if exact and float(place).is_integer():
+            return f"{place:,.0f}"
+        return f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-")
+
     axis.set_major_locator(FixedLocator(places))
-    names = [f"{place:,.5g}" if place >= 0.001 or place <= 0 else f"{place:.0e}".replace("-0", "-") for place in places]
-    axis.set_major_formatter(FixedFormatter(names))
+    axis.set_major_formatter(FixedFormatter([name(place) for place in places]))
     axis.set_minor_locator(NullLocator())
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion
-from posembed.lab.questions.lengths import LanguageSpec, Lengths, corpus_of
+from posembed.lab.questions.lengths import LanguageSpec, Lengths, corpus_of, with_length_counts
 from posembed.lab.runs.spec import option
 from posembed.statistics import Estimate, estimate, paired_difference
 
@@ -131,6 +131,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         from posembed.lab.tasks.language import InitialValues
 
         chosen.pop("test_lengths", None)
+        with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 

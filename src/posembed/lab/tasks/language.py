@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,10 +16,14 @@ from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
 from posembed.lab.questions.inits import InitMeasurements, InitSpec
-from posembed.lab.questions.lengths import LanguageSpec, LengthSpec
+from posembed.lab.questions.lengths import SEARCH_BUDGET, LanguageSpec, LengthSpec, Searched
+from posembed.lab.rotary_search import search_longrope_factors
 from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.task import DecoderTask, draw_seed
+from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.layers.rotary import RotaryEmbedding
+from posembed.layers.rotary_scaling import LongRopeScaling
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine
@@ -29,7 +34,11 @@ if TYPE_CHECKING:
 
 LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
 SCALED = ("normal", "sinusoidal")
+SEARCH_WINDOWS = 8
+"""The number of long texts that guide the search for the factors of rope-longrope."""
 PLAIN = ("xavier", "sinusoidal", "zero")
+PADDING = 0
+"""The token id of padding."""
 
 
 class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
@@ -44,28 +53,50 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
 
     def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
         """Raises DataError if there is too little text to train or to measure on."""
-        if len(self.corpus.train) <= spec.train_length:
+        if len(self.text(spec)) <= spec.train_length:
             raise DataError(
-                f"the text to train on has {len(self.corpus.train):,} tokens, and a training length of "
+                f"the text to train on has {len(self.text(spec)):,} tokens, and a training length of "
                 f"{spec.train_length:,} needs at least {spec.train_length + 1:,}; give more text, or a shorter "
                 "length"
             )
         measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
 
+    def text(self, spec: LanguageT) -> Tensor:
+        """Returns the tokens (N,) that a run trains on."""
+        return self.corpus.train
+
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
+        """Returns token ids (B, L + 1) and position ids (L,) or (B, L).
+
+        If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), after which a row
+        is padding, and its mean over the rows of all processes.
+        """
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
-        text = self.corpus.train
+        text = self.text(spec)
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
         ids = text[starts[rows] + torch.arange(spec.train_length + 1)].long()
-        return ids, position_ids if position_ids.dim() == 1 else position_ids[rows]
+        position_ids = position_ids if position_ids.dim() == 1 else position_ids[rows]
+        if spec.lengths_drawn is None:
+            return ids, position_ids
+        counts = spec.lengths_drawn.draw(spec.batch, generator)
+        ids.masked_fill_(torch.arange(spec.train_length + 1) > counts[rows].unsqueeze(1), PADDING)
+        return ids, position_ids, counts[rows], counts.double().mean().float()
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted."""
-        ids, position_ids = batch
+        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted.
+
+        Padding follows the tokens, so a causal model does not see it. With several processes, the mean of their losses
+        is the mean over all tokens, although each has another number of tokens.
+        """
+        ids, position_ids, *drawn = batch
         logits = model(ids[:, :-1], position_ids)
-        return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        if not drawn:
+            return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        counts, mean = drawn
+        losses = F.cross_entropy(logits.float().transpose(1, 2), ids[:, 1:], reduction="none")
+        present = torch.arange(losses.size(1), device=losses.device) < counts.unsqueeze(1)
+        return losses.where(present, 0).sum() / (mean * len(ids))
 
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
         """Returns the mean attention weight by distance, on held-out text at the training length."""
@@ -79,19 +110,74 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
 
     def check(self, spec: LengthSpec) -> None:
         self.check_lengths(spec, spec.test_lengths)
+        if spec.searches and not len(self.search_text(spec)):
+            raise DataError(
+                f"the search for the factors of rope-longrope needs {spec.longest + 1:,} tokens in a row that no "
+                f"measurement reads, and the measurements read too much of the {len(self.corpus.held_out):,} held-out "
+                "tokens; give more text, lower --test-tokens, shorter --test-lengths, or --rope-factors"
+            )
+
+    def encoding(self, spec: LengthSpec) -> PositionEncoding:
+        return super().encoding(before_search(spec))
 
     def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
-        return measure.everything(
-            shared_loss(model, accelerator),
+        loss = shared_loss(model, accelerator)
+        searched = search_factors(spec, model.encoding, loss, self.search_text(spec)) if spec.searches else None
+        measurements = measure.everything(
+            loss,
             self.corpus.held_out,
             train_length=spec.train_length,
             test_lengths=spec.test_lengths,
             tokens=spec.test_tokens,
             held_out_bytes=self.corpus.held_out_bytes,
         )
+        return dataclasses.replace(measurements, searched=searched)
+
+    def search_text(self, spec: LengthSpec) -> Tensor:
+        """Returns windows (N, c + 1) of the longest test length c, of held-out text that is not measured."""
+        return measure.unmeasured_windows(
+            self.corpus.held_out,
+            train_length=spec.train_length,
+            test_lengths=spec.test_lengths,
+            tokens=spec.test_tokens,
+            count=SEARCH_WINDOWS,
+        )
 
     def tokens_measured(self, spec: LengthSpec) -> int:
-        return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
+        measured = measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
+        return measured + (budget_of(spec) * self.search_text(spec)[:, 1:].numel() if spec.searches else 0)
+
+
+def budget_of(spec: LengthSpec) -> int:
+    return SEARCH_BUDGET if spec.search_budget is None else spec.search_budget
+
+
+def before_search(spec: LengthSpec) -> LengthSpec:
+    """Returns the spec with which to build the encoding: factors of 1, as in training, if the search comes later."""
+    return dataclasses.replace(spec, rope_factors=(1.0,) * (spec.width // spec.heads // 2)) if spec.searches else spec
+
+
+def search_factors(spec: LengthSpec, encoding: PositionEncoding, loss: measure.LossOfTokens, text: Tensor) -> Searched:
+    """Searches for the factors of rope-longrope with the lowest loss on ``text`` (N, c + 1), and sets them."""
+    assert isinstance(encoding, RotaryEmbedding)
+
+    def of(scaling: LongRopeScaling) -> float:
+        encoding.scaling = scaling
+        return loss(text).mean().item()
+
+    found = search_longrope_factors(
+        of,
+        head_dim=encoding.head_dim,
+        base=encoding.base,
+        original_length=spec.train_length,
+        length=spec.longest,
+        attention_factor=1.0,  # a factor would also apply within the training length
+        budget=budget_of(spec),
+        seed=spec.seed,
+    )
+    encoding.scaling = found.scaling
+    factors, initial_tokens = found.scaling.long_factors, found.scaling.initial_tokens
+    return Searched(factors, initial_tokens, found.loss, found.starts, found.evaluations)
 
 
 class InitialValues(TaskOnText[InitSpec, InitMeasurements]):

@@ -12,7 +12,19 @@ from posembed.plots.charts import dots_figure
 from posembed.report.learned import measures_picture, starts_figure, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, values_table
-from posembed.report.words import by_outcome, failures, from_to, interval, listed, measured, model_size, number, signed
+from posembed.report.words import (
+    by_outcome,
+    failures,
+    from_to,
+    interval,
+    listed,
+    loss_number,
+    measured,
+    model_size,
+    number,
+    outcome,
+    signed,
+)
 from posembed.statistics import INTERVAL, Estimate
 
 
@@ -33,10 +45,6 @@ PUBLISHED = {
 """The published results that many guides to learned positions repeat."""
 REFERENCE = "normal-0.02"
 BASE = PUBLISHED[REFERENCE]
-
-
-def loss_number(value: float) -> str:
-    return f"{value:.3f}"
 
 
 def cosine(value: float) -> str:
@@ -181,13 +189,6 @@ class InitsPage(QuestionPage[InitSummary]):
                 caption="The cosine of each pair of rows, in each table's first run. Red is similar, blue opposite.",
             )
             yield measures_picture(tables)
-
-
-def outcome(difference: Estimate | None, *, same: float = 0.0) -> str:
-    """Returns "better" if a difference or a ratio is significantly below ``same``, "worse" if significantly above,
-    "not significant" if neither, or "unknown" without an interval. ``same``: 0 for a difference, 1 for a ratio."""
-    side = None if difference is None else difference.side_of(same)
-    return {None: "unknown", "below": "better", "above": "worse", "both": "not significant"}[side]
 
 
 def trained(summary: InitSummary) -> list[InitRow]:
