@@ -37,10 +37,10 @@ def compare(question: str, **chosen: Any) -> Comparison:
     """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "text", "images", "cost", or one of the problems: "copy", "reverse",
+        question: "lengths", "inits", "by-task", "text", "images", "cost", or one of the problems: "copy", "reverse",
             "addition", "sorting", "parity", "passkey".
-        chosen: the command's options, with underscores: ``encodings`` (or ``inits``), ``seeds``, ``out``,
-            ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
+        chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``tasks``), ``seeds``,
+            ``out``, ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 
     Raises:
         ArgumentError, DataError, RunFolderError: options, data or a run folder cannot be used. Raised before training.
@@ -101,7 +101,7 @@ class Prepared:
                 results = sweep(specs, task, folder, self.accelerator, tracked)
         else:
             results = sweep(specs, task, folder, self.accelerator, watcher)
-        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading))
+        return Comparison(self.question, folder.path, results, self.question.summarise(results, self.reading, folder))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -201,7 +201,7 @@ def prepare_training(question: TrainedQuestion[Any, Any, Any], given: dict[str, 
     names = take_one(question.compared, given, tuple[str, ...])
     names = question.usual if names is None else names
     preset = take_one("preset", given, str)
-    conduct = Conduct(**take_options(Conduct, given))
+    conduct = Conduct(**{"seeds": question.usual_seeds} | take_options(Conduct, given))
     reading = question.ReadingType(**take_options(question.ReadingType, given))
     settings = take_options(question.Spec, given)
     refuse_unknown(question, given, [question.compared, "preset"], question.ReadingType, Conduct, question.Spec)

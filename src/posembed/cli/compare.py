@@ -62,7 +62,7 @@ def trained_parameters(question: TrainedQuestion[Any, Any, Any]) -> list[inspect
         parameter(question.compared, tuple[str, ...], question.names_help, shown=",".join(question.usual)),
         *([parameter("preset", str, question.presets_help or "", shown=question.preset)] if has_presets else []),
         *parameters_of(question.ReadingType, defaults={"reference": question.usual_reference}),
-        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}"}),
+        *parameters_of(Conduct, defaults={"out": f"runs/{question.name}", "seeds": question.usual_seeds}),
         parameter("dry_run", bool, "Print the runs, their sizes and estimated time, without training.", default=False),
         *parameters_of(question.Spec, defaults=question.presets[question.preset], panels=panels),
     ]

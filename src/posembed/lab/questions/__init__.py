@@ -7,6 +7,7 @@ from pathlib import Path
 from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
+from posembed.lab.questions.by_task import ByTask
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
@@ -22,7 +23,7 @@ class Cost(Question):
     Settings = CostSettings
 
 
-EVERY: list[Question] = [Lengths(), Inits(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
+EVERY: list[Question] = [Lengths(), Inits(), ByTask(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
 QUESTIONS = {question.name: question for question in EVERY}
 
 

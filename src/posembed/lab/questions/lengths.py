@@ -58,6 +58,11 @@ class LanguageSpec(TrainingSpec):
     train_length: int = option("Tokens per training sequence.", MODEL)
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
 
+    @property
+    def objective(self) -> str:
+        """What the model learns from the text: a name in ``lab.tasks.objectives``."""
+        return "causal"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LengthSpec(LanguageSpec):

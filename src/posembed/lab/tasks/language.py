@@ -1,9 +1,10 @@
-"""Next-token prediction at several context lengths, or with several initial values of a learned table."""
+"""Learning from text at several context lengths, or with several initial values of a learned table."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,13 @@ from posembed.calls import unknown
 from posembed.errors import DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
-from posembed.lab.model import PositionedModel
-from posembed.lab.questions.inits import InitMeasurements, InitSpec
+from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
+from posembed.lab.questions.inits import InitMeasurements, TableSpec
 from posembed.lab.questions.lengths import LanguageSpec, LengthSpec
 from posembed.lab.runs.spec import MeasuredT
-from posembed.lab.tasks.task import DecoderTask, draw_seed
+from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
+from posembed.lab.tasks.task import Task, draw_seed
+from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
@@ -28,12 +31,14 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
+Losses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Maps inputs and targets (N, L) to losses (N, L), as ``measure.losses`` does."""
 SCALED = ("normal", "sinusoidal")
 PLAIN = ("xavier", "sinusoidal", "zero")
 
 
-class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
-    """Next-token prediction on a corpus. Subclasses define the measurements."""
+class TaskOnText(Task[LanguageT, MeasuredT]):
+    """Learning from a corpus, with the objective that the spec names. Subclasses define the measurements."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -52,23 +57,41 @@ class TaskOnText(DecoderTask[LanguageT, MeasuredT]):
             )
         measure.check(self.corpus.held_out, train_length=spec.train_length, test_lengths=test_lengths)
 
+    def model(self, spec: LanguageT, encoding: PositionEncoding) -> LanguageModel:
+        objective = OBJECTIVES[spec.objective]
+        kind, vocabulary = Decoder if objective.causal else Encoder, self.vocabulary + objective.extra_ids
+        sizes = {"layers": spec.layers, "heads": spec.heads}
+        return kind(vocabulary, spec.width, **sizes, encoding=encoding, dropout=spec.dropout)
+
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns token ids (B, L + 1) and position ids (L,) or (B, L)."""
+        """Returns inputs and targets (B, L), and position ids (L,) or (B, L)."""
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         text = self.corpus.train
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
-        ids = text[starts[rows] + torch.arange(spec.train_length + 1)].long()
-        return ids, position_ids if position_ids.dim() == 1 else position_ids[rows]
+        ids = text[starts + torch.arange(spec.train_length + 1)].long()
+        inputs, targets = OBJECTIVES[spec.objective].examples(ids, self.vocabulary, generator)
+        return inputs[rows], targets[rows], position_ids if position_ids.dim() == 1 else position_ids[rows]
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy in nats of token ids (B, L + 1). The first token of a row is not predicted."""
-        ids, position_ids = batch
-        logits = model(ids[:, :-1], position_ids)
-        return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+        """Returns the mean cross-entropy of the targets, in nats."""
+        inputs, targets, position_ids = batch
+        logits = model(inputs, position_ids)
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+
+    def held_out_loss(self, spec: LanguageT, model: nn.Module, accelerator: Accelerator) -> float:
+        """Returns the mean loss on held-out text in windows of the training length, in nats. Random examples are drawn
+        with a fixed seed, so they are the same in every run."""
+        objective = OBJECTIVES[spec.objective]
+        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens).repeat(objective.draws, 1)
+        inputs, targets = objective.examples(text, self.vocabulary, torch.Generator().manual_seed(0))
+        return shared_losses(model, accelerator)(inputs, targets)[targets != IGNORED].mean().item()
 
     def attention(self, spec: LanguageT, model: PositionedModel, device: torch.device) -> Tensor | None:
-        """Returns the mean attention weight by distance, on held-out text at the training length."""
+        """Returns the mean attention weight by distance, on held-out text at the training length. Returns None for a
+        model that is not causal, because its distances have two directions."""
+        if not OBJECTIVES[spec.objective].causal:
+            return None
         length = spec.train_length
         text = measure.windows(self.corpus.held_out, length, attention.SEQUENCES * length)
         return attention.by_distance(model, text[:, :-1], device)
@@ -94,27 +117,25 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
-class InitialValues(TaskOnText[InitSpec, InitMeasurements]):
-    """Next-token prediction with a learned table at the input; measures the loss and how the table changes."""
+class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
+    """Learning from text with a learned table at the input; measures the loss and how the table changes."""
 
-    def check(self, spec: InitSpec) -> None:
+    def check(self, spec: TableSpec) -> None:
         self.check_lengths(spec, (spec.train_length,))
 
-    def encoding(self, spec: InitSpec) -> LearnedPositionalEmbedding:
+    def encoding(self, spec: TableSpec) -> LearnedPositionalEmbedding:
         start = initial_table(spec.init, spec.train_length, spec.width)
         return LearnedPositionalEmbedding(max_len=spec.train_length, dim=spec.width, dropout=spec.dropout, init=start)
 
-    def measure(self, spec: InitSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
-        text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
-        loss = shared_loss(model, accelerator)(text).mean().item()
+    def measure(self, spec: TableSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
+        loss = self.held_out_loss(spec, model, accelerator)
         before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
-        bytes_each = measure.bytes_per_token(
-            self.corpus.held_out_bytes, spec.train_length, spec.train_length, spec.test_tokens
-        )
+        of_next_tokens = self.corpus.held_out_bytes if spec.objective == "causal" else None
+        bytes_each = measure.bytes_per_token(of_next_tokens, spec.train_length, spec.train_length, spec.test_tokens)
         return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
 
-    def tokens_measured(self, spec: InitSpec) -> int:
-        return spec.test_tokens
+    def tokens_measured(self, spec: TableSpec) -> int:
+        return spec.test_tokens * OBJECTIVES[spec.objective].draws
 
 
 def initial_table(init: str, length: int, dim: int) -> Tensor:
@@ -152,14 +173,20 @@ def _mean_neighbour_cosine(rows: Tensor) -> float | None:
 
 def shared_loss(model: nn.Module, accelerator: Accelerator) -> measure.LossOfTokens:
     """Returns a ``measure.loss_of_tokens`` that divides the rows among the processes. Each process gets all losses."""
+    losses = shared_losses(model, accelerator)
+    return lambda ids: losses(ids[:, :-1], ids[:, 1:])
+
+
+def shared_losses(model: nn.Module, accelerator: Accelerator) -> Losses:
+    """Returns a ``measure.losses`` that divides the rows among the processes. Each process gets all losses."""
     processes, index = accelerator.num_processes, accelerator.process_index
 
-    def loss(ids: Tensor) -> Tensor:
+    def losses(inputs: Tensor, targets: Tensor) -> Tensor:
         if processes == 1:
-            return measure.loss_of_tokens(model, ids, accelerator.device)
-        each = -(-len(ids) // processes)
-        rows = torch.arange(index * each, (index + 1) * each) % len(ids)  # the last process may repeat some rows
-        part = measure.loss_of_tokens(model, ids[rows], accelerator.device)
-        return accelerator.gather(part.to(accelerator.device)).cpu()[: len(ids)]
+            return measure.losses(model, inputs, targets, accelerator.device)
+        each = -(-len(inputs) // processes)
+        rows = torch.arange(index * each, (index + 1) * each) % len(inputs)  # the last process may repeat some rows
+        part = measure.losses(model, inputs[rows], targets[rows], accelerator.device)
+        return accelerator.gather(part.to(accelerator.device)).cpu()[: len(inputs)]
 
-    return loss
+    return losses

@@ -104,7 +104,7 @@ class QuestionPage(ABC, Generic[SummaryT]):
             raise RunFolderError(
                 f"{runs.reading_file} names the reference {kept!r}, which was not run; use --reference"
             )
-        summary = question.summarise(results, reading)
+        summary = question.summarise(results, reading, runs)
         tables = [table for table in (self.main_table(summary), *self.tables(summary)) if table.rows]
         return render_page(
             title=question.asks,
