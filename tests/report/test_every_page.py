@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+import made_up_by_task
 import made_up_classes
 import made_up_inits
 import made_up_problems
@@ -27,6 +28,7 @@ FAILURE = "the loss was nan at step 9 of 700; try a lower learning rate"
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
+    "by-task": made_up_by_task.by_task_runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
     "images": made_up_classes.image_runs,

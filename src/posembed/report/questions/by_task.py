@@ -13,7 +13,7 @@ from posembed.plots.charts import dots_figure
 from posembed.plots.several import HOW_ALIKE, compare
 from posembed.report.learned import table_pictures, tables_of
 from posembed.report.page import Cell, Column, Picture, Table, picture, table_of
-from posembed.report.questions import FAILED, QuestionPage, estimate_cell, trained_table, values_table
+from posembed.report.questions import FAILED, QuestionPage, estimate_cell, values_table
 from posembed.report.words import failures, interval, listed, measured, model_size, number, signed
 from posembed.statistics import INTERVAL, Estimate
 
@@ -54,8 +54,8 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
             summary.rows,
             f"How similar the tables of two runs are ({NAMES[MAIN]})",
             "1 means equal up to rotation and scale. Same task: the mean over pairs of seeds, which is the ceiling. "
-            "Columns of tasks: pairs of different seeds, one per task. Random order: the same task, with the rows of one "
-            "table shuffled.",
+            "Columns of tasks: pairs of different seeds, one per task. Random order: the same task, with one table's "
+            "rows shuffled.",
             (
                 Cell("same task", note="another seed", rank=1),
                 lambda row: similarity_cell(row.two_seeds[MAIN]) if row.seeds else FAILED,
@@ -68,7 +68,7 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
 
     def tables(self, summary: ByTaskSummary) -> list[Table]:
         def column(head: str, field: str, measure: str) -> Column:
-            write = signed if field == "difference" else number
+            write = signed if field == "difference" else share
             return head, lambda pair: estimate_cell(getattr(pair, field)[measure], write, missing=UNKNOWN)
 
         heads = {
@@ -78,12 +78,12 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
             "random order": "random_order",
             "same seed": "same_seed",
         }
-        pairs = [
+        return [
             table_of(
                 summary.pairs,
                 f"Two tasks: {NAMES[measure]}",
                 f"{MEANINGS} Two tasks: tables of different seeds, one per task. Same task: two seeds, the mean of "
-                "both tasks. Difference: the first minus the second. Same seed: both tables started from the same values."
+                "both tasks. Difference: the first minus the second. Same seed: both tables had the same start."
                 if measure == MAIN
                 else "",
                 *(column(head, field, measure) for head, field in heads.items()),
@@ -93,7 +93,6 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
             )
             for measure in MEASURES
         ]
-        return [*pairs, trained_table(summary.rows)]
 
     def figures(self, summary: ByTaskSummary) -> Iterable[Picture]:
         found = [
@@ -135,8 +134,13 @@ class ByTaskPage(QuestionPage[ByTaskSummary]):
         yield from table_pictures(folder, results)
 
 
+def share(value: float) -> str:
+    """Formats a similarity. The ends of an interval are limited to 0 and 1."""
+    return number(min(max(value, 0.0), 1.0))
+
+
 def similarity_cell(found: Estimate | None) -> Cell:
-    return estimate_cell(found, missing=UNKNOWN)
+    return estimate_cell(found, share, missing=UNKNOWN)
 
 
 def outcome(pair: TwoTasks, measure: str) -> str:
@@ -164,11 +168,11 @@ def _two_seeds(summary: ByTaskSummary) -> str:
     ]
     if not known:
         return "No task has the tables of two seeds, so there is nothing to compare two tasks with; use --seeds 3."
-    found = [f"{measured(same)} for {name}" for name, same, _ in known]
+    found = [f"{measured(same, share)} for {name}" for name, same, _ in known]
     unlike = listed([name for name, same, floor in known if same.side_of(floor) in ("both", "below")])
     return (
-        f"Two seeds of one task learn tables whose {NAMES[MAIN]} is {listed(found)}. In random order it would be "
-        f"{number(max(floor for *_, floor in known))}{' at most' * (len(known) > 1)}."
+        f"Two seeds of one task learn tables whose {NAMES[MAIN]} is {listed(found)}. With the rows of one table in "
+        f"random order, it would be {'at most ' * (len(known) > 1)}{number(max(floor for *_, floor in known))}."
         f"{f' For {unlike}, the tables of two seeds are not significantly more alike than that.' if unlike else ''}"
     )
 

@@ -266,9 +266,9 @@ def _gradients(summary: InitSummary) -> str:
     if len(found) < 2:
         return ""
     (_, least), (_, most) = (chosen(found, key=lambda pair: pair[0]) for chosen in (min, max))
-    peaks = [f"{row.name} ({measured(row.highest_gradient)})" for row in (least, most) if row.highest_gradient]
+    peaks = [f"{row.name}, {measured(row.highest_gradient)}" for row in (least, most) if row.highest_gradient]
     return (
-        f"The highest gradient norm of the first {NORMS_AT_START} steps, before clipping, is smallest with {peaks[0]} "
+        f"The highest gradient norm of the first {NORMS_AT_START} steps, before clipping, is smallest with {peaks[0]}, "
         f"and largest with {peaks[1]}."
     )
 
