@@ -186,10 +186,8 @@ def _two_tasks(summary: ByTaskSummary) -> str:
             if similarity is None or difference is None or outcome(pair, MAIN) != verdict:
                 continue
             known = interval(difference, signed)
-            from_to = f", interval {known}" if known else ""
-            found.append(
-                f"{name_of(pair)} ({NAMES[MAIN]} {number(similarity.value)}, {signed(difference.value)}{from_to})"
-            )
+            gap = f"difference {signed(difference.value)}{f', interval {known}' if known else ''}"
+            found.append(f"{name_of(pair)} ({NAMES[MAIN]} {share(similarity.value)}, {gap})")
             if {outcome(pair, name) for name in MEASURES} != {verdict}:
                 mixed.append(name_of(pair))
         if found:
