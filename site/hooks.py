@@ -101,11 +101,11 @@ def guide(config: MkDocsConfig) -> Iterator[File]:
 def exports() -> dict[str, str]:
     """Returns where each public name is defined: ``posembed.Alibi`` -> ``posembed.layers.alibi.Alibi``."""
     found = {}
-    for file in (PACKAGE / "__init__.pyi", *sorted(PACKAGE.glob("*/__init__.py"))):
+    for file in (PACKAGE / "__init__.pyi", *sorted(PACKAGE.glob("*/__init__.py*"))):
         package = ".".join(file.relative_to(PACKAGE.parent).parts[:-1])
         for module, name in EXPORT.findall(file.read_text(encoding="utf-8")):
             if module != ".":
-                found[f"{package}.{name}"] = f"{module if module[0] != '.' else 'posembed' + module}.{name}"
+                found[f"{package}.{name}"] = f"{module if module[0] != '.' else package + module}.{name}"
     return found
 
 

@@ -142,6 +142,18 @@ def require_positive(**numbers: float) -> None:
             raise ArgumentError(f"{name} must be a number above 0; got {number!r}")
 
 
+def whole_number(name: str, given: Any, what: str, *, at_least: int | None = None) -> int:
+    """Returns a whole number of Python, of numpy or in a tensor as Python's. Raises ArgumentError for anything else.
+
+    what: the words after "expected" in the error message, such as "a whole number of rows".
+    """
+    found = _whole(given)
+    if isinstance(found, bool) or not isinstance(found, int) or (at_least is not None and found < at_least):
+        limit = "" if at_least is None else f", at least {at_least}"
+        raise ArgumentError(f"{name}: expected {what}{limit}; got {given!r}")
+    return found
+
+
 def wrong_call(name: str, method: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallError:
     """Returns the error for a call with arguments that a method does not take, or takes by name only.
 

@@ -78,9 +78,9 @@ class TableCallback(TrainerCallback):
 
     def draw(self, path: Path) -> None:
         """Draws the norm of each row, the similarity of rows by distance, and the effective rank by step."""
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # which training does not need
 
-        from posembed import plots  # imports matplotlib, which training does not need
+        from posembed import plots
         from posembed.plots.canvas import dress
 
         figure = Figure(figsize=(12, 3.5), layout="constrained")

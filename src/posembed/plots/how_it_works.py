@@ -15,7 +15,7 @@ from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.plots.canvas import panels_for, title_of
+from posembed.plots.canvas import draws, panels_for, title_of
 from posembed.plots.heat import strongest
 from posembed.plots.source import Rows, Source, rows_of
 from posembed.plots.style import INK, MUTED, RULE, SERIES, TEXT, WIDTH
@@ -31,6 +31,7 @@ PITCH, THICK, TOP = 28, 18, 44
 WALL = SERIES[1]
 
 
+@draws
 def idea(
     table: Source | None = None, *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:

@@ -17,6 +17,7 @@ from posembed.statistics import Estimate
 if TYPE_CHECKING:
     from posembed.lab.by_seed import Difference
 
+SIGNIFICANT = "A difference is significant if both intervals exclude 0."
 LOOKS = {"better": "good", "worse": "bad"}
 
 
@@ -54,8 +55,7 @@ def compared(differences: Mapping[str, Difference], reference: str, documents: s
         by = points(difference.over_seeds.value)
         return f"{called(name)} ({by} points; {over_seeds} over seeds, {over_documents} over {documents})"
 
-    found = by_outcome(called(reference), [(outcome(each), text(name, each)) for name, each in differences.items()])
-    return [*found, "A difference is significant if both intervals exclude 0."] if found else []
+    return by_outcome(called(reference), [(outcome(each), text(name, each)) for name, each in differences.items()])
 
 
 def difference_cell(difference: Difference) -> Cell:

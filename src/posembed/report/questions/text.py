@@ -10,7 +10,16 @@ from posembed.lab.runs.results import RunResult
 from posembed.plots.style import styles
 from posembed.report.page import Cell, Picture, Table, picture, table_of
 from posembed.report.questions import FAILED, OUTCOMES, QuestionPage, estimate_cell, trained_table, values_table
-from posembed.report.questions.accuracy import accuracies, compared, difference_figure, outcome, points, wider, width
+from posembed.report.questions.accuracy import (
+    SIGNIFICANT,
+    accuracies,
+    compared,
+    difference_figure,
+    outcome,
+    points,
+    wider,
+    width,
+)
 from posembed.report.words import capitalised, failures, interval, model_size, percent
 from posembed.statistics import INTERVAL
 
@@ -35,6 +44,7 @@ class TextPage(QuestionPage[TextSummary]):
         )
         differences = {row.name: row.difference for row in best_first(summary) if row.difference is not None}
         sentences = compared(differences, summary.reference or "", "documents")
+        sentences += [SIGNIFICANT] if sentences else []
         smallest = smallest_significant(summary)
         if smallest is not None and percent(smallest) != "0.0":
             sentences.append(f"Differences below about {percent(smallest)} points would not be significant here.")
