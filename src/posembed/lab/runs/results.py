@@ -37,13 +37,13 @@ class RunResult(Generic[SpecT, MeasuredT]):
     failure: str | None
     seconds: float
     tokens_per_second: float
-    gradient_norms: tuple[tuple[int, float], ...] = ()
-    """Pairs (step, norm of the whole gradient before clipping) for the first ten steps and the steps of ``losses``.
-    Empty in results of earlier versions."""
     environment: dict[str, str] = field(default_factory=dict)
     """Machine and versions."""
     finished: str = field(default="", compare=False)
     """When the run was added to its folder, in UTC."""
+    gradient_norms: tuple[tuple[int, float], ...] = ()
+    """Pairs (step, norm of the whole gradient before clipping) for the first ten steps and the steps of ``losses``.
+    Empty in results of earlier versions."""
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
