@@ -37,8 +37,8 @@ def compare(question: str, **chosen: Any) -> Comparison:
     """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
 
     Args:
-        question: "lengths", "inits", "by-task", "text", "images", "cost", or one of the problems: "copy", "reverse",
-            "addition", "sorting", "parity", "passkey".
+        question: "lengths", "inits", "by-task", "rows", "text", "images", "cost", or one of the problems: "copy",
+            "reverse", "addition", "sorting", "parity", "passkey".
         chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``tasks``), ``seeds``,
             ``out``, ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
 

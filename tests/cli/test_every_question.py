@@ -21,6 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     | {"train_length": 16, "test_lengths": [16, 32], "test_tokens": 200, "encodings": ["rope", "alibi"]},
     "inits": MODEL | {"train_length": 16, "test_tokens": 200, "inits": ["normal-0.02", "zero"]},
     "by-task": MODEL | {"train_length": 8, "test_tokens": 200, "tasks": ["causal", "masked"], "seeds": 1},
+    "rows": MODEL | {"train_length": 16, "test_tokens": 200, "train_lengths": ["full", "short"]},
     "parity": MODEL | {"train_size": 3, "test_sizes": [2, 5], "test_problems": 4, "encodings": ["rope", "alibi"]},
     "text": MODEL | {"train_length": 12, "tokenizer": "bytes", "encodings": ["learned", "sinusoidal"]},
     "images": MODEL | {"test_sizes": [12], "encodings": ["learned-1d", "factorized"]},
@@ -46,7 +47,7 @@ def spoken(chosen: dict[str, Any]) -> list[str]:
 def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     labelled = tmp_path / "labelled.csv"
     labelled.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40)), encoding="utf-8")
-    data = {"lengths": text, "inits": text, "by-task": text, "text": labelled}
+    data = {"lengths": text, "inits": text, "by-task": text, "rows": text, "text": labelled}
     return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}
 
 
@@ -62,7 +63,7 @@ def test_every_setting_is_an_option_with_its_help(name: str, posembed) -> None:
             assert f"--{option.replace('_', '-')} " in shown
             assert " ".join(field.metadata["help"].split()) in shown, option
     if trained:
-        assert f"--{question.compared} " in shown
+        assert f"--{question.compared.replace('_', '-')} " in shown
         assert f"[default: {','.join(question.usual)}]" in shown
         for setting, value in question.presets[question.preset].items():
             default = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -88,9 +89,7 @@ def test_python_gives_the_command_s_summary(name: str, posembed, small, tmp_path
 def test_a_plan_in_json_holds_every_run(name: str, posembed, small, tmp_path: Path) -> None:
     done = posembed(f"{command_of(name)} --dry-run --json --out", tmp_path / "runs", *spoken(small[name]))
     assert done.code == 0, done.err
-    plan, question = json.loads(done.out), QUESTIONS[name]
-    assert isinstance(question, TrainedQuestion)
-    compared = small[name][question.compared]
+    plan, compared = json.loads(done.out), small[name][QUESTIONS[name].compared]
     assert [run["run"] for run in plan] == [f"{each}, seed 0" for each in compared]
     assert all(run.keys() == {"run", "steps", "parameters", "position_parameters", "seconds"} for run in plan)
     assert not (tmp_path / "runs").exists()

@@ -21,6 +21,7 @@ import made_up_by_task  # noqa: E402
 import made_up_classes  # noqa: E402
 import made_up_inits  # noqa: E402
 import made_up_problems  # noqa: E402
+import made_up_rows  # noqa: E402
 import made_up_runs  # noqa: E402
 from posembed._version import __version__  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
@@ -72,6 +73,7 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
     "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
     "by-task": lambda path: made_up_by_task.save_by_task(path, made_up_by_task.by_task_runs(3)),
+    "rows": lambda path: made_up_rows.save_rows(path, made_up_rows.row_runs(3)),
     "addition": lambda path: made_up_problems.save_problems(path, made_up_problems.runs(3)),
     "text": lambda path: made_up_classes.save_classes(path, made_up_classes.text_runs(3)),
     "images": lambda path: made_up_classes.save_classes(path, made_up_classes.image_runs(3)),

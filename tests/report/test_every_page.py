@@ -15,6 +15,7 @@ import made_up_by_task
 import made_up_classes
 import made_up_inits
 import made_up_problems
+import made_up_rows
 import made_up_runs
 from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
@@ -29,6 +30,7 @@ MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
     "by-task": made_up_by_task.by_task_runs,
+    "rows": made_up_rows.row_runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
     "images": made_up_classes.image_runs,

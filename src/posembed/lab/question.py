@@ -119,7 +119,7 @@ class TrainedQuestion(ABC, Question, Generic[SpecT, MeasuredT, SummaryT]):
 
     @property
     def compared(self) -> str:
-        """The name of the option that lists the compared names: "encodings" or "inits"."""
+        """The name of the option that lists the compared names: "encodings", "inits" and so on."""
         return f"{self.Spec.COMPARED}s"
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,8 @@ def sentences(report: TableReport) -> Iterator[str]:
     yield f"{table.key}: {holds} of width {table.width:,}, {report.share_of_model:.1%} of the model."
     for finding in report.findings:
         where = describe_rows(finding.rows) if len(finding.rows) < table.rows else "all rows"
-        yield f"{capitalised(where)}: {finding.what}."
+        guess = " (perhaps)" if finding.what == "rarely trained" else ""
+        yield f"{capitalised(where)}: {finding.what}{guess}."
     if not report.findings and isinstance(table, PositionTable) and table.kind == "learned":
         yield "No problems were found in its rows."
     if learned is None:

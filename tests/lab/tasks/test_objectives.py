@@ -161,3 +161,12 @@ def test_a_masked_run_learns_and_keeps_the_gradient_norms(
     assert result.gradient_norms[0][1] == pytest.approx(float(norm), rel=1e-4)
     assert result.measurements is not None
     assert result.measurements.bytes_per_token is None
+
+
+def test_drawn_lengths_need_a_model_that_does_not_see_padding(spec: ByTaskSpec, corpus: Corpus) -> None:
+    short = dataclasses.replace(spec, train_lengths="short")
+    for name in OBJECTIVES:
+        if name != "causal":
+            with pytest.raises(ArgumentError, match=f"train_lengths short needs a causal model.* is {name}"):
+                train.check(dataclasses.replace(short, task=name), InitialValues(corpus))
+    train.check(dataclasses.replace(short, task="causal"), InitialValues(corpus))

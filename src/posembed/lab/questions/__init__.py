@@ -12,6 +12,7 @@ from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.questions.problems import PROBLEMS, Problem
+from posembed.lab.questions.rows import Rows
 from posembed.lab.runs.results import read_settings
 
 
@@ -23,7 +24,7 @@ class Cost(Question):
     Settings = CostSettings
 
 
-EVERY: list[Question] = [Lengths(), Inits(), ByTask(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
+EVERY: list[Question] = [Lengths(), Inits(), ByTask(), Rows(), *map(Problem, PROBLEMS), Text(), Images(), Cost()]
 QUESTIONS = {question.name: question for question in EVERY}
 
 

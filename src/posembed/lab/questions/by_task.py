@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Loaded, Reading, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.questions.inits import InitMeasurements, TableSpec
-from posembed.lab.questions.lengths import corpus_of
+from posembed.lab.questions.lengths import corpus_of, with_length_counts
 from posembed.lab.runs.spec import MODEL, option
 from posembed.statistics import Estimate, estimate, jackknife
 
@@ -119,6 +119,7 @@ class ByTask(TrainedQuestion[ByTaskSpec, InitMeasurements, ByTaskSummary]):
                 f"train_length must be at least {FEWEST_ROWS}, because tables of fewer rows cannot be compared; got "
                 f"{chosen['train_length']}"
             )
+        with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 

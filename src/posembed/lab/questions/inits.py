@@ -13,7 +13,7 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
-from posembed.lab.questions.lengths import LanguageSpec, corpus_of
+from posembed.lab.questions.lengths import LanguageSpec, corpus_of, with_length_counts
 from posembed.lab.runs.results import NORMS_AT_START
 from posembed.lab.runs.spec import MODEL, option
 from posembed.statistics import Estimate, estimate, paired_difference
@@ -166,6 +166,7 @@ class Inits(TrainedQuestion[InitSpec, InitMeasurements, InitSummary]):
         chosen.pop("test_lengths", None)
         if (model := chosen.pop("model", None)) not in (None, CAUSAL):
             chosen["model"] = one_of_models(model)
+        with_length_counts(chosen)
         corpus = corpus_of(chosen)
         return InitialValues(corpus), {"data_sha256": corpus.sha256}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posembed.errors import ArgumentError
 from posembed.lab.by_seed import BySeed
+from posembed.lab.data.lengths import FULL, Counts, TrainLengths, counts_of, distribution
 from posembed.lab.question import Compared, Loaded, Row, Summary, TrainedQuestion, presets_of
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec, ascending, option, with_default_window
 from posembed.statistics import Estimate
@@ -56,12 +57,25 @@ class LanguageSpec(TrainingSpec):
         "bytes, bpe:N (N tokens learned from the data), a tokenizer.json, or a name on the hub.", compare=False
     )
     train_length: int = option("Tokens per training sequence.", MODEL)
+    train_lengths: str | None = option(
+        "Lengths of the training sequences: full (the training length), uniform (1 to the training length), short (few "
+        "are long), or a file with one length per line, or a length and a count. Default: full.",
+        MODEL,
+        default=None,
+    )
+    """None means "full". A file's name without its folder; ``train_length_counts`` holds its contents."""
+    train_length_counts: Counts = ()
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
 
     @property
     def objective(self) -> str:
         """What the model learns from the text: a name in ``lab.tasks.objectives``."""
         return "causal"
+
+    @property
+    def lengths_drawn(self) -> TrainLengths | None:
+        """The distribution of the lengths of training sequences; None if all have the training length."""
+        return distribution(self.train_lengths, self.train_length_counts, self.train_length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +150,7 @@ class Lengths(TrainedQuestion[LengthSpec, Measurements, LengthSummary]):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         ascending(chosen, "test_lengths", lowest=2, unit="tokens")
+        with_length_counts(chosen)
         if chosen.get("model") is not None:
             from posembed.lab.tasks.inside import load_inside
 
@@ -181,6 +196,14 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
             "there, or name it with --tokenizer (bytes needs a vocabulary of 256 or more)"
         )
     return found
+
+
+def with_length_counts(chosen: dict[str, Any]) -> None:
+    """Reads the file that ``train_lengths`` names. Removes "full", so that these runs are the same as without it."""
+    name = chosen.pop("train_lengths", None)
+    if name not in (None, FULL):
+        counts = counts_of(name)
+        chosen |= {"train_lengths": Path(name).name if counts else name, "train_length_counts": counts}
 
 
 def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:

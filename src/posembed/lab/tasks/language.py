@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.calls import unknown
-from posembed.errors import DataError
+from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
@@ -35,6 +35,8 @@ Losses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """Maps inputs and targets (N, L) to losses (N, L), as ``measure.losses`` does."""
 SCALED = ("normal", "sinusoidal")
 PLAIN = ("xavier", "sinusoidal", "zero")
+PADDING = 0
+"""The token id of padding."""
 
 
 class TaskOnText(Task[LanguageT, MeasuredT]):
@@ -48,7 +50,13 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         self.description = "text: " + "\n      ".join(about)
 
     def check_lengths(self, spec: LanguageT, test_lengths: tuple[int, ...]) -> None:
-        """Raises DataError if there is too little text to train or to measure on."""
+        """Raises DataError if there is too little text to train or to measure on, and ArgumentError for drawn lengths
+        with an objective whose model would read the padding."""
+        if spec.lengths_drawn is not None and spec.objective != "causal":
+            raise ArgumentError(
+                f"train_lengths {spec.train_lengths} needs a causal model, which does not see the padding; this one is "
+                f"{spec.objective}. Leave train_lengths out"
+            )
         if len(self.corpus.train) <= spec.train_length:
             raise DataError(
                 f"the text to train on has {len(self.corpus.train):,} tokens, and a training length of "
@@ -64,20 +72,39 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         return kind(vocabulary, spec.width, **sizes, encoding=encoding, dropout=spec.dropout)
 
     def draw(self, spec: LanguageT, model: PositionedModel, step: int, rows: slice = slice(None)) -> tuple[Tensor, ...]:
-        """Returns inputs and targets (B, L), and position ids (L,) or (B, L)."""
+        """Returns inputs and targets (B, L), and position ids (L,) or (B, L).
+
+        If the lengths are drawn too, also returns the number of tokens to predict in each row (B,), after which a row
+        is padding, and its mean over the rows of all processes.
+        """
         generator = torch.Generator().manual_seed(draw_seed(spec, step))
         text = self.corpus.train
         starts = torch.randint(len(text) - spec.train_length, (spec.batch, 1), generator=generator)
         position_ids = model.encoding.training_positions(spec.batch, spec.train_length, generator)
         ids = text[starts + torch.arange(spec.train_length + 1)].long()
+        position_ids = position_ids if position_ids.dim() == 1 else position_ids[rows]
+        drawn: tuple[Tensor, ...] = ()
+        if spec.lengths_drawn is not None:
+            counts = spec.lengths_drawn.draw(spec.batch, generator)
+            ids.masked_fill_(torch.arange(spec.train_length + 1) > counts.unsqueeze(1), PADDING)
+            drawn = counts[rows], counts.double().mean().float()
         inputs, targets = OBJECTIVES[spec.objective].examples(ids, self.vocabulary, generator)
-        return inputs[rows], targets[rows], position_ids if position_ids.dim() == 1 else position_ids[rows]
+        return inputs[rows], targets[rows], position_ids, *drawn
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
-        """Returns the mean cross-entropy of the targets, in nats."""
-        inputs, targets, position_ids = batch
+        """Returns the mean cross-entropy of the targets, in nats.
+
+        Padding follows the tokens, so a causal model does not see it. With several processes, the mean of their losses
+        is the mean over all tokens, although each has another number of tokens.
+        """
+        inputs, targets, position_ids, *drawn = batch
         logits = model(inputs, position_ids)
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+        if not drawn:
+            return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=IGNORED)
+        counts, mean = drawn
+        losses = F.cross_entropy(logits.float().transpose(1, 2), targets, reduction="none")
+        present = torch.arange(losses.size(1), device=losses.device) < counts.unsqueeze(1)
+        return losses.where(present, 0).sum() / (mean * len(targets))
 
     def held_out_loss(self, spec: LanguageT, model: nn.Module, accelerator: Accelerator) -> float:
         """Returns the mean loss on held-out text in windows of the training length, in nats. Random examples are drawn
