@@ -28,6 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "test_pairs": 4,
         "encodings": ["one-table", "two-tables"],
     },
+    "by-task": MODEL | {"train_length": 8, "test_tokens": 200, "tasks": ["causal", "masked"], "seeds": 1},
     "rows": MODEL | {"train_length": 16, "test_tokens": 200, "train_lengths": ["full", "short"]},
     "data-efficiency": MODEL
     | {"train_length": 16, "test_tokens": 200, "encodings": ["learned", "rope"], "amounts": ["400", "1/2"]},
@@ -62,7 +63,7 @@ def small(text: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     (tmp_path / "words.conll").write_text("\n\n".join(f"in O\nRome B-LOC\n{i} O" for i in range(20)))
     rows = [{"context": f"the cat is {i}", "question": "what?", "answer": "cat", "answer_start": 4} for i in range(20)]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data: dict[str, Path] = dict.fromkeys(["lengths", "inits", "rows", "data-efficiency", "dropout"], text)
+    data: dict[str, Path] = dict.fromkeys(["lengths", "inits", "by-task", "rows", "data-efficiency", "dropout"], text)
     data |= {"text": labelled}
     data |= {"tags": tmp_path / "words.conll", "spans": tmp_path / "asked.jsonl"}
     return {name: chosen | ({"data": str(data[name])} if name in data else {}) for name, chosen in SMALL.items()}

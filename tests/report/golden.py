@@ -18,6 +18,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
 
 import made_up_amounts  # noqa: E402
+import made_up_by_task  # noqa: E402
 import made_up_classes  # noqa: E402
 import made_up_inits  # noqa: E402
 import made_up_problems  # noqa: E402
@@ -75,6 +76,7 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
     "lengths": lambda path: made_up_runs.save(path, [*made_up_runs.runs(3), made_up_runs.run("none", failure=FAILURE)]),
     "inits": lambda path: made_up_inits.save_inits(path, made_up_inits.typical(3)),
     "sharing": lambda path: made_up_sharing.save_sharing(path, made_up_sharing.runs(3)),
+    "by-task": lambda path: made_up_by_task.save_by_task(path, made_up_by_task.by_task_runs(3)),
     "rows": lambda path: made_up_rows.save_rows(path, made_up_rows.row_runs(3)),
     "data-efficiency": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.data_runs(3)),
     "dropout": lambda path: made_up_amounts.save_amounts(path, made_up_amounts.dropout_runs(3)),
@@ -92,7 +94,8 @@ def texts_of(name: str, folder: Path) -> dict[Path, str]:
     FOLDERS[name](folder)
     page = page_text(write_report(folder).read_text(encoding="utf-8"))
     question: Any = QUESTIONS[name]
-    summary = question.summarise(RunFolder(folder, question.Spec).results())
+    runs: RunFolder[Any] = RunFolder(folder, question.Spec)
+    summary = question.summarise(runs.results(), folder=runs)
     page_maker = page_of(question)
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80

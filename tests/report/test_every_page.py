@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 import made_up_amounts
+import made_up_by_task
 import made_up_classes
 import made_up_inits
 import made_up_problems
@@ -32,6 +33,7 @@ MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
     "sharing": made_up_sharing.runs,
+    "by-task": made_up_by_task.by_task_runs,
     "rows": made_up_rows.row_runs,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,

@@ -131,16 +131,21 @@ def bytes_per_token(held_out_bytes: Tensor | None, length: int, longest: int, to
     return shorter_windows(windows(held_out_bytes, longest, tokens), length)[:, 1:].double().mean().item()
 
 
-@torch.no_grad()
 def loss_of_tokens(model: torch.nn.Module, ids: Tensor, device: torch.device) -> Tensor:
-    """Returns the losses (N, c) of token ids (N, c + 1) in nats, in float64 on the CPU. Runs a few windows at once."""
-    losses = []
-    for some in ids.split(max(TOKENS_AT_ONCE // ids.size(1), 1)):
-        some = some.to(device)
-        logits = model(some[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), some[:, 1:].flatten(), reduction="none")
-        losses.append(loss.view(len(some), -1).double().cpu())
-    return torch.cat(losses)
+    """Returns the losses (N, c) of token ids (N, c + 1), each predicted from the tokens before it. See ``losses``."""
+    return losses(model, ids[:, :-1], ids[:, 1:], device)
+
+
+@torch.no_grad()
+def losses(model: torch.nn.Module, inputs: Tensor, targets: Tensor, device: torch.device) -> Tensor:
+    """Returns the losses (N, c) of targets (N, c) in nats, in float64 on the CPU; 0 for targets of -100, which are not
+    predicted. Runs a few windows at once."""
+    found, rows = [], max(TOKENS_AT_ONCE // (inputs.size(1) + 1), 1)
+    for some, wanted in zip(inputs.split(rows), targets.split(rows), strict=True):
+        logits = model(some.to(device))
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), wanted.to(device).flatten(), reduction="none")
+        found.append(loss.view(len(some), -1).double().cpu())
+    return torch.cat(found)
 
 
 def mean_or_none(loss: LossOfTokens, rows: Tensor, counted: slice = slice(None)) -> float | None:

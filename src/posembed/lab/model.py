@@ -1,6 +1,8 @@
-"""The lab's models, which take any PositionEncoding: a language model, classifiers, and an encoder-decoder."""
+"""The lab's models, which take any PositionEncoding: language models, classifiers, and an encoder-decoder."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,27 +33,39 @@ class PositionedModel(nn.Module):
         return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.encoding.parameters())
 
 
-class Decoder(PositionedModel):
-    """A language model that maps token ids (B, L) to logits (B, L, V): ``posembed.nn``'s decoder between a token table
-    and a head tied to it, with GPT-2's initialization.
+class LanguageModel(PositionedModel):
+    """A model that maps token ids (B, L) to logits (B, L, V): ``posembed.nn``'s layers between a token table and a head
+    tied to it, with GPT-2's initialization.
 
     vocabulary: the number of tokens V. dim: the width D.
     """
+
+    causal: ClassVar[bool]
+    """Whether each token sees only the tokens up to it, as in ``posembed.nn``'s decoder, or all, as in its encoder."""
 
     def __init__(
         self, vocabulary: int, dim: int, *, layers: int, heads: int, encoding: PositionEncoding, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, dim)
-        self.body = positioned.Decoder(dim=dim, heads=heads, layers=layers, dropout=dropout)
+        body = positioned.Decoder if self.causal else positioned.Encoder
+        self.body = body(dim=dim, heads=heads, layers=layers, dropout=dropout)
         positioned.gpt2_init_(self)
         self.encoding = encoding
 
     def forward(self, ids: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Returns logits for token ids (B, L). ``position_ids`` is (L,) or (B, L); None means 0 .. L - 1."""
         x = self.tokens(ids)
-        positions = positioned.Positions(self.encoding, x, position_ids)
+        positions = positioned.Positions(self.encoding, x, position_ids, causal=self.causal)
         return F.linear(self.body(positions.at_input(x), positions=positions), self.tokens.weight)
+
+
+class Decoder(LanguageModel):
+    causal = True
+
+
+class Encoder(LanguageModel):
+    causal = False
 
 
 class Classifier(PositionedModel):

@@ -8,6 +8,7 @@ from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
 from posembed.lab.questions.amounts import DataEfficiency
+from posembed.lab.questions.by_task import ByTask
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.dropout import Dropout
 from posembed.lab.questions.inits import Inits
@@ -30,6 +31,7 @@ class Cost(Question):
 EVERY: list[Question] = [
     Lengths(),
     Inits(),
+    ByTask(),
     Rows(),
     DataEfficiency(),
     Dropout(),

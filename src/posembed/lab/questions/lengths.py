@@ -87,6 +87,11 @@ class LanguageSpec(TrainingSpec):
     test_tokens: int = option("Held-out tokens to measure on.", TRAINING)
 
     @property
+    def objective(self) -> str:
+        """What the model learns from the text: a name in ``lab.tasks.objectives``."""
+        return "causal"
+
+    @property
     def lengths_drawn(self) -> TrainLengths | None:
         """The distribution of the lengths of training sequences; None if all have the training length."""
         return distribution(self.train_lengths, self.train_length_counts, self.train_length)
